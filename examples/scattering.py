@@ -284,7 +284,7 @@ class ScatteringFeatures(fixed.FixedImageFeatures):
         settings = self._settings()
         pixels = _as_images(images, settings)
         work = partial(_features, settings=settings)
-        return fixed.in_threads(pixels, work, _CHUNK, self.n_jobs)
+        return fixed.extract_in_threads(pixels, work, _CHUNK, self.n_jobs)
 
     def _settings(self) -> _Settings:
         return _Settings(
@@ -309,7 +309,7 @@ class _Settings:
 
 def _as_images(images: fixed.AnyImages, settings: _Settings) -> fixed.Images:
     """Return `images` as an array of numbers, or say what is wrong with them."""
-    pixels = fixed.image_array(images, 2 * settings.cell, "two cells; choose a smaller 'scales'")
+    pixels = fixed.check_images(images, 2 * settings.cell, "two cells", "choose a smaller 'scales'")
     if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= settings.white):
         raise InvalidInput(
             f"The images must hold numbers from 0 to 'white', which is {settings.white:g}. Got "

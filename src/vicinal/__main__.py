@@ -9,18 +9,18 @@ import signal
 
 
 def main() -> None:
-    """Run the program."""
-    heard = signal.getsignal(signal.SIGINT)  # ignored in the background of a shell
-    if heard is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    """Run the program; until its commands are imported, Ctrl-C ends the process at once."""
+    previous_handler = signal.getsignal(signal.SIGINT)  # ignored in the background of a shell
+    if previous_handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _exit_interrupted)
     from vicinal.cli.main import app
 
-    signal.signal(signal.SIGINT, heard)
+    signal.signal(signal.SIGINT, previous_handler)
     app(prog_name="vicinal")
 
 
-def _end(*_: object) -> None:
-    """End at once: nothing is open yet, and a raised error could be lost in an import."""
+def _exit_interrupted(*_: object) -> None:
+    """Exit at once: nothing is open yet, and a raised error could be lost in an import."""
     os.write(2, b"vicinal: interrupted.\n")
     os._exit(130)
 

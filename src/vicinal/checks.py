@@ -23,12 +23,12 @@ SubjectId = int | str
 T = TypeVar("T")
 
 _MAX_LISTED = 20
-"""Most rows or columns that a message lists."""
+"""Largest number of rows or columns that a message lists."""
 
 
-def _reject(name: str, must: str, got: object) -> InvalidInput:
-    """Return the error for a parameter that must be `must` but has the value `got`."""
-    return InvalidInput(f"The {name!r} parameter must be {must}. Got {got!r}.")
+def _build_parameter_error(name: str, requirement: str, value: object) -> InvalidInput:
+    """Return the error for a parameter whose `value` does not meet a requirement, in words."""
+    return InvalidInput(f"The {name!r} parameter must be {requirement}. Got {value!r}.")
 
 
 def check_real(
@@ -46,7 +46,7 @@ def check_real(
     refused. `name` is the parameter's name in the message.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _reject(name, _describe_bounds(above, minimum, below, maximum), value)
+        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
     number = float(value)
     is_inside = (
         math.isfinite(number)
@@ -56,14 +56,14 @@ def check_real(
         and (maximum is None or number <= maximum)
     )
     if not is_inside:
-        raise _reject(name, _describe_bounds(above, minimum, below, maximum), value)
+        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
     return number
 
 
 def _describe_bounds(
     above: float | None, minimum: float | None, below: float | None, maximum: float | None
 ) -> str:
-    """Return the requirement in words. Called for errors only, since checks run for every query."""
+    """Return in words the requirement on a number with exclusive and inclusive bounds."""
     bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
     return f"a finite number {conditions}".rstrip()
@@ -73,35 +73,35 @@ def check_integer(name: str, value: object, *, minimum: int, maximum: int | None
     """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput."""
     requirement = f"an integer >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise _reject(name, requirement, value)
+        raise _build_parameter_error(name, requirement, value)
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
-        raise _reject(name, requirement, value)
+        raise _build_parameter_error(name, requirement, value)
     return number
 
 
 def check_boolean(name: str, value: object) -> bool:
     """Return `value` as a bool if it is True or False, or raise InvalidInput."""
     if not isinstance(value, bool | np.bool_):
-        raise _reject(name, "True or False", value)
+        raise _build_parameter_error(name, "True or False", value)
     return bool(value)
 
 
 def check_choice(name: str, value: object, options: Sequence[str]) -> str:
     """Return `value` if it is one of `options`, or raise InvalidInput."""
     if not isinstance(value, str) or value not in options:
-        raise _reject(name, "one of " + ", ".join(map(repr, options)), value)
+        raise _build_parameter_error(name, "one of " + ", ".join(map(repr, options)), value)
     return value
 
 
-def file_format(file: object, number: object, supported: int) -> None:
-    """Raise OtherFormat unless the format number of a file is the supported one.
+def check_file_format(file_name: object, version: object, supported: int) -> None:
+    """Raise OtherFormat unless a file's format `version` is the supported one.
 
-    `file`: name of the file for the message.
+    `file_name`: for the message.
     """
-    if type(number) is not int or number != supported:
+    if type(version) is not int or version != supported:
         raise OtherFormat(
-            f"{file} has format {number!r}; this version of vicinal reads format {supported}."
+            f"{file_name} has format {version!r}; this version of vicinal reads format {supported}."
         )
 
 
@@ -110,17 +110,17 @@ def join_first(items: Sequence[str]) -> str:
     return ", ".join(items[:_MAX_LISTED]) + (", ..." if len(items) > _MAX_LISTED else "")
 
 
-def normalize_text(name: T) -> T:
-    """Return a name in the form in which names are compared: text in Unicode's composed form (NFC).
+def normalize_text(value: T) -> T:
+    """Return a text in Unicode's composed form (NFC), in which names are compared.
 
     On macOS, file names are decomposed (NFD) and have other code points although they look equal.
     Values other than text are returned unchanged.
     """
-    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
+    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value  # type: ignore[return-value]
 
 
-def composed_labels(y: npt.ArrayLike) -> AnyArray:
-    """Return labels as an array of the same shape, with text in composed form (NFC)."""
+def compose_labels(y: npt.ArrayLike) -> AnyArray:
+    """Return labels `y` as an array of the same shape, with text in composed form (NFC)."""
     labels = np.asarray(y)
     if labels.dtype.kind not in "UO":
         return labels
@@ -128,7 +128,7 @@ def composed_labels(y: npt.ArrayLike) -> AnyArray:
     return np.array(flat, dtype=object if labels.dtype.kind == "O" else None).reshape(labels.shape)
 
 
-def distinct_names(name: str, names: Iterable[T]) -> list[T]:
+def check_distinct_names(name: str, names: Iterable[T]) -> list[T]:
     """Return names in composed form (NFC), or raise InvalidInput if two of them are then equal.
 
     `name`: the parameter that declares the names.
@@ -138,34 +138,34 @@ def distinct_names(name: str, names: Iterable[T]) -> list[T]:
     return composed_names
 
 
-def class_names(classes: object, name: str = "classes") -> AnyArray:
+def check_class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given, composed (NFC).
 
-    Class names are a public input and are never derived from private labels. Names that a label
-    cannot distinguish are refused: equal names, and names with the same meaning in a file, such as
-    "true" and "TRUE".
-
-    - `classes`: integers or strings, at least two.
-    - `name`: the parameter's name in error messages.
+    Class names are a public input and are never derived from private labels. Names that cannot be
+    told apart in a file, such as "true" and "TRUE", are refused.
+    `classes`: integers or strings, at least two. `name`: the parameter's name in messages.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise _reject(name, "the public list of all class names, as range(10)", classes)
+        raise _build_parameter_error(
+            name, "the public list of all class names, as range(10)", classes
+        )
     names = np.asarray([normalize_text(class_name) for class_name in classes])
     if names.ndim != 1 or names.dtype.kind not in "iuUb":
-        raise _reject(name, "a flat list of integers or of strings", classes)
+        raise _build_parameter_error(name, "a flat list of integers or of strings", classes)
     plain_names = names.tolist()
     if "" in plain_names:
-        raise _reject(name, "a list of names that are not empty", classes)
-    _refuse_repeated(name, plain_names, [label_name(str(plain)) for plain in plain_names])
+        raise _build_parameter_error(name, "a list of names that are not empty", classes)
+    _refuse_repeated(name, plain_names, [parse_label(str(plain)) for plain in plain_names])
     if len(names) < 2:
-        raise _reject(name, "at least two different names", classes)
+        raise _build_parameter_error(name, "at least two different names", classes)
     return names
 
 
 def _refuse_repeated(name: str, names: Sequence[Any], meanings: Sequence[Any]) -> None:
     """Raise InvalidInput if two names have the same meaning.
 
-    `name`: the parameter's name. `names`: public, shown in the message. `meanings`: one per name.
+    `name`: the parameter's name. `names`: public, shown in the message. `meanings`: values to
+    compare in their place, one per name.
     """
     first_by_meaning: dict[Any, Any] = {}
     for current, meaning in zip(names, meanings, strict=True):
@@ -182,16 +182,17 @@ def _refuse_repeated(name: str, names: Sequence[Any], meanings: Sequence[Any]) -
         first_by_meaning[meaning] = current
 
 
-def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
-    """Return the index of every label in `classes`, int32 (n,).
+def find_label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
+    """Return the index in `classes`, (c,), of every label in `y`, int32 (n,).
 
     Raises InvalidInput, without showing a label, if one is not among the classes.
     """
-    index_by_name = class_positions(classes.tolist())
+    index_by_name = build_class_index(classes.tolist())
     labels = np.asarray(y).tolist()
     try:
         indices = [
-            index_by_name[plain_label(normalize_text(label), index_by_name)] for label in labels
+            index_by_name[parse_whole_label(normalize_text(label), index_by_name)]
+            for label in labels
         ]
     except (KeyError, TypeError):
         raise InvalidInput(
@@ -202,25 +203,24 @@ def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     return np.array(indices, dtype=np.int32)
 
 
-# Words that a file contains for truth values, in lower case.
+# Words in files that mean truth values, in lower case.
 _TRUTH_VALUES = {"true": True, "false": False}
 
 
-def class_positions(names: Sequence[Any]) -> dict[Any, int]:
+def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     """Return the index of every class by its name and by the meaning of the name in a file.
 
     A file column with only the labels "1" and "2" is read as integers, even if a third class has a
     name that is not an integer.
     """
-    index_by_meaning = {label_name(str(name)): index for index, name in enumerate(names)}
+    index_by_meaning = {parse_label(str(name)): index for index, name in enumerate(names)}
     return index_by_meaning | {name: index for index, name in enumerate(names)}
 
 
-def plain_label(label: Any, classes: Container[Any]) -> Any:
-    """Return a label, with integers written as text, such as "1" and "1.0", converted to int.
+def parse_whole_label(label: Any, classes: Container[Any]) -> Any:
+    """Return a label; a text such as "1" or "1.0" that is none of the `classes` becomes an int.
 
-    pandas writes integers as 1.0 if one of them is missing. A text that is itself among `classes`
-    is returned unchanged.
+    pandas writes integers as 1.0 if one of them is missing.
     """
     if not isinstance(label, str) or label in classes:
         return label
@@ -228,7 +228,7 @@ def plain_label(label: Any, classes: Container[Any]) -> Any:
     return label if match is None else int(match[1])
 
 
-def label_name(text: str) -> bool | int | str:
+def parse_label(text: str) -> bool | int | str:
     """Return the meaning of a label in a file: a truth value, an integer, or the text itself.
 
     "TRUE" means True and "7" the integer 7, but "07", "7.0" and texts of 19 characters or more
@@ -242,10 +242,8 @@ def label_name(text: str) -> bool | int | str:
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
     """Return subject ids in canonical form, see :func:`subject_id`.
 
-    - `name`: the parameter's name in error messages.
-    - `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
-
-    Raises InvalidInput with the problem of the first invalid id, without showing an id.
+    `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
+    Raises InvalidInput with the parameter's `name` and the first problem, without showing an id.
     """
     column = read_column(name, subjects)
     if isinstance(column, np.ndarray):
@@ -253,7 +251,9 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
             return list(column.tolist())
         # tolist() would convert dates to integers, which would then pass as ids.
         column = list(column) if column.dtype.kind in "mM" else column.tolist()
-    return [value if _is_canonical(value) else _canonicalize(name, value) for value in column]
+    return [
+        value if _is_surely_canonical(value) else _canonicalize(name, value) for value in column
+    ]
 
 
 def subject_id(name: str, subject: object) -> SubjectId:
@@ -298,10 +298,10 @@ _INT64 = range(-(2**63), 2**63)
 _MAX_ID_BITS = 3000
 
 
-def id_fault(subject: object) -> str | None:
-    """Return the problem of an id in words that do not show it, or None if it is valid."""
+def describe_id_fault(subject: object) -> str | None:
+    """Return the problem of a subject id without revealing its value, or None if it is valid."""
     if isinstance(subject, str):
-        return text_fault(str.__str__(subject))
+        return describe_text_fault(str.__str__(subject))
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MAX_ID_BITS else None
     if is_missing(subject):
@@ -325,15 +325,15 @@ def _suggest_conversion(subject: object) -> str:
     return "convert every id to text first, as with str(id)"
 
 
-def _is_canonical(subject: object) -> bool:
-    """Return whether an id is canonical by a fast test that recognises most canonical ids."""
+def _is_surely_canonical(subject: object) -> bool:
+    """Return True only for an id that needs no normalization; may be False for others, too."""
     if type(subject) is str:
         return _CANONICAL_TEXT.fullmatch(subject) is not None
     return type(subject) is int and subject in _INT64
 
 
-def text_fault(text: str) -> str | None:
-    """Return the problem of a text as an id or a name, without showing it; None if it is valid."""
+def describe_text_fault(text: str) -> str | None:
+    """Return the problem of a text as an id or a name without revealing it; None if it is valid."""
     if _PLAIN_TEXT.fullmatch(text):
         if _WRITTEN_AS_FLOAT.fullmatch(text):
             return "a whole number written with a decimal point; write 5, not 5.0"
@@ -355,7 +355,7 @@ def text_fault(text: str) -> str | None:
 
 def _canonicalize(name: str, subject: object) -> SubjectId:
     """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
-    problem = id_fault(subject)
+    problem = describe_id_fault(subject)
     if problem:
         raise InvalidInput(
             f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."

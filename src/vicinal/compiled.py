@@ -74,7 +74,7 @@ tests/ground/test_compiled.py derives the same list from the functions themselve
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Return the function compiled at its first call, without the GIL, and cached on disk."""
+    """Decorator: compile a function at its first call, without the GIL, and cache it on disk."""
     folder = _find_cache_folder(Path(function.__code__.co_filename))
     previous_folder = numba.config.CACHE_DIR
     _compilations.n_functions += 1
@@ -102,13 +102,13 @@ class _PrivateCache(FunctionCache):
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled version for a signature, or None if there is none that is private."""
+        """Override of numba: return the cached version, or None if absent or not private."""
         if _is_private(Path(self.cache_path)):
             return super().load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store the compiled version for a signature, if the directory is private."""
+        """Override of numba: store a compiled version, if the directory is private."""
         if _is_private(Path(self.cache_path)):
             super().save_overload(sig, data)
 
@@ -125,7 +125,7 @@ def compute_source_digest(source: Path) -> str:
 
 
 def _find_cache_folder(source: Path) -> str:
-    """Return the private directory for the compiled code of a file, or "" for no caching."""
+    """Return the private directory for the compiled code of the file `source`; "": no caching."""
     base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         # Resolved here, so that no symbolic link is followed after the check.
@@ -172,6 +172,7 @@ class _Compilations(event.Listener):
         """Do nothing, because a function is counted when its compilation ends."""
 
     def on_end(self, event: Any) -> None:
+        """Count and report the compilation of a function of this package."""
         if event.data["dispatcher"].py_func.__module__.partition(".")[0] != _PACKAGE.name:
             return
         self.n_compiled += 1

@@ -15,17 +15,13 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
 
     The stub of the package, ``__init__.pyi``, lists its public names, one import each. Type
     checkers read it, and so does this function, so that the names are declared once. A name is
-    imported from its module when it is first used.
-
-    Parameters
-    ----------
-    package : str
-        The package's `__name__`.
+    imported from its module when it is first used. `package`: the package's `__name__`.
     """
     module = sys.modules[package]
     modules = read_exports(Path(str(module.__file__)).with_suffix(".pyi"))
 
     def import_name(name: str) -> Any:
+        """Import a public name of the package at its first use; raise AttributeError for others."""
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         source = modules[name]
@@ -40,7 +36,7 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
 
 
 def read_exports(stub: Path) -> dict[str, str]:
-    """Return the names that a stub imports, each with the module that it imports the name from."""
+    """Return the module of every name that a stub imports, as `from module import x as x`."""
     modules: dict[str, str] = {}
     for node in ast.parse(stub.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -67,8 +63,8 @@ def load_when_used(package: str, *names: str) -> None:
             setattr(parent, name, module)
 
 
-def of_extra(extra: str, package: str, purpose: str) -> Any:
-    """Return the imported package; raise MissingExtra if it is not installed.
+def import_from_extra(extra: str, package: str, purpose: str) -> Any:
+    """Import and return an optional package; raise MissingExtra if it is not installed.
 
     `extra`: name of vicinal's extra that contains the package. `purpose`: the feature that needs
     it, for the message.

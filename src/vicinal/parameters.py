@@ -35,8 +35,8 @@ from vicinal import checks as _checks
 from vicinal.errors import InvalidInput
 
 Number = TypeVar("Number", int, float)
-Passed = TypeVar("Passed")
-Kept = TypeVar("Kept")
+InputType = TypeVar("InputType")
+CheckedType = TypeVar("CheckedType")
 Value = TypeVar("Value")
 AnyClass = TypeVar("AnyClass", bound=type)
 
@@ -47,25 +47,25 @@ _DOC_WIDTH = 100
 """Characters of a line in generated docstrings, as in the source."""
 
 AUTO = "auto"
-"""The word for an automatic choice of a parameter."""
+"""Value of a parameter that is chosen automatically."""
 
 
 class Check(ABC):
-    """Requirement on a parameter. Calling it returns the checked value or raises InvalidInput.
-
-    `type_name`: the type as in numpydoc, after the parameter's name.
-    """
+    """Requirement on a parameter. Calling it returns the checked value or raises InvalidInput."""
 
     @property
     @abstractmethod
     def type_name(self) -> str:
-        """The type as in numpydoc."""
+        """The type as in numpydoc, after the parameter's name."""
 
     metavar: ClassVar[str] = "<str>"
 
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
-        """Return `value` in the type used internally; raise InvalidInput if it is invalid."""
+        """Return `value` in the type used internally; raise InvalidInput if it is invalid.
+
+        `name`: the parameter's name in the message.
+        """
 
     @property
     def option_type(self) -> str:
@@ -77,17 +77,17 @@ class Check(ABC):
         """Whether the option takes a list and may be repeated, once for each item."""
         return False
 
-    def parsed(self, text: str) -> Any:
-        """Return the value of a command-line option; unreadable text is returned unchanged."""
+    def parse_text(self, text: str) -> Any:
+        """Return the value of a command-line option; invalid text is returned unchanged."""
         return text
 
-    def parsed_items(self, texts: Sequence[str]) -> Any:
-        """Return the value of a repeatable option that was given several times."""
+    def parse_items(self, texts: Sequence[str]) -> Any:
+        """Return the value of a repeatable option from the texts of its repetitions."""
         raise NotImplementedError
 
-    def parsed_option(self, texts: Sequence[str]) -> Any:
-        """Return the value of an option that was given once or several times."""
-        return self.parsed(texts[0]) if len(texts) == 1 else self.parsed_items(texts)
+    def parse_option(self, texts: Sequence[str]) -> Any:
+        """Return the value of an option from its texts, one for each time that it was given."""
+        return self.parse_text(texts[0]) if len(texts) == 1 else self.parse_items(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,8 @@ class Real(Check):
     metavar: ClassVar[str] = "<float>"
     type_name = "float"
 
-    def parsed(self, text: str) -> float | str:
-        return number_or_text(text, float)
+    def parse_text(self, text: str) -> float | str:
+        return parse_number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
         bounds = {
@@ -134,8 +134,8 @@ class Integer(Check):
     metavar: ClassVar[str] = "<int>"
     type_name = "int"
 
-    def parsed(self, text: str) -> int | str:
-        return number_or_text(text, int)
+    def parse_text(self, text: str) -> int | str:
+        return parse_number_or_text(text, int)
 
     def __call__(self, name: str, value: object) -> int:
         return _checks.check_integer(name, value, minimum=self.minimum, maximum=self.maximum)
@@ -161,11 +161,9 @@ class Choice(Check):
 
 @dataclass(frozen=True, slots=True)
 class Unless(Check):
-    """Another check, with an additional value (None or a word) that selects an automatic choice.
+    """Another check, with an additional value that selects an automatic choice.
 
-    The checked value is None for the additional value.
-
-    - `automatic`: the additional value.
+    - `automatic`: the additional value, None or a word; the checked value is then None.
     - `check`: the requirement on all other values.
     """
 
@@ -182,12 +180,12 @@ class Unless(Check):
     def repeatable(self) -> bool:
         return self.check.repeatable
 
-    def parsed(self, text: str) -> Any:
+    def parse_text(self, text: str) -> Any:
         """Return the additional value unchanged, or the value read by the other check."""
-        return text if text == self.automatic else self.check.parsed(text)
+        return text if text == self.automatic else self.check.parse_text(text)
 
-    def parsed_items(self, texts: Sequence[str]) -> Any:
-        return self.check.parsed_items(texts)
+    def parse_items(self, texts: Sequence[str]) -> Any:
+        return self.check.parse_items(texts)
 
     def __call__(self, name: str, value: object) -> Any:
         """Return None for the additional value, or the value checked by the other check."""
@@ -228,7 +226,7 @@ class ClassNames(Check):
     option_type = "separated by commas or semicolons; or repeat the option, for each name once"
     repeatable = True
 
-    def parsed(self, text: str) -> list[Any]:
+    def parse_text(self, text: str) -> list[Any]:
         """Return the names in a separated list, as integers if all of them are.
 
         A range such as "0-9" stands for all integers from the first to the last.
@@ -236,9 +234,9 @@ class ClassNames(Check):
         first, _, last = text.partition("-")
         if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_RANGE:
             return list(range(int(first), int(last) + 1))
-        return self.parsed_items(split_list(text))
+        return self.parse_items(split_list(text))
 
-    def parsed_items(self, texts: Sequence[str]) -> list[Any]:
+    def parse_items(self, texts: Sequence[str]) -> list[Any]:
         """Return names that may contain commas and semicolons, as integers if all of them are."""
         names = [text.strip() for text in texts]
         are_integers = all(
@@ -247,13 +245,13 @@ class ClassNames(Check):
         return [int(name) for name in names] if are_integers else list(names)
 
     def __call__(self, name: str, value: object) -> Any:
-        return _checks.class_names(value, name)
+        return _checks.check_class_names(value, name)
 
 
-def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
+def parse_number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
     """Return the number in a text, or the text, which every check of numbers refuses.
 
-    `kind`: int or float.
+    `kind`: the type of the number, int or float.
     """
     try:
         return kind(text)
@@ -266,13 +264,13 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(";" if ";" in text else ",")]
 
 
-def listed_names(texts: Sequence[str]) -> list[str]:
-    """Return the names of an option that was given once with a list, or once for each name."""
+def parse_name_list(texts: Sequence[str]) -> list[str]:
+    """Return the names in the texts of an option, given once with a list or once for each name."""
     return split_list(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
 SEED = Unless(None, Integer(minimum=0))
-"""The check of an optional seed."""
+"""The check of an optional seed of pseudo-random numbers."""
 
 
 class CheckedParameters:
@@ -281,29 +279,30 @@ class CheckedParameters:
     @classmethod
     def from_estimator(cls, estimator: object) -> Self:
         """Return an estimator's checked parameters; raise InvalidInput if one is invalid."""
-        return cls.checked({name: getattr(estimator, name) for name, _ in get_checks(cls)})
+        return cls.from_values({name: getattr(estimator, name) for name, _ in get_checks(cls)})
 
     @classmethod
-    def checked(cls, values: Mapping[str, Any], **further: Any) -> Self:
+    def from_values(cls, values: Mapping[str, Any], **unchecked_attributes: Any) -> Self:
         """Return the settings for parameter values by name, with defaults for missing ones.
 
-        `further`: additional attributes, which are not checked. Raises InvalidInput.
+        Raises InvalidInput for an invalid value. `unchecked_attributes`: set in addition.
         """
-        passed = {
+        input_values = {
             declared.name: values.get(declared.name, declared.default)
             for declared in get_parameters(cls)
         }
-        missing = next((name for name, value in passed.items() if value is REQUIRED), None)
+        missing = next((name for name, value in input_values.items() if value is REQUIRED), None)
         if missing is not None:
             raise InvalidInput(f"The {missing!r} parameter must be given.")
         settings = cls.__new__(cls)
-        vars(settings).update({name: check(name, passed[name]) for name, check in get_checks(cls)})
-        vars(settings).update(further)
+        checked_values = {name: check(name, input_values[name]) for name, check in get_checks(cls)}
+        vars(settings).update(checked_values)
+        vars(settings).update(unchecked_attributes)
         settings.check_combinations()
         return settings
 
     def changed(self, **changes: Any) -> Self:
-        """Return a copy of the settings with some values changed, without checking them."""
+        """Return a copy of the settings with `changes`, values by name, which are not checked."""
         settings = copy(self)
         vars(settings).update(changes)
         return settings
@@ -318,21 +317,20 @@ class CheckedParameters:
         """Raise InvalidInput if individually valid parameters contradict each other."""
 
 
-class Given(Generic[Passed, Kept]):
-    """Type of a parameter whose checked value in the settings differs in type from the passed one.
+class Given(Generic[InputType, CheckedType]):
+    """Type of a parameter that differs in type between the estimator and its checked settings.
 
     For type checkers only; at run time it is an ordinary attribute.
     """
 
     @overload
-    def __get__(self, instance: CheckedParameters, owner: object) -> Kept: ...
+    def __get__(self, instance: CheckedParameters, owner: object) -> CheckedType: ...
     @overload
-    def __get__(self, instance: object, owner: object) -> Passed: ...
+    def __get__(self, instance: object, owner: object) -> InputType: ...
     def __get__(self, instance: object, owner: object) -> Any:
-        """Return the checked value in settings, and the passed value in an estimator."""
         raise NotImplementedError
 
-    def __set__(self, instance: object, value: Passed) -> None:
+    def __set__(self, instance: object, value: InputType) -> None:
         raise NotImplementedError
 
 
@@ -343,10 +341,9 @@ Auto: TypeAlias = Given[Value | str, Value | None]
 def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
     """Return the declaration of a parameter, a field of a parameter table.
 
-    - `check`: the requirement on the value.
-    - `default`: the default value; omitted for a parameter that must be given.
-    - `doc`: description for numpydoc. Its first sentence is the help of the command-line option.
-    - `kw_only`: whether the parameter can be passed by name only.
+    `check`: the requirement on the value. `default`: omitted for a parameter that must be given.
+    `doc`: description for numpydoc, whose first sentence is the help of the command-line option.
+    `kw_only`: whether the parameter can be passed by name only.
     """
     return field(
         default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}
@@ -355,15 +352,18 @@ def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
 def parameter_table(cls: AnyClass) -> AnyClass:
-    """Return the class as a parameter table: a dataclass without generated comparison and repr."""
+    """Class decorator: make a keyword-only dataclass without generated comparison and repr.
+
+    Annotations of its `__init__` are replaced by the types that callers may pass.
+    """
     decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(decorated)["__init__"].__annotations__
-    annotations.update({name: _select_passed_type(str(kind)) for name, kind in annotations.items()})
+    annotations.update({name: _select_input_type(str(kind)) for name, kind in annotations.items()})
     return decorated  # type: ignore[return-value]
 
 
-def _select_passed_type(kind: str) -> str:
-    """Return the type of a passed value from an annotation, without the type in the settings.
+def _select_input_type(kind: str) -> str:
+    """Return the type that callers may pass, from the annotation `kind` of a parameter.
 
     "Given[A, B]" gives "A", "Auto[A]" gives "A | str"; other annotations are returned unchanged.
     """
@@ -383,12 +383,12 @@ def get_parameters(cls: type) -> list[dataclasses.Field[Any]]:
 
 
 def get_checks(cls: type) -> list[tuple[str, Check]]:
-    """Return the name and the check of every parameter."""
+    """Return the name and the check of every parameter of a class with tables."""
     return [(declared.name, declared.metadata["check"]) for declared in get_parameters(cls)]
 
 
 def document_parameters(cls: AnyClass) -> AnyClass:
-    """Insert the parameters of an estimator into its docstring, before its attributes."""
+    """Class decorator: insert an estimator's parameters into its docstring before attributes."""
     introduction, attributes = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
     lines = "\n".join(
         line for declared in get_parameters(cls) for line in _describe_parameter(declared)

@@ -15,9 +15,8 @@ def make_private_folder(folder: Path) -> Path:
     """Create a directory and its missing ancestors, each for this account alone; return it.
 
     `Path.mkdir(parents=True)` applies the mode to the last directory only; its ancestors follow the
-    umask, and whoever can write to an ancestor can replace the directory. A directory that exists
-    keeps its mode: others may have left something in one that they could write to.
-
+    umask, and an account that can write to an ancestor can replace the directory. A directory that
+    exists keeps its mode, because another account that could write to it may have left files there.
     Raises OSError if a directory cannot be created.
     """
     missing = []
@@ -48,9 +47,7 @@ def find_exposed_folder(folder: Path) -> Path | None:
     A directory is safe if it belongs to this account or to root, and neither group nor others may
     write to it. An ancestor may be writable if it has the sticky bit, as /tmp: there only the owner
     of an entry can rename or remove it. Returns None if all are safe, and on systems without such
-    permissions.
-
-    Raises OSError if a directory cannot be examined.
+    permissions. Raises OSError if a directory cannot be examined.
     """
     if not hasattr(os, "getuid"):
         return None

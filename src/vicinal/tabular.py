@@ -43,7 +43,7 @@ _DENSE_ADVICE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberTable:
-    """The numbers of a table.
+    """The numbers and column names of a table.
 
     `values`: booleans, integers or floats, (n, d); of an array or a column also of another shape.
     `names`: labels of the columns; None for an array or a list.
@@ -59,8 +59,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     `argument`: the caller's parameter, for messages. `table`: an array, nested lists, a pandas,
     polars or Arrow table or column, a mapping of names to columns, a list of mappings, or a
     structured array.
-    Raises InvalidInput for sparse and masked input, and, with its name, for a column without
-    numbers.
+    Raises InvalidInput for sparse and masked input, and for other values, with their column's name.
     """
     refuse_sparse(argument, refuse_masked(argument, table))
     if isinstance(table, np.ndarray) and table.dtype.names is None:
@@ -69,7 +68,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
         return _read_frame(argument, table)
     columns = _list_columns(argument, table)
     if columns is not None:
-        return _join_columns(argument, columns)
+        return _stack_columns(argument, columns)
     if is_column(table):
         names = read_names(argument, table)
         name = None if names is None else names[0]
@@ -97,7 +96,7 @@ def read_names(argument: str, table: Any) -> Names | None:
 def read_matrix(argument: str, table: Any) -> NumberTable:
     """Return the finite numbers of a table as a matrix with at least one row and one column.
 
-    Parameters and errors as for :func:`read_numbers`.
+    `argument`: the caller's parameter, for messages. `table`: as for :func:`read_numbers`.
     """
     matrix = read_numbers(argument, table)
     values = matrix.values
@@ -118,10 +117,10 @@ def read_matrix(argument: str, table: Any) -> NumberTable:
     return matrix
 
 
-def checked_floats(argument: str, matrix: NumberTable, dtype: Any = None) -> FloatMatrix:
-    """Return finite numbers as an array in C order.
+def convert_to_floats(argument: str, matrix: NumberTable, dtype: Any = None) -> FloatMatrix:
+    """Return the finite numbers of a matrix as an array in C order.
 
-    `dtype`: of the result; without it float32 stays float32, and all else becomes float64.
+    `dtype`: of the result; None keeps float32, and converts all other types to float64.
     Raises InvalidInput if a number is too large for that type.
     """
     values = matrix.values
@@ -141,20 +140,19 @@ def align_columns(
     argument: str,
     table: Any,
     expected: Names | None,
-    owner: str,
+    expected_source: str,
     read_values: Callable[[str, Any], NumberTable] = read_matrix,
     advice: str = "",
 ) -> AnyArray:
     """Return the numbers of a table with its columns in the `expected` order.
 
-    Columns are matched by name if both sides have names, otherwise by position.
+    Columns are matched by name if both sides have names, otherwise by position. Raises InvalidInput
+    with the names that differ.
 
-    - `expected`: names of the columns; None for those of an array, which are numbered from 0.
-    - `owner`: the table with the expected names, for the message.
-    - `read_values`: reader of the numbers, called when the names are right.
-    - `advice`: a further remedy, for the message.
-
-    Raises InvalidInput with the names that differ, and as `read_values` does.
+    `argument`: the caller's parameter. `expected`: names of the columns; None for an array, whose
+    columns are numbered from 0. `expected_source`: the table or parameter that has these names.
+    `read_values`: reader of the numbers, called when the names are right. `advice`: a further
+    remedy for the message.
     """
     names = read_names(argument, table)
     if names is None:
@@ -166,7 +164,7 @@ def align_columns(
         return read_values(argument, table).values
     unexpected, missing = differences
     if unexpected or missing:
-        sentences = [f"The {argument!r} parameter must have the columns of {owner}."]
+        sentences = [f"The {argument!r} parameter must have the columns of {expected_source}."]
         if unexpected:
             described = _describe_unexpected(unexpected, missing, names, expected)
             sentences.append(f"It has {described}, unknown there.")
@@ -200,6 +198,7 @@ def _describe_unexpected(
 
     A file that is read without its header has the values of a record as names, and a transposed
     table has subject ids. If most expected names are present there is a header, and all are quoted.
+    `missing`: those of the `expected` names that are not among the table's `names`.
     """
     has_header = 2 * (len(expected) - len(missing)) >= len(expected)
     may_be_values = _have_number(unexpected) or len(names) > 2 * len(expected)
@@ -209,14 +208,14 @@ def _describe_unexpected(
 
 
 def _have_number(names: Iterable[str]) -> bool:
-    """Return whether a name reads as a number, as a value of a file without a header does."""
+    """Return whether a name is a number in text, as a value in a file without a header may be."""
     return any(re.fullmatch(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?", name, re.I) for name in names)
 
 
 def refuse_other_names(names: Names | None, expected: Names | None) -> None:
-    """Raise InvalidInput, in scikit-learn's words, if X has other columns than `fit` had.
+    """Raise InvalidInput, in scikit-learn's words, if X has other column names than `fit` had.
 
-    Columns in another order are refused, too, as in scikit-learn.
+    The order must be the same, too. `names`: of X. `expected`: of `fit`. None: no names.
     """
     if names is None:
         return
@@ -240,38 +239,38 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
     raise InvalidInput(f"{message}Select the columns of fit, in their order, by these names.")
 
 
-def refuse_other_width(values: AnyArray, n_features: int, owner: str) -> None:
-    """Raise InvalidInput, in scikit-learn's words, if X (n, d) has d other than `n_features`.
+def refuse_other_width(values: AnyArray, n_features: int, holder: str) -> None:
+    """Raise InvalidInput, in scikit-learn's words, if `values` do not have `n_features` columns.
 
-    `owner`: the estimator or store that expects them.
+    `holder`: the name of the estimator or store that expects them.
     """
     if values.shape[1] != n_features:
         raise InvalidInput(
-            f"X has {values.shape[1]} features, but {owner} is expecting {n_features} features as "
+            f"X has {values.shape[1]} features, but {holder} is expecting {n_features} features as "
             "input."
         )
 
 
-def note_columns(estimator: Any, n_features: int, names: Names | None) -> None:
+def set_column_attributes(estimator: Any, n_features: int, names: Names | None) -> None:
     """Set the fitted attributes of a scikit-learn estimator: number and names of its columns.
 
-    scikit-learn's own attribute holds texts only, `_column_names` all names.
+    scikit-learn's own attribute is set for texts only, `_column_names` for all names.
     """
     estimator.n_features_in_ = n_features
     estimator._column_names = names
-    texts = text_names(names)
+    texts = get_text_names(names)
     if texts is not None:
         estimator.feature_names_in_ = np.asarray(texts, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
 
 
-def given_names(names: Names | None) -> list[str] | None:
-    """Return names as texts; None if there are none, or if pandas numbered the columns itself."""
+def get_given_names(names: Names | None) -> list[str] | None:
+    """Return the names as texts; None if there are none, or if pandas numbered the columns."""
     return None if names is None or _are_numbered(names) else list(map(str, names))
 
 
-def text_names(names: Names | None) -> Names | None:
+def get_text_names(names: Names | None) -> Names | None:
     """Return names if all are texts, which scikit-learn requires of names; None otherwise."""
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -287,11 +286,13 @@ def _are_numbered(names: Names) -> bool:
 
 
 def _itemize_names(names: Sequence[str]) -> str:
+    """Return the first names as the lines of a list, as in scikit-learn's messages."""
     ellipsis = "- ...\n" if len(names) > _MAX_LISTED else ""
     return "".join(f"- {name}\n" for name in names[:_MAX_LISTED]) + ellipsis
 
 
 def _quote_names(names: Sequence[str]) -> str:
+    """Return the first names in quotation marks, separated by commas."""
     ellipsis = ", ..." if len(names) > _MAX_LISTED else ""
     return ", ".join(map(repr, names[:_MAX_LISTED])) + ellipsis
 
@@ -322,7 +323,7 @@ def _check_names(argument: str, labels: Iterable[Any]) -> Names:
 
 
 def refuse_masked(argument: str, values: T) -> T:
-    """Return values; raises InvalidInput for a masked array, or a list of masked arrays.
+    """Return `values` unchanged; raise InvalidInput for a masked array, or a list of them.
 
     NumPy reads the masked values as if they were valid, or a whole array as one None.
     """
@@ -345,7 +346,7 @@ def refuse_sparse(argument: str, values: Any) -> None:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a value means a missing one: None, NaN, or a missing value of pandas."""
+    """Return whether a value is None, NaN, or a missing value of pandas."""
     if type(value).__name__ in _MISSING_TYPES:
         return True
     if isinstance(value, Decimal):
@@ -371,7 +372,7 @@ def _is_frame(table: Any) -> bool:
 
 
 def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
-    """Return names and columns of a table not of pandas; None if the input is not a table."""
+    """Return pairs of name and column of a table not of pandas; None for other input."""
     if isinstance(table, list | tuple):
         if not table or not all(isinstance(row, Mapping) for row in table):
             return None
@@ -408,11 +409,11 @@ def _read_frame(argument: str, frame: Any) -> NumberTable:
     columns = [(name, frame.iloc[:, index]) for index, name in enumerate(names)]
     if not columns:
         return NumberTable(np.empty((len(frame), 0)), names)
-    return _join_columns(argument, columns)
+    return _stack_columns(argument, columns)
 
 
-def _join_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
-    """Return the numbers of named columns."""
+def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
+    """Return the matrix (n, d) of d columns, given as pairs of name and column."""
     names = _check_names(argument, (name for name, _ in named_columns))
     columns = [_read_number_column(argument, name, column) for name, column in named_columns]
     if any(column.ndim != 1 or len(column) != len(columns[0]) for column in columns):
@@ -435,7 +436,7 @@ def _find_common_dtype(dtypes: list[Any]) -> Any:
 
 
 def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
-    """Return the numbers of one column; missing ones are NaN."""
+    """Return the numbers (n,) of a column with a name or None; missing ones are NaN."""
     location = "" if name is None else f" in column {str(name)!r}"
     dtype = getattr(column, "dtype", None)
     if isinstance(column, np.ndarray) or isinstance(dtype, np.dtype):
@@ -449,8 +450,8 @@ def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
         if kind in "biuf":
             return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
         if kind in "mM":
-            raise _reject_values(argument, location, "dates or times")
-    return _read_array(argument, _make_object_array(_list_values(column)), location)
+            raise _build_value_error(argument, location, "dates or times")
+    return _read_array(argument, _build_object_array(_list_values(column)), location)
 
 
 def _convert_arrow_numbers(column: Any) -> Any:
@@ -468,8 +469,8 @@ def _convert_arrow_numbers(column: Any) -> Any:
     return column
 
 
-def _make_object_array(values: Any) -> AnyArray:
-    """Return Python numbers of one type as an array of numbers, and all else as objects (n,)."""
+def _build_object_array(values: Any) -> AnyArray:
+    """Return Python numbers of one type as an array of numbers, else an array of objects (n,)."""
     objects = [None if type(value).__name__ in _MISSING_TYPES else value for value in values]
     types = set(map(type, objects))
     if types <= {int, float, bool} and len(types) == 1:
@@ -493,7 +494,7 @@ def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray
             "Complex data not supported."
         )
     if kind in "mM":
-        raise _reject_values(argument, location, "dates or times")
+        raise _build_value_error(argument, location, "dates or times")
     if kind == "O":
         try:
             types = set(map(type, values.flat))
@@ -510,33 +511,34 @@ def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray
         return _convert_objects(argument, values, location)
     content = "text" if kind in "UST" else f"dtype {values.dtype}"
     # The context, an outer error, could show a value.
-    raise _reject_values(argument, location, content) from None
+    raise _build_value_error(argument, location, content) from None
 
 
 def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray:
-    """Return objects as float64, with NaN for missing ones.
+    """Return an array of objects as float64 of the same shape, with NaN for missing ones.
 
+    `location`: the column, for messages, such as " in column 'age'"; empty if unknown.
     Raises InvalidInput, or InvalidType with the type of the first object that is not a number.
     """
     numbers = []
     for value in values.ravel().tolist():
         if isinstance(value, str | bytes):
-            raise _reject_values(argument, location, "text")
+            raise _build_value_error(argument, location, "text")
         try:
             numbers.append(np.nan if is_missing(value) else float(value))
         except TypeError:
             content = type(value).__name__
-            raise _reject_values(argument, location, content, InvalidType) from None
+            raise _build_value_error(argument, location, content, InvalidType) from None
         except (ValueError, OverflowError):
             content = "a number that is too large for a float"
-            raise _reject_values(argument, location, content) from None
+            raise _build_value_error(argument, location, content) from None
     return np.asarray(numbers, dtype=np.float64).reshape(values.shape)
 
 
-def _reject_values(
+def _build_value_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error for values that are not numbers; `content`: their type, in words."""
+    """Return the error for values of a type, in words (`content`), at a place (`location`)."""
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType
     quote = " (float() argument must be a string or a real number)" if is_type_error else ""
@@ -556,7 +558,7 @@ def refuse_missing(argument: str, values: AnyArray) -> None:
 
 
 def _refuse_infinite(argument: str, matrix: NumberTable) -> None:
-    """Raise InvalidInput with the names of the columns that are not finite."""
+    """Raise InvalidInput, with the names of the columns, if numbers are NaN or infinite."""
     values = matrix.values
     if values.dtype.kind != "f":
         return
@@ -586,7 +588,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     if isinstance(column, np.ndarray):
         return _flatten_array(argument, column)
     if isinstance(column, str | bytes | Mapping):
-        raise _reject_shape(argument, _SINGLE_VALUE)
+        raise _build_shape_error(argument, _SINGLE_VALUE)
     if is_table(column):
         if _is_frame(column):
             columns = [column.iloc[:, index] for index in range(len(column.columns))]
@@ -594,8 +596,8 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
             columns = [values for _, values in _list_columns(argument, column) or []]
         if len(columns) != 1:
             problem = f"Got a table of {len(columns)} columns. Choose one of them."
-            raise _reject_shape(argument, problem)
-        _warn_of_matrix(argument)
+            raise _build_shape_error(argument, problem)
+        _warn_of_column_vector(argument)
         return read_column(argument, columns[0])
     dtype = getattr(column, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "biuU":
@@ -613,27 +615,28 @@ def _list_values(column: Any, argument: str = "") -> list[Any]:
         if hasattr(column, "__array__"):
             return list(_flatten_array(argument, np.asarray(column)).tolist())
     if not isinstance(column, Iterable) or isinstance(column, str | bytes):
-        raise _reject_shape(argument, _SINGLE_VALUE)
+        raise _build_shape_error(argument, _SINGLE_VALUE)
     return list(column)
 
 
 def _flatten_array(argument: str, values: AnyArray) -> AnyArray:
-    """Return an array as a flat one (n,), also from a matrix of one column."""
+    """Return an array (n,) or a matrix of one column (n, 1) as a flat array (n,)."""
     if values.ndim == 0:
-        raise _reject_shape(argument, _SINGLE_VALUE)
+        raise _build_shape_error(argument, _SINGLE_VALUE)
     if values.ndim == 2 and values.shape[1] == 1:
-        _warn_of_matrix(argument)
+        _warn_of_column_vector(argument)
         return values[:, 0]
     if values.ndim != 1 or values.dtype.names is not None:
-        raise _reject_shape(argument, "Got several columns. Choose one of them.")
+        raise _build_shape_error(argument, "Got several columns. Choose one of them.")
     return values
 
 
-def _reject_shape(argument: str, problem: str) -> InvalidInput:
+def _build_shape_error(argument: str, problem: str) -> InvalidInput:
+    """Return the error for values that are no flat column; `problem`: sentences for the message."""
     return InvalidInput(f"The {argument!r} parameter must be a flat list or column. {problem}")
 
 
-def _warn_of_matrix(argument: str) -> None:
+def _warn_of_column_vector(argument: str) -> None:
     """Warn, as scikit-learn does, that a matrix of one column is used as a flat column."""
     from sklearn.exceptions import DataConversionWarning  # slow to import, and rarely needed
 
@@ -652,9 +655,8 @@ def check_row_order(X: Any, **columns: Any) -> None:
     """Raise InvalidInput if a column has the row labels of `X` in another order, or no order.
 
     Rows are matched by position. pandas matches them by index elsewhere, so a column that was
-    sorted or shuffled separately would give records the labels or ids of other records.
-
-    `columns`: columns of labels or ids, by the caller's parameter.
+    sorted or shuffled separately would give records the labels or ids of other records. `columns`:
+    columns of labels or ids, by the caller's parameter.
     """
     for argument, column in columns.items():
         if isinstance(column, Set) and not isinstance(column, Sequence):

@@ -1,4 +1,4 @@
-"""Tools for tests and audits: remaining budgets, chosen noise, neighbouring worlds, broken charges.
+"""Tools for tests and audits: seeded or zero noise, neighbouring data sets, accounting faults.
 
 These tools bypass the privacy guarantee. Use them with synthetic records, or as a curator to check
 a system. Their results are as private as the records and must not be published.
@@ -41,20 +41,17 @@ from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.store import Store
 
 
-def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:
-    """Return the remaining budget of every enrolled subject, as a share of a full budget. Private.
+def remaining_budgets(holder: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:
+    """Return every enrolled subject's remaining budget, as a fraction of a full one; private.
+
+    Raises InvalidInput for objects without budgets in this process, such as a cluster.
 
     Parameters
     ----------
-    owner : fitted Ind-KNN estimator, or Store
-        The holder of the budgets. Erased subjects are not included.
+    holder : fitted Ind-KNN estimator, or Store
+        The object that charges the budgets.
     audience : str
         The audience of a store.
-
-    Raises
-    ------
-    InvalidInput
-        If `owner` holds no budgets in this process, like a cluster or an estimator before `fit`.
 
     Examples
     --------
@@ -66,21 +63,21 @@ def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, fl
     >>> testing.remaining_budgets(clf)[17]
     1.0
     """
-    slot_by_subject, remaining = _get_slots_and_remaining(owner, audience)
+    slot_by_subject, remaining = _get_slots_and_remaining(holder, audience)
     return {subject: int(remaining[slot]) / UNITS for subject, slot in slot_by_subject.items()}
 
 
-def _get_slots_and_remaining(owner: Any, audience: str) -> tuple[Any, Ints]:
+def _get_slots_and_remaining(holder: Any, audience: str) -> tuple[Any, Ints]:
     """Return the mapping of subjects to slots, and the remaining units by slot.
 
     The array is the one that is charged, not a copy. Arguments as in :func:`remaining_budgets`.
     """
-    if isinstance(owner, Store):
-        ledger = owner._parts.ledger
+    if isinstance(holder, Store):
+        ledger = holder._parts.ledger
         return ledger.slot_table.slot_of, ledger.audiences[audience].account.remaining
-    if not hasattr(owner, "_engine"):
+    if not hasattr(holder, "_engine"):
         raise InvalidInput("Budgets can be read of a fitted Ind-KNN estimator or a Store.")
-    account = owner._engine.shard.ledger
+    account = holder._engine.shard.ledger
     return account._slot_of, account.remaining
 
 
@@ -94,7 +91,7 @@ class _NoNoise(NoiseSource):
 
 
 class _WeakNoise(NoiseSource):
-    """Source of noise that is weaker than the charges assume."""
+    """Source of noise at scales divided by `divisor`, so that the charges are too small."""
 
     exact = False
 
@@ -180,7 +177,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
 
 @contextmanager
 def use_threads(number: int) -> Iterator[None]:
-    """Run searches and charges in this context on `number` threads; answers must not change.
+    """Run searches and charges in this context on `number` threads; answers do not change.
 
     Examples
     --------
@@ -194,10 +191,9 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace a global variable in all loaded modules of vicinal that have it, in this context.
+    """Replace the variable `name` of all loaded modules of vicinal that have it, in this context.
 
-    - `name`, `value`: the variable and its temporary value.
-    - `excluded`: prefixes of module names in which the variable is not replaced.
+    `excluded`: prefixes of the names of modules in which it is not replaced.
     """
     namespaces = [
         vars(module)
@@ -215,27 +211,9 @@ def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> It
             namespace[name] = original_value
 
 
-def draw_from(owner: Any, source: NoiseSource) -> None:
-    """Make `source` the noise source of a fitted Ind-KNN estimator from now on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal import IndKNNClassifier, testing
-    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
-    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
-    >>> testing.draw_from(clf, testing.no_noise())
-    """
-    engine = owner._engine
-    engine.votes.noise = source
-    if engine.count is not None:
-        engine.count._noise = source
-
-
 @dataclass(frozen=True)
 class World:
-    """Records to fit on: features `X` (n, d), targets `y` (n, ...) and subject ids (n,).
+    """A data set to fit on: features `X` (n, d), targets `y` (n, ...) and subject ids (n,).
 
     Examples
     --------
@@ -254,12 +232,12 @@ class World:
         return iter((self.X, self.y, self.subjects))
 
     def without(self, subject: SubjectId) -> World:
-        """Return the neighbouring world, without the records of one subject."""
+        """Return the neighbouring data set, without the records of one subject."""
         is_other = np.asarray(self.subjects) != subject
         return World(self.X[is_other], self.y[is_other], np.asarray(self.subjects)[is_other])
 
     def only(self, subject: SubjectId) -> World:
-        """Return the world that has only the records of one subject."""
+        """Return the data set with only the records of one subject."""
         is_own = np.asarray(self.subjects) == subject
         return World(self.X[is_own], self.y[is_own], np.asarray(self.subjects)[is_own])
 
@@ -270,12 +248,12 @@ class Transcript(NoiseSource):
     `released` is the list of (private sums, scale, released values) of all releases charged by the
     individual filter: votes, vectors, gradients, counts, sizes and evaluations. Private.
 
-    With `replayed`, the released values are those of another transcript, for any private sums. Two
-    neighbouring worlds then run through the same interaction, and their private sums differ by the
-    contributions of one subject. `has_diverged` is True if the course of the interaction, its
+    With `replayed`, the released values are those of another transcript, for any private sums. So an
+    interaction repeats the same releases with a neighbouring data set, and its private sums differ
+    by the contributions of one subject. `has_diverged` is True if the sequence of releases, its
     scales and sizes, depends on the subject.
 
-    - `noise`: the underlying source; system entropy by default.
+    `noise`: the underlying source; system entropy by default.
     - `replayed`: the transcript whose released values are repeated.
 
     Examples
@@ -302,16 +280,19 @@ class Transcript(NoiseSource):
 
     @property
     def has_diverged(self) -> bool:
-        """Whether the releases differ from the replayed ones in number, sizes or noise scales."""
+        """Whether number, sizes or noise the replayed ones the releases differ from those followed."""
         differs_in_number = self._replayed is not None and len(self._replayed) != len(self.released)
         return self._has_diverged or differs_in_number
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return samples of the underlying source, int64 (size,)."""
+        """Return samples (size,) of the underlying source, with standard deviation `scale`."""
         return self._noise.discrete_gaussian(scale, size)
 
     def add_to(self, sums: Ints, scale: int) -> Ints:
-        """Return the released values for private sums, int64, and record the release."""
+        """Return the released values, int64, for private sums, and record the release.
+
+        `scale`: standard deviation of the discrete Gaussian noise, in units of `sums`.
+        """
         number = len(self.released)
         private_sums = sums.copy()
         noisy = self._noise.add_to(sums, scale)
@@ -323,7 +304,8 @@ class Transcript(NoiseSource):
         return noisy
 
 
-# Function of the budgets before a release and the units it charged, to the budgets after it.
+# Function of the remaining units before a release and the units it charged, (subjects,), that
+# returns the remaining units after it.
 Charge = Callable[[Ints, Ints], Ints]
 
 
@@ -367,25 +349,17 @@ CHARGED = ("votes", "counts", "training", "size", "evaluation")
 
 @contextmanager
 def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]:
-    """Introduce a fault into the charges of releases in this context, which audits must detect.
+    """Inject a fault into the charges of releases in this context, which audits must detect.
 
-    For one thread.
-
-    - `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`.
-    - `where`: the affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to
-      the total account, for any fault.
+    For one thread. `fault`: a key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`. `where`: the
+    affected kinds of releases, of :data:`CHARGED`. "total" disables the charges to the total
+    account, for any fault.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal import IndKNNClassifier, testing
-    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
-    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
+    >>> from vicinal import testing
     >>> with testing.charges_broken("uncharged"):
-    ...     labels = clf.predict(X[:3])
-    >>> set(testing.remaining_budgets(clf).values())
-    {1.0}
+    ...     pass  # predictions of an estimator leave all budgets unchanged here
     """
     methods = {
         "votes": (BlockRelease, "contribute_and_charge"),
@@ -404,22 +378,23 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
                     _replace_global("release_noisy_size", _add_fault(release_noisy_size, fault))
                 )
                 continue
-            owner, name = methods[kind]
-            honest = getattr(owner, name)
-            stack.callback(setattr, owner, name, honest)
-            setattr(owner, name, _add_fault(honest, fault))
+            class_, name = methods[kind]
+            correct = getattr(class_, name)
+            stack.callback(setattr, class_, name, correct)
+            setattr(class_, name, _add_fault(correct, fault))
         yield
 
 
-def _add_fault(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
+def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     """Return a version of a charging function with a fault.
 
-    `honest`: one of the functions that :func:`charges_broken` replaces; `fault`: as there.
+    `charge`: one of the functions that :func:`charges_broken` replaces. `fault`: as there.
     """
     if fault == MEMORY_FAULT:
 
         def add_previous_sums(*args: Any) -> Any:
-            result = honest(*args)
+            """Call `charge`, then add the sums of each query to those of the next."""
+            result = charge(*args)
             if isinstance(args[0], BlockRelease):
                 result[0][1:] += result[0][:-1].copy()
             return result
@@ -428,12 +403,13 @@ def _add_fault(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
     offer_budgets, compute_remaining = CHARGE_FAULTS[fault]
 
     def charge_wrongly(*args: Any) -> Any:
+        """Call `charge` with the offered budgets, then set the faulty remaining ones."""
         tables = [argument.remaining for argument in args if isinstance(argument, SubjectTable)]
         remaining = tables[0] if tables else args[-1]
         remaining_before = remaining.copy()
         offered = offer_budgets(remaining_before)
         remaining[:] = offered
-        result = honest(*args)
+        result = charge(*args)
         remaining[:] = compute_remaining(remaining_before, offered - remaining)
         if not isinstance(result, tuple):
             return result
@@ -445,7 +421,7 @@ def _add_fault(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
 
 @contextmanager
 def plans_broken(factor: int = 2) -> Iterator[None]:
-    """Allow plans made in this context `factor` times the releases for which they were priced.
+    """Inject a fault: plans made in this context allow `factor` times the priced releases.
 
     This applies to Private-kNN, PATE and NoisySGD: their releases are counted, not charged.
 
@@ -455,67 +431,56 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
     >>> with testing.plans_broken():
     ...     pass  # an estimator fitted here answers twice as many queries as planned
     """
-    honest = ReleaseCounter.__init__
+    original_init = ReleaseCounter.__init__
 
     def multiply_planned(self: ReleaseCounter, planned: int, noun: str) -> None:
-        honest(self, factor * planned, noun)
+        original_init(self, factor * planned, noun)
 
     ReleaseCounter.__init__ = multiply_planned  # type: ignore[method-assign]
     try:
         yield
     finally:
-        ReleaseCounter.__init__ = honest  # type: ignore[method-assign]
+        ReleaseCounter.__init__ = original_init  # type: ignore[method-assign]
 
 
-def refill_budgets(owner: Any, audience: str = DEFAULT) -> None:
-    """Give every enrolled subject a full budget again, a fault of the individual filter.
+def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
+    """Inject a fault of the individual filter: give every enrolled subject a full budget again.
+
+    `holder`: a fitted Ind-KNN estimator, a store, or a cluster. `audience`: of a store or cluster.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal import IndKNNClassifier, testing
-    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
-    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
-    >>> labels = clf.predict(X[:5])
-    >>> testing.refill_budgets(clf)
-    >>> set(testing.remaining_budgets(clf).values())
-    {1.0}
+    >>> from vicinal import testing
+    >>> testing.refill_budgets(clf)  # doctest: +SKIP
     """
-    if not isinstance(owner, BaseStore):
-        _get_slots_and_remaining(owner, audience)[1][:] = UNITS
+    if not isinstance(holder, BaseStore):
+        _get_slots_and_remaining(holder, audience)[1][:] = UNITS
         return
-    for ledger in _get_ledgers(owner):
+    for ledger in _get_ledgers(holder):
         account = ledger.audiences[audience].account
         account.remaining[:] = UNITS
         # Also in the copy of the durable state: otherwise the next charges would not add up.
         account.durable[:] = UNITS
 
 
-def _get_ledgers(owner: Any) -> list[Any]:
+def _get_ledgers(store: Any) -> list[Any]:
     """Return the ledger of a store, or the ledgers of a cluster's shards in this process."""
-    shards = [client.transport.shard for client in getattr(owner, "_clients", ())]
-    return [shard._server._parts.ledger for shard in shards] or [owner._parts.ledger]
+    shards = [client.transport.shard for client in getattr(store, "_clients", ())]
+    return [shard._server._parts.ledger for shard in shards] or [store._parts.ledger]
 
 
-def forget_departed(owner: Any) -> None:
-    """Delete the budgets kept for erased subjects, a fault: re-enrolled, they have full budgets.
+def forget_erased_budgets(holder: Any) -> None:
+    """Inject a fault: erased subjects lose their remaining budgets, and re-enroll with full ones.
 
-    `owner`: a fitted Ind-KNN estimator, a store, or a cluster.
+    `holder`: a fitted Ind-KNN estimator, a store, or a cluster.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from vicinal import IndKNNClassifier, testing
-    >>> X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
-    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
-    >>> clf = clf.fit(X, ids % 2, ids, public=X[:40] + 1)
-    >>> clf.erase([17])
-    1
-    >>> testing.forget_departed(clf)  # 17 would be re-enrolled with a full budget
+    >>> from vicinal import testing
+    >>> testing.forget_erased_budgets(clf)  # doctest: +SKIP
     """
-    if not isinstance(owner, BaseStore):
-        owner._engine.shard.ledger._departed.clear()
+    if not isinstance(holder, BaseStore):
+        holder._engine.shard.ledger._departed.clear()
         return
-    for ledger in _get_ledgers(owner):
+    for ledger in _get_ledgers(holder):
         ledger._find_erased = lambda *_: {}

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from command_line import invoked as run
 from vicinal.cli.main import app
 from vicinal.datasets import load_table
-from vicinal.datasets.tables import csv_form
+from vicinal.datasets.tables import detect_csv_format
 from vicinal.features import CsvForm, TableFeatures, TableSchema
 
 SHARED = Path(os.environ.get("VICINAL_SHARED", Path(__file__).parents[3] / "shared"))
@@ -181,9 +181,9 @@ def test_variants_are_read_at_first_try(name, people, tmp_path):
     assert kinds["age"] == "whole"
     assert kinds["Rolle"] == kinds["sex"] == "category"
     form = READ[name][2].get("form", PLAIN)
-    assert csv_form(public).delimiter == form.delimiter
-    assert csv_form(public).decimal == form.decimal
-    assert (str(csv_form(public)) in said) == (csv_form(public) != PLAIN)
+    assert detect_csv_format(public).delimiter == form.delimiter
+    assert detect_csv_format(public).decimal == form.decimal
+    assert (str(detect_csv_format(public)) in said) == (detect_csv_format(public) != PLAIN)
     found, plain = read(private, schema), pa.Table.from_pylist(people[1])
     features = TableFeatures(schema)
     np.testing.assert_array_equal(

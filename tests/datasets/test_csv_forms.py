@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from vicinal.datasets import load_table
-from vicinal.datasets.tables import csv_form, read_table
+from vicinal.datasets.tables import detect_csv_format, read_table
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import CsvForm, TableSchema
 
@@ -80,9 +80,11 @@ def test_a_form_that_cannot_be_is_refused(declared, message):
 
 def test_marks_are_taken_and_the_rest_is_found(tmp_path):
     path = write_text(tmp_path / "t.csv", "# one, two, three, four\na;b\n1,5;2,5\n")
-    assert csv_form(path, marks=CsvForm(comment="#")) == CsvForm(";", ",", comment="#")
+    assert detect_csv_format(path, base_format=CsvForm(comment="#")) == CsvForm(
+        ";", ",", comment="#"
+    )
     with pytest.raises(InvalidInput, match="damaged"):
-        csv_form(path)
+        detect_csv_format(path)
 
 
 LINES = ["hello; world", "hello, world", "a | b", "tab\there", "all , ; | \t", "plain"]
@@ -100,14 +102,14 @@ def test_in_a_file_of_one_column_every_line_is_a_text(lines, tmp_path):
 
 def test_delimiters_in_texts_beside_other_columns_do_not_count(tmp_path):
     path = write_text(tmp_path / "t.csv", "id,text\n1,a;b\n2,c;d;e\n")
-    assert csv_form(path) == CsvForm()
+    assert detect_csv_format(path) == CsvForm()
     assert load_table(path, text="text", subject="id").features == ("a;b", "c;d;e")
 
 
 @pytest.mark.parametrize("content", ["a;b\n1;2;3\n", "a,b\n1,2\n1\n"])
 def test_rows_of_other_lengths_than_the_header_are_damage(content, tmp_path):
     path = write_text(tmp_path / "t.csv", content)
-    for reader in (csv_form, load_table):
+    for reader in (detect_csv_format, load_table):
         with pytest.raises(InvalidInput, match=r"t\.csv is damaged"):
             reader(path)
 

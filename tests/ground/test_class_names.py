@@ -21,7 +21,7 @@ UNITS = "Å", "\u212b"
 
 
 def test_declared_names_are_composed():
-    assert _checks.class_names([DECOMPOSED, "rot"]).tolist() == [COMPOSED, "rot"]
+    assert _checks.check_class_names([DECOMPOSED, "rot"]).tolist() == [COMPOSED, "rot"]
     assert ClassNames()("classes", (DECOMPOSED, "rot")).tolist() == [COMPOSED, "rot"]
 
 
@@ -29,9 +29,9 @@ def test_declared_names_are_composed():
 @pytest.mark.parametrize("label", [COMPOSED, DECOMPOSED])
 @pytest.mark.parametrize("dtype", [None, object])
 def test_labels_match_names_that_look_the_same(declared, label, dtype):
-    names = _checks.class_names(["rot", declared])
+    names = _checks.check_class_names(["rot", declared])
     y = np.array([label, "rot", label], dtype=dtype)
-    assert _checks.label_indices(y, names).tolist() == [1, 0, 1]
+    assert _checks.find_label_indices(y, names).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_a_labeller_has_composed_names():
 
 def test_a_label_of_no_class_is_refused_with_reasons_that_can_be():
     with pytest.raises(InvalidInput, match="capitals and blanks count") as caught:
-        _checks.label_indices(["rot", "secret"], _checks.class_names(["rot", "blau"]))
+        _checks.find_label_indices(["rot", "secret"], _checks.check_class_names(["rot", "blau"]))
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("y", [[1, 2], [True, False]])
 def test_labels_that_a_file_has_as_numbers_or_truths_match_names_that_are_texts(y):
     """A column of "1" and "2" is read as numbers, although a third class is called unknown."""
-    names = _checks.class_names(["false", "true"] if y[0] is True else ["2", "1", "unknown"])
-    assert _checks.label_indices(np.array(y), names).tolist() == [1, 0]
+    names = _checks.check_class_names(["false", "true"] if y[0] is True else ["2", "1", "unknown"])
+    assert _checks.find_label_indices(np.array(y), names).tolist() == [1, 0]
 
 
 def test_targets_are_composed_and_told_apart():
@@ -115,16 +115,16 @@ def test_targets_whose_answers_would_share_a_column_are_refused(parameters):
 
 def test_an_option_is_split_when_given_once_and_taken_whole_when_repeated():
     check = ClassNames()
-    assert check.parsed_option(["a, b"]) == ["a", "b"]
-    assert check.parsed_option(["a, b; c"]) == ["a, b", "c"]
-    assert check.parsed_option(["0-2"]) == [0, 1, 2]
-    assert check.parsed_option(["a, b; c", "d "]) == ["a, b; c", "d"]
-    assert check.parsed_option(["1", "2"]) == [1, 2]
+    assert check.parse_option(["a, b"]) == ["a", "b"]
+    assert check.parse_option(["a, b; c"]) == ["a, b", "c"]
+    assert check.parse_option(["0-2"]) == [0, 1, 2]
+    assert check.parse_option(["a, b; c", "d "]) == ["a, b; c", "d"]
+    assert check.parse_option(["1", "2"]) == [1, 2]
     bounds = dict(get_checks(IndKNNRegressor))["bounds"]
-    assert bounds.parsed_option(["a=0..1,b=1..2"]) == {"a": (0, 1), "b": (1, 2)}
-    assert bounds.parsed_option(["a,x=0..1", "b=c=1..2"]) == {"a,x": (0, 1), "b=c": (1, 2)}
+    assert bounds.parse_option(["a=0..1,b=1..2"]) == {"a": (0, 1), "b": (1, 2)}
+    assert bounds.parse_option(["a,x=0..1", "b=c=1..2"]) == {"a,x": (0, 1), "b=c": (1, 2)}
     with pytest.raises(InvalidInput, match="Got 'a' twice"):
-        bounds.parsed_option(["a=0..1,a=1..2"])
+        bounds.parse_option(["a=0..1,a=1..2"])
     for text in ("0..1", "=0..1", "a=", "a"):
         with pytest.raises(InvalidInput, match="'bounds' parameter must"):
-            bounds("bounds", bounds.parsed_option([text]))
+            bounds("bounds", bounds.parse_option([text]))

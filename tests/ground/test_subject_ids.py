@@ -67,7 +67,7 @@ def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
     with pytest.raises(InvalidInput, match=NAMED.get(case, "Got")) as refused:
         checks.subject_ids("subjects", ["fine", FAULTS[case]])
     assert "'subjects'" in str(refused.value)
-    assert checks.id_fault(FAULTS[case]) in str(refused.value)
+    assert checks.describe_id_fault(FAULTS[case]) in str(refused.value)
     if isinstance(FAULTS[case], str) and len(FAULTS[case].strip()) > 1 and case != "decimal point":
         assert FAULTS[case].strip() not in str(refused.value)
 
@@ -78,7 +78,7 @@ def test_every_blank_and_every_invisible_character_is_refused():
         character = chr(code)
         is_blank = unicodedata.category(character) in ("Zs", "Cf", "Cc", "Zl", "Zp")
         if is_blank and character != " ":
-            assert checks.text_fault(f"a{character}b"), hex(code)
+            assert checks.describe_text_fault(f"a{character}b"), hex(code)
 
 
 def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
@@ -119,7 +119,7 @@ def list_spellings(subject_id):
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(
-    lambda text: checks.id_fault(text) is None
+    lambda text: checks.describe_id_fault(text) is None
 )
 NAMES = st.one_of(st.integers(), st.sampled_from(DISTINCT), TEXTS)
 

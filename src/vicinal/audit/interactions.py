@@ -363,7 +363,7 @@ class _EstimatorSession:
         """Erase all victims; with a fault, their remaining budgets are forgotten."""
         self.system.erase(np.unique(self.interaction.copies.victims.subjects))
         if self.fault.refills_on_return:
-            testing.forget_departed(self.system)
+            testing.forget_erased_budgets(self.system)
 
     def do_reenrol(self, index: int, present: Bools | bool) -> None:
         """Add the erased victims that are `present` again, together with one new subject."""

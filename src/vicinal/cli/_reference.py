@@ -59,20 +59,22 @@ class FeatureOptions:
         Column names come from the options or else from the `public` file. They never come from the
         private file, because its first line may be a record instead of a header.
         """
-        from vicinal.datasets.tables import column_name, read_table
+        from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema
-        from vicinal.parameters import listed_names
+        from vicinal.parameters import parse_name_list
         from vicinal.store.store_schema import StoreExtractor
 
         options: dict[str, Any] = {}
         if self.model is not None:
             options["model"] = self.model
         if self.schema is not None:
-            schema = TableSchema.load(self.schema).usable()
-            schema.refuse(other_columns, "labels or subjects")
+            schema = TableSchema.load(self.schema).require_features()
+            schema.refuse_features(other_columns, "labels or subjects")
             options["schema"] = schema.to_dict()
-        columns = [column_name(name) for name in listed_names(self.columns or [])] or None
-        excluded = {column_name(name) for name in other_columns if name is not None}
+        columns = [
+            normalize_column_name(name) for name in parse_name_list(self.columns or [])
+        ] or None
+        excluded = {normalize_column_name(name) for name in other_columns if name is not None}
         if columns is None and self.features == "columns" and public and records.is_table(public):
             names = read_table(public).column_names
             columns = [name for name in names if name not in excluded]
@@ -156,12 +158,12 @@ class ReferenceOptions:
 
     def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public table has a column of this name."""
-        from vicinal.datasets.tables import column_name, read_table
+        from vicinal.datasets.tables import normalize_column_name, read_table
 
         if name is None or self.public is None or not records.is_table(self.public):
             return False
         table = read_table(self.public, records.get_csv_form(self.public, extractor, public=True))
-        return column_name(name) in table.column_names
+        return normalize_column_name(name) in table.column_names
 
 
 def _get_feature_names(extractor: StoreExtractor) -> list[str] | None:

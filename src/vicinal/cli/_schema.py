@@ -47,11 +47,11 @@ class CsvOptions:
 
     def detect_form(self, public: Path) -> CsvForm:
         """Return the format of a file, detected as far as the options leave it open."""
-        from vicinal.datasets.tables import csv_form
+        from vicinal.datasets.tables import detect_csv_format
         from vicinal.features.csv_form import CsvForm
 
         marks = CsvForm(quote=self.quote, escape=self.escape, comment=self.comment)
-        return csv_form(public, self.delimiter, self.decimal, self.encoding, marks)
+        return detect_csv_format(public, self.delimiter, self.decimal, self.encoding, marks)
 
 
 @expand_groups
@@ -84,12 +84,12 @@ def schema(
     json: Json = False,
 ) -> None:
     """Describe a public table, or check a private one."""
-    from vicinal.datasets.tables import column_name
+    from vicinal.datasets.tables import normalize_column_name
     from vicinal.features.table_features import check_table
 
     label_names = label[0].split(";") if label and len(label) == 1 else label or []
-    labels = [column_name(name) for name in label_names]
-    subject = None if subject is None else column_name(subject)
+    labels = [normalize_column_name(name) for name in label_names]
+    subject = None if subject is None else normalize_column_name(subject)
     role_columns = [*labels, *([] if subject is None else [subject])]
     if len(set(role_columns)) != len(role_columns):
         raise InvalidInput(
@@ -125,8 +125,8 @@ def _read_private_table(
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
 
-    declared = TableSchema.load(schema).usable()
-    declared.refuse(role_columns, "labels or subjects")
+    declared = TableSchema.load(schema).require_features()
+    declared.refuse_features(role_columns, "labels or subjects")
     number_columns = set(filter(declared.reads_numbers, declared.names))
     if len(labels) > 1:  # several labels are numbers 0 and 1
         number_columns.update(labels)
@@ -135,16 +135,16 @@ def _read_private_table(
 
 def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
     """Return the number of rows of a public table that equal a row of the private one. Private."""
-    from vicinal.datasets.coincidences import compare_rows
-    from vicinal.datasets.tables import csv_form, read_table
+    from vicinal.datasets.coincidences import count_shared_rows
+    from vicinal.datasets.tables import detect_csv_format, read_table
     from vicinal.features.table_features import TableFeatures
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the check has reported further columns
         transform = TableFeatures(declared).transform
-        form = csv_form(reference, marks=declared.file)
+        form = detect_csv_format(reference, base_format=declared.file)
         points = read_table(reference, form, declared.reads_numbers)
-        return compare_rows(transform(table), transform(points))
+        return count_shared_rows(transform(table), transform(points))
 
 
 def _write_draft(

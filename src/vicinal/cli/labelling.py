@@ -504,7 +504,7 @@ def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | No
         return None
     classes = np.asarray(names)
     try:
-        return np.asarray(classes[checks.label_indices(public.labels, classes)])
+        return np.asarray(classes[checks.find_label_indices(public.labels, classes)])
     except InvalidInput:
         raise InvalidInput(
             "The y in the 'public' option's file must hold class names, because answers are "

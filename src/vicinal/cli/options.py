@@ -151,7 +151,7 @@ def parse_class_names(texts: list[str]) -> list[Any]:
     from vicinal.parameters import ClassNames
 
     check = ClassNames()
-    names: list[Any] = check("classes", check.parsed_option(texts)).tolist()
+    names: list[Any] = check("classes", check.parse_option(texts)).tolist()
     return names
 
 
@@ -252,7 +252,7 @@ class PlanCommand(PanelCommand):
         ctx.meta[_PLAN] = {
             name: parameters[name]
             .metadata["check"]
-            .parsed_option([value] if isinstance(value, str) else value)
+            .parse_option([value] if isinstance(value, str) else value)
             for name, value in values.items()
             if value is not None and value != ()
         }

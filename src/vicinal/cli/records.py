@@ -123,14 +123,14 @@ def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]
 @contextmanager
 def provide_file(data: str) -> Iterator[Path]:
     """Yield the path of a file; for "-", of a temporary file with the content of standard input."""
-    from vicinal.datasets.id_lists import read_whole
+    from vicinal.datasets.id_lists import read_to_end
 
     if data != STREAM:
         yield Path(data)
         return
     with tempfile.TemporaryDirectory() as folder:
         try:
-            content = read_whole(sys.stdin.fileno())
+            content = read_to_end(sys.stdin.fileno())
         except io.UnsupportedOperation:  # a program or test has replaced standard input
             content = sys.stdin.buffer.read()
         suffixes = (s for magic, s in _SUFFIX_OF_MAGIC.items() if content.startswith(magic))
@@ -190,7 +190,7 @@ def read_records(
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
-    from vicinal.features.table_features import warn_of_others
+    from vicinal.features.table_features import warn_of_undeclared_categories
 
     if path.is_dir():
         return load_images(path)
@@ -208,17 +208,17 @@ def read_records(
     with add_file_to_errors(path, public=public):
         dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and "schema" in options:
-        warn_of_others(path, dataset.features, options["schema"])
+        warn_of_undeclared_categories(path, dataset.features, options["schema"])
     return dataset
 
 
 def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
     """Return the format of a CSV file: detected if it is public, and else as in the schema."""
-    from vicinal.datasets.tables import csv_form
+    from vicinal.datasets.tables import detect_csv_format
     from vicinal.features.csv_form import CsvForm
 
     declared = get_table_schema(extractor).file if extractor.kind == "table" else CsvForm()
-    return csv_form(path, marks=declared) if public else declared
+    return detect_csv_format(path, base_format=declared) if public else declared
 
 
 def read_labelled(
@@ -258,7 +258,7 @@ def read_queries(
     The column is `name`, or else the file names of images, or else absent (an empty mapping).
     Raises InvalidInput if its name is one of the `answer_columns`.
     """
-    from vicinal.datasets.tables import column_name, read_table
+    from vicinal.datasets.tables import normalize_column_name, read_table
 
     if name is None:
         if path.is_dir() and FILE_COLUMN in answer_columns:
@@ -268,7 +268,7 @@ def read_queries(
             )
         dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {FILE_COLUMN: list(dataset.names)}), dataset
-    name = column_name(name)
+    name = normalize_column_name(name)
     if name in answer_columns:
         raise InvalidInput(
             f"The 'id' option must not be {name!r}, because the answers have a column of that "

@@ -1,7 +1,7 @@
 """Count public rows that equal a private record, and the number to expect by chance.
 
-The counts are for the owner only. Nothing is filtered by them, because a missing row would reveal
-that it is private (docs/decisions/0051-tables.md).
+The counts are for the owner only. No public row is removed because of them: its absence would
+reveal that a private record equals it (docs/decisions/0051-tables.md).
 """
 
 from dataclasses import dataclass
@@ -44,24 +44,24 @@ class Coincidences:
         )
 
 
-def compare_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
-    """Return the coincidences of private records (n, d) and public rows (m, d). **Private**.
+def count_shared_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
+    """Count public rows (m, d) that equal a private record (n, d), also as expected by chance.
 
-    Rows are equal if all their numbers are. Equal records of one subject count as a coincidence
-    too, so they raise the expected number.
+    The counts are private. Rows are equal if all their numbers are. Also records of one subject
+    that equal each other raise the expected number.
     """
     record_keys = _convert_rows_to_keys(records)
     public_keys = _convert_rows_to_keys(public)
     if record_keys.dtype != public_keys.dtype:
         raise InvalidInput("The records and the public rows must have the same columns.")
     _, inverse, counts = np.unique(record_keys, return_inverse=True, return_counts=True)
-    repeated_share = float((counts[inverse] > 1).mean())
+    duplicate_share = float((counts[inverse] > 1).mean())
     n_shared = int(np.isin(public_keys, record_keys).sum())
-    return Coincidences(len(public_keys), n_shared, repeated_share * len(public_keys))
+    return Coincidences(len(public_keys), n_shared, duplicate_share * len(public_keys))
 
 
 def _convert_rows_to_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
-    """Return one bytes value per row, equal exactly for rows of equal numbers."""
+    """Return one bytes value per row (n,), equal exactly for rows of equal numbers."""
     matrix = np.asarray(rows)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":
         raise InvalidInput("Records and public rows must be matrices of numbers, (n, d).")

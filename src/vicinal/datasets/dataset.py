@@ -29,8 +29,8 @@ Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
 class Dataset:
     """Records with labels and subjects; row i of every field belongs to record i.
 
-    The representation names the kind of data, never values or the number of records, so that it may
-    be logged.
+    ``repr()`` shows the kind of data, never values or the number of records, so that it may be
+    logged. Raises InvalidInput if the numbers of records and of labels or subjects differ.
 
     Attributes
     ----------
@@ -46,11 +46,6 @@ class Dataset:
         Another data set, held out for testing, or None.
     names
         The source of each record (relative path of an image file), or None.
-
-    Raises
-    ------
-    InvalidInput
-        If the number of labels or subjects differs from the number of records.
 
     Examples
     --------
@@ -68,6 +63,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        """Refuse labels and subjects that are not one for every record."""
         for name in ("labels", "subjects"):
             field = getattr(self, name)
             has_targets = name == "labels" and np.asarray(field).dtype.kind == "f"
@@ -91,13 +87,7 @@ class Dataset:
         return f"Dataset({', '.join([kind, *extras])})"
 
     def take(self, rows: slice | AnyInts | Bools) -> Dataset:
-        """Return the chosen records, without a test part.
-
-        Parameters
-        ----------
-        rows
-            A slice, row indices, or a mask (n,).
-        """
+        """Return the records at `rows`: a slice, indices or a mask (n,); without names and test."""
         indices = np.arange(len(self))[rows]
         if isinstance(self.features, tuple):
             features: Features = tuple(self.features[index] for index in indices)
@@ -112,17 +102,14 @@ class Dataset:
     def split(self) -> tuple[Dataset, Dataset]:
         """Return the records without their test part, and the test part.
 
-        Raises
-        ------
-        InvalidInput
-            If there is no test part.
+        Raises InvalidInput if there is no test part.
         """
         if self.test is None:
             raise InvalidInput("This data set has no test part; take() can hold records back.")
         return replace(self, test=None), self.test
 
 
-def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
+def build_subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     """Return canonical subject ids (n,): int64 if all are whole numbers, else strings.
 
     A number and its decimal form are the same id: 5 and "5".
@@ -132,19 +119,19 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     return np.array(canonical_ids if are_integers else list(map(str, canonical_ids)))
 
 
-def label_column(texts: list[str]) -> AnyArray:
+def build_label_column(texts: list[str]) -> AnyArray:
     """Return labels (n,): int64 or bool if all texts are whole numbers or truth values, else str.
 
     Strings are composed (NFC), as class names are.
     """
     composed_texts = [checks.normalize_text(text) for text in texts]
-    names = list(map(checks.label_name, composed_texts))
+    names = list(map(checks.parse_label, composed_texts))
     return np.array(names if len(set(map(type, names))) == 1 else composed_texts)
 
 
-def array_npz(path: str | Path) -> Dataset:
-    """Return the data set of an npz file with the keys that `load_table` describes."""
-    arrays = _load_arrays(path)
+def load_npz(path: str | Path) -> Dataset:
+    """Return the data set of an npz file with the keys that `load_table` describes, such as x."""
+    arrays = _read_npz(path)
     if "x" in arrays:
         return _build_dataset(path, arrays, "")
     if "x_train" not in arrays:
@@ -153,7 +140,8 @@ def array_npz(path: str | Path) -> Dataset:
     return _build_dataset(path, arrays, "_train", test)
 
 
-def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
+def _read_npz(path: str | Path) -> dict[str, AnyArray]:
+    """Return all arrays of an npz file by key; raise InvalidInput for other files."""
     try:
         # np.load would leave a damaged file open if it opened the file itself.
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -170,7 +158,10 @@ def _load_arrays(path: str | Path) -> dict[str, AnyArray]:
 def _build_dataset(
     path: str | Path, arrays: dict[str, AnyArray], suffix: str, test: Dataset | None = None
 ) -> Dataset:
-    """Return the data set of the arrays with the key suffix `suffix`: "", "_train" or "_test"."""
+    """Return the data set of the arrays with a key suffix: "", "_train" or "_test".
+
+    `path`: their file, for messages. `test`: the test part of the result.
+    """
     features = arrays[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
         raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row per record.")
@@ -180,8 +171,8 @@ def _build_dataset(
             raise InvalidInput(f"{path}: '{name}{suffix}' must hold integers or strings.")
     return Dataset(
         features,
-        None if labels is None else checks.composed_labels(labels),
-        None if subjects is None else subject_column(subjects),
+        None if labels is None else checks.compose_labels(labels),
+        None if subjects is None else build_subject_column(subjects),
         test,
     )
 
@@ -190,12 +181,8 @@ def load_mnist() -> Dataset:
     """Return MNIST: 60,000 digits, and 10,000 more in the test part.
 
     Images are uint8 (n, 28, 28), from 0 (black) to 255 (white); labels are the digits, uint8 (n,).
-    Nothing is downloaded. ``README.md`` beside the file names source and licence.
-
-    Raises
-    ------
-    MissingExtra
-        If this is no checkout and the extra `demo` is not installed.
+    Nothing is downloaded. ``README.md`` beside the file names source and licence. Raises
+    MissingExtra if this is no checkout and the extra `demo` is not installed.
 
     Examples
     --------
@@ -205,11 +192,11 @@ def load_mnist() -> Dataset:
     ((60000, 28, 28), (10000, 28, 28))
     """
     with as_file(_find_mnist_file()) as path:
-        return array_npz(path)
+        return load_npz(path)
 
 
 def _find_mnist_file() -> Traversable:
-    """Return the file beside this module, as in a checkout, or in the package of the digits."""
+    """Return the file of the digits: in a checkout, else in the package `vicinal_demo_data`."""
     file_of_checkout = files("vicinal.datasets") / "data" / "mnist.npz"
     if file_of_checkout.is_file():
         return file_of_checkout
@@ -282,9 +269,9 @@ def load_images(folder: str | Path) -> Dataset:
     (depth,) = depths
     labels = subjects = None
     if depth >= _LABEL_DEPTH:
-        labels = label_column([path.parts[0] for path in paths])
+        labels = build_label_column([path.parts[0] for path in paths])
     if depth == _SUBJECT_DEPTH:
-        subjects = subject_column([path.parts[1] for path in paths])
+        subjects = build_subject_column([path.parts[1] for path in paths])
     with ThreadPoolExecutor() as pool:
         images = list(pool.map(partial(_read_image, folder), paths))
     have_same_shape = len({image.shape for image in images}) == 1
@@ -293,7 +280,7 @@ def load_images(folder: str | Path) -> Dataset:
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:
-    """Return the image at a path relative to `folder`, uint8 (h, w) or (h, w, 3)."""
+    """Return the image at a `path` relative to `folder`, upright, uint8 (h, w) or (h, w, 3)."""
     from PIL import Image, ImageOps
 
     try:

@@ -32,68 +32,69 @@ def read_ids(path: str | Path) -> list[SubjectId]:
 
     The file is UTF-8 text with one id per line. Lines end in LF, CR LF or CR; a byte order mark at
     the start and blank lines at the end are ignored.
-
     Raises InvalidInput if a line looks like a header, has several fields, is blank or is no id. The
     message gives the line's number and never its content.
     """
     try:
         with Path(path).open("rb", buffering=0) as file:
-            text = io.StringIO(read_whole(file.fileno()).decode("utf-8-sig"), newline=None)
-        lines = list(_drop_blank_end(line.removesuffix("\n") for line in text))
+            text = io.StringIO(read_to_end(file.fileno()).decode("utf-8-sig"), newline=None)
+        lines = list(_drop_trailing_empty_lines(line.removesuffix("\n") for line in text))
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
     if not lines:
         raise InvalidInput(f"The file {path} holds no id.")
     ids = [_parse_id(path, line_number, line) for line_number, line in enumerate(lines, 1)]
     if _is_header(lines[0], lines[1:]):
-        raise _build_error(
+        raise _build_line_error(
             path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
         )
     return ids
 
 
-def _drop_blank_end(lines: Iterator[str]) -> Iterator[str]:
-    n_blank = 0
+def _drop_trailing_empty_lines(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the lines up to the last one that is not empty."""
+    n_empty = 0
     for line in lines:
         if line:
-            yield from [""] * n_blank
-            n_blank = 0
+            yield from [""] * n_empty
+            n_empty = 0
             yield line
         else:
-            n_blank += 1
+            n_empty += 1
 
 
 def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
+    """Return the canonical id in a line; `path` and `line_number`, from 1, are for messages."""
     for separator, description in _SEPARATORS:
         if separator in line:
             reason = f"holds {description}. Write one id per line, and nothing else"
-            raise _build_error(path, line_number, reason)
-    problem = checks.id_fault(line)
+            raise _build_line_error(path, line_number, reason)
+    problem = checks.describe_id_fault(line)
     if problem:
-        raise _build_error(path, line_number, f"must be an id. It is, or holds, {problem}")
+        raise _build_line_error(path, line_number, f"must be an id. The problem: {problem}")
     return checks.subject_id("subjects", line)
 
 
-def _is_header(first_line: str, ids: list[str]) -> bool:
-    """Return whether the first line is a usual column name, or alone has no digit."""
+def _is_header(first_line: str, other_lines: list[str]) -> bool:
+    """Return whether the first line is a usual column name, or is the only line without a digit."""
     if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
-    return bool(ids) and not _has_digit(first_line) and all(map(_has_digit, ids))
+    return bool(other_lines) and not _has_digit(first_line) and all(map(_has_digit, other_lines))
 
 
 def _has_digit(line: str) -> bool:
     return any(character.isdigit() for character in line)
 
 
-def _build_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
+def _build_line_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
     return InvalidInput(f"Line {line_number} of {path} {reason}. Nothing was done.")
 
 
-def read_whole(descriptor: int) -> bytes:
+def read_to_end(descriptor: int) -> bytes:
     """Return all bytes up to the end of a file or pipe, given its descriptor.
 
-    Python handles signals only when one of its reads is interrupted. A signal that arrives between
-    two reads of a single call would wait for more content, from a pipe possibly for ever.
+    It waits in short intervals, between which Python handles signals. A signal that arrives between
+    two reads of a single long call would wait for more content, from a pipe possibly for ever.
     """
     return b"".join(iter(lambda: _read_chunk(descriptor), b""))
 

@@ -1,7 +1,7 @@
 """Data sets from tables in CSV, Parquet and Excel files, and from npz files."""
 
 import codecs
-import csv as csv_format
+import csv as python_csv
 import datetime as dt
 import io
 import re
@@ -17,20 +17,19 @@ import pyarrow.compute as pc
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
-from vicinal.datasets.dataset import Dataset, array_npz, label_column, subject_column
+from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_column, load_npz
 from vicinal.errors import InvalidInput, UnusableRows
-from vicinal.features.csv_form import CsvForm, with_points
-from vicinal.features.table_columns import mark_ids, parse_numbers, plain_text
+from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
+from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
 from vicinal.features.table_schema import TableSchema
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 
 _BLOCK = 1 << 24
 """Bytes of a CSV file read at a time; a longer row cannot be read."""
 
 _CSV_NAME = re.compile(r".*\.(csv|tsv|txt)(\.gz)?", re.IGNORECASE)
 _DELIMITERS = ",;\t|"
-_READ_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException, csv_format.Error)
-_PLAIN_FORM = CsvForm()
+_READ_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException, python_csv.Error)
 
 _NO_DELIMITER = "\x1f"
 """The delimiter given to Arrow for a file of one column: the unit separator, used in no text."""
@@ -44,7 +43,7 @@ def load_table(
     text: str | None = None,
     *,
     schema: TableSchema | None = None,
-    form: CsvForm = _PLAIN_FORM,
+    form: CsvForm = PLAIN_CSV,
     targets: Sequence[str] = (),
 ) -> Dataset:
     r"""Return the records of a file.
@@ -64,22 +63,23 @@ def load_table(
         Feature columns, in this order; without it all that are neither label nor subject.
     text
         Column of texts as features. An empty or blank cell is refused; "NA" is a text.
-    targets
-        Columns of numeric targets in place of a label; the labels are then float64 (n, p).
     schema
-        Keep all columns but those of labels and subjects, by name, for
-        :class:`~vicinal.features.TableFeatures` with this schema.
+        Public schema. With it, the features are a pyarrow Table of all columns except labels and
+        subjects, to be encoded by :class:`~vicinal.features.TableFeatures`.
     form
         The format of a CSV file; by default commas, decimal points and UTF-8. It must be declared,
         because one private record could change how a detector reads the other records.
+    targets
+        Columns of numeric targets in place of a label; the labels are then float64 (n, p).
 
     Returns
     -------
     Dataset
         Features are float64 (n, d), a tuple of n texts, or with a `schema` a pyarrow Table; from
-        an npz file they are as stored. Labels (n,) are int64 if every value is a whole number
-        (as text: 7, not 07 or 7.0, of at most 18 digits), bool if every value is true or false,
-        else strings. Subjects (n,) are int64 if every id is a whole number, else strings.
+        an npz file they are as stored. Labels (n,) are int64 if every value is a whole number,
+        bool if every value is true or false, else strings. A text counts as a whole number in
+        canonical form only: 7, not 07 or 7.0, and at most 18 digits. Subjects (n,) are int64 if
+        every id is a whole number, else strings.
 
     Raises
     ------
@@ -102,29 +102,34 @@ def load_table(
     if path.name.endswith(".npz"):
         if schema or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
-        return array_npz(path)
+        return load_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     roles = _ColumnRoles(
-        label=None if label is None else column_name(label),
-        subject=None if subject is None else column_name(subject),
-        columns=None if columns is None else tuple(map(column_name, columns)),
-        text=None if text is None else column_name(text),
+        label=None if label is None else normalize_column_name(label),
+        subject=None if subject is None else normalize_column_name(subject),
+        columns=None if columns is None else tuple(map(normalize_column_name, columns)),
+        text=None if text is None else normalize_column_name(text),
         schema=schema,
-        targets=tuple(map(column_name, targets)),
+        targets=tuple(map(normalize_column_name, targets)),
     )
-    roles.check()
+    roles.refuse_conflicts()
     return roles.build_dataset(read_table(path, form, roles.holds_numbers))
 
 
-def column_name(name: str) -> str:
-    """Return the form in which names are compared: without surrounding blanks, in NFC."""
+def normalize_column_name(name: str) -> str:
+    """Return a column's name in the form in which names are compared: stripped, and in NFC."""
     return checks.normalize_text(name.strip())
 
 
 @dataclass(frozen=True)
 class _ColumnRoles:
-    """The roles of a table's columns, with names as :func:`column_name` writes them."""
+    """The roles of a table's columns, with normalized names (:func:`normalize_column_name`).
+
+    `label`, `subject`: columns of labels and ids, if any. `columns`, `text`: columns of numbers or
+    of texts as features; without both, all other columns. `schema`: declares the features in place
+    of `columns` and `text`. `targets`: columns of numeric targets, in place of `label`.
+    """
 
     label: str | None
     subject: str | None
@@ -138,7 +143,7 @@ class _ColumnRoles:
         names = (self.label, self.subject, *self.targets)
         return frozenset(name for name in names if name is not None)
 
-    def check(self) -> None:
+    def refuse_conflicts(self) -> None:
         """Raise InvalidInput if a column has two roles, such as label and feature."""
         roles = [("label", self.label), ("subject", self.subject), ("text column", self.text)]
         roles += [("target column", name) for name in self.targets]
@@ -155,7 +160,7 @@ class _ColumnRoles:
                 )
             role_of[name] = role
         if self.schema is not None:
-            self.schema.refuse(self._list_label_columns(), "labels or subjects")
+            self.schema.refuse_features(self._list_label_columns(), "labels or subjects")
 
     def holds_numbers(self, name: str) -> bool:
         """Return whether the column `name` is read as numbers: a target or a numeric feature."""
@@ -164,6 +169,7 @@ class _ColumnRoles:
         return name in self.targets or name not in (self.label, self.subject, self.text)
 
     def build_dataset(self, table: pa.Table) -> Dataset:
+        """Return the records of a table with normalized column names."""
         columns = _Columns(table)
         labels = None if self.label is None else _read_labels(columns, self.label)
         if self.targets:
@@ -173,6 +179,7 @@ class _ColumnRoles:
         return Dataset(self._read_features(columns), labels, subjects)
 
     def _read_features(self, columns: "_Columns") -> Any:
+        """Return the features: a table for a schema, texts, or float64 (n, d)."""
         label_columns = self._list_label_columns()
         if self.schema is not None:
             return columns.table.drop_columns(sorted(label_columns))
@@ -195,7 +202,7 @@ class _ColumnRoles:
 
 
 class _Columns:
-    """The columns of a table by name; a lookup takes constant time, also in a wide table."""
+    """The columns of a table by name; a lookup takes constant time."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -222,29 +229,32 @@ class _Columns:
         return column
 
 
-def csv_form(
+def detect_csv_format(
     path: str | Path,
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
-    marks: CsvForm = _PLAIN_FORM,
+    base_format: CsvForm = PLAIN_CSV,
 ) -> CsvForm:
     """Return the format of a **public** CSV file: as given, the rest as detected.
 
-    Detected are the delimiter, of those in the header with which all rows can be read the one that
-    gives most columns; the encoding, UTF-8 or UTF-16 if the content is valid, else Windows-1252;
-    and the decimal comma, if fields have another delimiter and at least as many columns have
-    numbers with commas as with points. Quote, escape and comment are those of `marks` and never
-    detected. For another kind of file the defaults are returned.
+    `delimiter`: None detects the one in the header with which all rows can be read and that gives
+    most columns. `decimal`: None detects a comma if fields have another delimiter and at least as
+    many columns have numbers with commas as with points. `encoding`: None detects UTF-8 or UTF-16
+    if the content is valid, else Windows-1252. `base_format`: the format from which quote, escape
+    and comment are taken. For another kind of file, what is not given is as in plain CSV.
     """
     path = _check_exists(path)
     declared = replace(
-        marks, delimiter=delimiter or ",", decimal=decimal or ".", encoding=encoding or "utf-8"
+        base_format,
+        delimiter=delimiter or ",",
+        decimal=decimal or ".",
+        encoding=encoding or "utf-8",
     )
     if _find_reader(path) is not _read_csv:
         return declared
     try:
-        form, n_columns = _detect_form(path, delimiter, encoding, marks)
+        form, n_columns = _detect_delimiter(path, delimiter, encoding, base_format)
         if decimal is None and (form.delimiter != "," or n_columns == 1):
             decimal = _detect_decimal(_read_csv(path, form))
         return replace(form, decimal=decimal or ".")
@@ -252,18 +262,20 @@ def csv_form(
         raise _build_damage_error(path) from None
 
 
-def _detect_form(
-    path: Path, delimiter: str | None, encoding: str | None, marks: CsvForm
+def _detect_delimiter(
+    path: Path, delimiter: str | None, encoding: str | None, base_format: CsvForm
 ) -> tuple[CsvForm, int]:
-    """Return a CSV file's format, without its decimal mark, and its number of columns.
+    """Return a CSV file's format, with a decimal point as placeholder, and its number of columns.
 
-    Raises ValueError if rows have different lengths with every delimiter. Only delimiters in the
-    header are tried, because a text may contain any of them.
+    Only delimiters in the header are tried, because a text may contain any of them. Raises
+    ValueError if rows have different lengths with each. Parameters: see :func:`detect_csv_format`.
     """
     encoding = encoding or _detect_encoding(path)
-    used_marks = (marks.quote, marks.escape, marks.comment[:1])
+    used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])
     delimiters = [mark for mark in delimiter or _DELIMITERS if mark not in used_marks]
-    forms = [replace(marks, delimiter=mark, decimal=".", encoding=encoding) for mark in delimiters]
+    forms = [
+        replace(base_format, delimiter=mark, decimal=".", encoding=encoding) for mark in delimiters
+    ]
     n_names = [len(_read_header(path, form)) for form in forms]
     n_columns = [
         number if number > 1 and _is_readable(path, form, number) else 0
@@ -272,11 +284,12 @@ def _detect_form(
     if max(n_columns) > 0:
         return forms[n_columns.index(max(n_columns))], max(n_columns)
     if max(n_names) > 1 or not _is_readable(path, forms[0], 1):
-        raise ValueError
+        raise ValueError("Rows have different lengths with every delimiter.")
     return forms[0], 1
 
 
 def _detect_encoding(path: Path) -> str:
+    """Return the encoding of a text file: utf-16, utf-8 or cp1252; raise ValueError if binary."""
     with pa.input_stream(str(path)) as stream:  # decompresses .gz
         content = bytes(stream.read())
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -291,7 +304,7 @@ def _detect_encoding(path: Path) -> str:
 
 
 def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
-    """Return whether the first block of a CSV file has `n_columns` columns in this format."""
+    """Return whether all rows in the first block of a CSV file have `n_columns` fields."""
     from pyarrow import csv
 
     try:
@@ -302,7 +315,7 @@ def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
 
 
 def _detect_decimal(table: pa.Table) -> str:
-    """Return the decimal mark, comma or point, of most columns of strings."""
+    """Return the decimal mark of most columns of strings: "." if none decides, "," on a tie."""
 
     def count_columns(pattern: str) -> int:
         matches = (pc.any(pc.match_substring_regex(c, pattern)).as_py() for c in table.columns)
@@ -315,32 +328,32 @@ def _detect_decimal(table: pa.Table) -> str:
 def read_table(
     path: str | Path,
     form: CsvForm | None = None,
-    numeric: Callable[[str], bool] = lambda name: False,  # noqa: ARG005
+    is_numeric: Callable[[str], bool] = lambda name: False,  # noqa: ARG005
 ) -> pa.Table:
-    """Return the table of a file; from CSV all columns are strings.
+    """Return the table of a file with normalized column names; from CSV all columns are strings.
 
     `form`: the format of a CSV file; None detects it, which is allowed for public files only.
-    `numeric`: returns whether the column of a name holds numbers; their decimal commas become
-    points. Names are as :func:`column_name` writes them. No message contains anything from the
-    file.
+    `is_numeric`: returns whether the column with a normalized name has numbers, in which decimal
+    commas become points. No message contains anything from the file.
     """
     path = _check_exists(path)
-    form = form or csv_form(path)
+    form = form or detect_csv_format(path)
     table = _parse_file(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
-    names = [column_name(name) for name in table.column_names]
+    names = [normalize_column_name(name) for name in table.column_names]
     _refuse_repeated_names(path, names)
     columns = table.columns
     if form.decimal == "," and _find_reader(path) is _read_csv:
         columns = [
-            with_points(column) if numeric(name) else column
+            swap_decimal_marks(column) if is_numeric(name) else column
             for name, column in zip(names, columns, strict=True)
         ]
     return pa.Table.from_arrays(columns, names=names)
 
 
 def _refuse_repeated_names(path: Path, names: list[str]) -> None:
+    """Raise InvalidInput with the numbers of the columns, from 1, if two have one name."""
     number_of: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         first_number = number_of.setdefault(name, number)
@@ -352,7 +365,7 @@ def _refuse_repeated_names(path: Path, names: list[str]) -> None:
 
 
 def _parse_file(path: Path, form: CsvForm) -> pa.Table:
-    """Return the table of a file; if a CSV file is not in `form`, name the detected format."""
+    """Return a file's table; raise InvalidInput, with the detected format, if it is not `form`."""
     reader, table = _find_reader(path), None
     try:
         table = reader(path, form)
@@ -362,16 +375,16 @@ def _parse_file(path: Path, form: CsvForm) -> pa.Table:
         # Arrow's own messages quote the invalid row.
         if reader is not _read_csv:
             raise _build_damage_error(path) from None
-    detected = csv_form(path, marks=form)
+    detected = detect_csv_format(path, base_format=form)
     if table is None:
         differs = detected.delimiter != form.delimiter
     else:
         differs = len(_read_header(path, detected)) > 1
     if differs or detected.encoding != form.encoding:
         raise InvalidInput(
-            f"{path} is not written as expected ({form}); it looks like {detected}. Say so in the "
-            'schema\'s "file", which vicinal schema drafts from a public table; or save it as '
-            "plain CSV in UTF-8, as .parquet or as .xlsx."
+            f"{path} is not written as expected ({form}); it looks like {detected}. Declare its "
+            'format as "file" in the schema, as vicinal schema does for a public table; or save it '
+            "as plain CSV in UTF-8, as .parquet or as .xlsx."
         )
     if table is None:
         raise _build_damage_error(path)
@@ -379,6 +392,7 @@ def _parse_file(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _build_damage_error(path: Path) -> InvalidInput:
+    """Return the error for a file that its reader refuses, with the remedy if it is known."""
     with suppress(OSError, ValueError), pa.input_stream(str(path)) as stream:
         if stream.read(8).replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe").startswith(b"sep="):
             return InvalidInput(f"{path} begins with a line for Excel, sep=. Delete that line.")
@@ -390,6 +404,7 @@ def _build_damage_error(path: Path) -> InvalidInput:
 
 
 def _find_reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
+    """Return the function that reads files of this ending, given the format of CSV files."""
     suffix = path.suffix.lower()
     if _CSV_NAME.fullmatch(path.name):
         return _read_csv
@@ -407,7 +422,7 @@ def _check_exists(path: str | Path) -> Path:
 
 
 def _build_options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
-    """Return Arrow's read and parse options for a CSV file with `n_columns` names in its header.
+    """Return Arrow's ReadOptions and ParseOptions for a CSV file with a header of `n_columns`.
 
     In a file of one column every line is one field with all its characters, and an empty line is an
     empty field.
@@ -427,6 +442,7 @@ def _build_options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
 
 
 def _read_csv(path: Path, form: CsvForm) -> pa.Table:
+    """Return the table of a CSV file; all columns are strings."""
     names = _read_header(path, form)
     if names[:1] == ["sep="]:
         raise ValueError
@@ -436,7 +452,8 @@ def _read_csv(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
-    # Strings are converted later, because types guessed from the first rows may not fit the rest.
+    """Return the table of a CSV file with these column names; all columns are strings."""
+    # They are converted later, because types guessed from the first rows may not fit the rest.
     from pyarrow import csv
 
     types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
@@ -450,7 +467,7 @@ def _read_header(path: Path, form: CsvForm) -> list[str]:
 
 
 def _open_source(path: Path, form: CsvForm) -> Any:
-    """Return Arrow's input: the path, or the file's content without comments in UTF-8."""
+    """Return Arrow's input for a CSV file: its path, or its content without comments in UTF-8."""
     if not form.comment:
         return path
     content = io.StringIO(newline="")
@@ -467,14 +484,15 @@ def _open_text(path: Path, form: CsvForm) -> io.TextIOWrapper:
 
 
 def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the lines and the fields of every row, without comments.
+    """Yield the lines and the fields of every row of a CSV text, without comments.
 
-    A line is a comment if it begins with the format's comment mark at the start of a row; within a
-    quoted field it belongs to the field.
+    The list of lines is reused for the next row. A line is a comment if it begins with the format's
+    comment mark at the start of a row; within a quoted field it belongs to the field.
     """
     lines: list[str] = []
 
     def read_lines() -> Iterator[str]:
+        """Yield the lines that are no comments, and keep those of the current row."""
         for line in text:
             if form.comment and not lines and line.startswith(form.comment):
                 continue
@@ -482,13 +500,13 @@ def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str],
             yield line
 
     # The field limit belongs to the process, so it is only raised, to the longest row allowed here.
-    csv_format.field_size_limit(max(_BLOCK, csv_format.field_size_limit()))
-    rows = csv_format.reader(
+    python_csv.field_size_limit(max(_BLOCK, python_csv.field_size_limit()))
+    rows = python_csv.reader(
         read_lines(),
         delimiter=form.delimiter,
         quotechar=form.quote or None,
         escapechar=form.escape or None,
-        quoting=csv_format.QUOTE_MINIMAL if form.quote else csv_format.QUOTE_NONE,
+        quoting=python_csv.QUOTE_MINIMAL if form.quote else python_csv.QUOTE_NONE,
     )
     for fields in rows:
         yield lines, fields
@@ -496,12 +514,12 @@ def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str],
 
 
 def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
+    """Return the table of a Parquet file, without the row numbers of pandas."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:  # read_table cannot read two columns of one name.
         table = file.read()
-    # The row numbers of pandas are no feature. Columns are selected by index, because names may
-    # be repeated.
+    # Columns are selected by index, because names may be repeated.
     indices = [
         index
         for index, name in enumerate(table.column_names)
@@ -511,7 +529,8 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
 
 
 def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
-    calamine = of_extra("excel", "python_calamine", "Reading Excel files")
+    """Return the table of the first sheet of an Excel or OpenDocument file."""
+    calamine = import_from_extra("excel", "python_calamine", "Reading Excel files")
     try:
         sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
     except calamine.CalamineError:
@@ -519,13 +538,14 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV
     header, *rows = sheet.to_python() or [[]]
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     arrays = [
-        _convert_cells([None if cell == "" else cell for cell in column]) for column in columns
+        _convert_excel_column([None if cell == "" else cell for cell in column])
+        for column in columns
     ]
     return pa.table(arrays, names=list(map(plain_text, header)))
 
 
-def _convert_cells(cells: list[Any]) -> pa.Array:
-    """Return a column of an Excel sheet: whole numbers as int64, mixed types as strings."""
+def _convert_excel_column(cells: list[Any]) -> pa.Array:
+    """Return a sheet's column: whole numbers as int64, mixed types as strings, None as null."""
     types = {type(cell) for cell in cells if cell is not None}
     if types <= {int, float}:
         are_whole = all(float(cell).is_integer() for cell in cells if cell is not None)
@@ -536,23 +556,23 @@ def _convert_cells(cells: list[Any]) -> pa.Array:
 
 
 def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
-    """Return a column of texts; an empty cell is refused in every format."""
+    """Return the texts of the column `name`; an empty cell is refused in every format."""
     column = columns.get(name, "text column", allow_missing=True)
     is_missing = column.is_null()
-    if _is_string(column.type):
+    if is_text(column):
         is_missing = pc.or_kleene(is_missing, pc.equal(pc.utf8_trim_whitespace(column), ""))
     missing_rows = np.flatnonzero(is_missing.to_numpy()) + 1
     if len(missing_rows):
         problem, remedy = "The text column has empty cells", "Fill them in, or drop these rows."
         listed_rows = checks.join_first(list(map(str, missing_rows)))
         raise UnusableRows(f"{problem}. {remedy}", f"{problem}, in row {listed_rows}. {remedy}")
-    if not _is_string(column.type):
+    if not is_text(column):
         raise InvalidInput("The text column must hold strings.")
     return tuple(column.to_pylist())
 
 
 def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence[str]) -> Floats:
-    """Return columns of numbers, or of strings that are numbers, float64 (n, d)."""
+    """Return columns of numbers, float64 (n, d); `descriptions` name the columns in messages."""
     missing_names = columns.list_missing(names)
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))
@@ -562,6 +582,7 @@ def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence
 
 
 def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
+    """Return a column of finite numbers, float64 (n,); `description` names it in messages."""
     column = columns.get(name, description)
     parsed = parse_numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if parsed.faults.any():
@@ -575,44 +596,40 @@ def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
 
 
 def _read_labels(columns: _Columns, name: str) -> AnyArray:
-    """Return a column of labels as int64, bool or str (n,)."""
+    """Return the column `name` of labels as int64, bool or str (n,)."""
     column = columns.get(name, "label column")
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
-    if not _is_string(column.type):
+    if not is_text(column):
         return _convert_integers(column)
     texts = list(map(plain_text, column.to_pylist()))
     if "" in texts:
         raise _build_missing_error("label column")
-    return label_column(texts)
+    return build_label_column(texts)
 
 
 def _read_subjects(columns: _Columns, name: str) -> AnyArray:
-    """Return a column of subject ids as int64 or str (n,)."""
+    """Return the column `name` of subject ids as int64 or str (n,)."""
     column = columns.get(name, "subject column", allow_missing=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    parsed = mark_ids(column)
+    parsed = validate_ids(column)
     if (np.isnan(parsed.codes) & (parsed.faults == 0)).any():
         raise InvalidInput(
             "The subject column has rows without an id. Fill in the ids, or drop these rows, "
             "because a record without an id cannot be charged to any subject."
         )
-    return subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
+    return build_subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
 def _convert_integers(column: pa.ChunkedArray) -> AnyArray:
-    """Return labels as int64 (n,); fractions such as 1.5 and other types are refused."""
+    """Return labels as int64 (n,); 1.0 is accepted, fractions and other types are refused."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         with suppress(ValueError, pa.ArrowException):
             return np.asarray(column.cast(pa.int64()).to_numpy())
     raise InvalidInput(
         "The label column must hold integers or strings; integers have at most 64 bits."
     )
-
-
-def _is_string(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
 def _build_missing_error(description: str) -> InvalidInput:

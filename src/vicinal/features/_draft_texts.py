@@ -15,7 +15,7 @@ from vicinal.features import _table_missing as missing
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
 from vicinal.features._draft_values import SMALL_SAMPLE, Draft, list_distinct_texts
-from vicinal.features.csv_form import CsvForm, with_points
+from vicinal.features.csv_form import CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import Reading
 from vicinal.features.table_schema import IGNORED, TEXT
 
@@ -41,28 +41,34 @@ _LEVEL = re.compile(
 )
 """The text of a level: a number or a range. A letter behind it, as in 1A, is a sign of a code."""
 
-_DATE_FORM_LIST = (
+_DATE_FORMAT_LIST = (
     "%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%Y/%m/%d|%Y.%m.%d|%d %b %Y|%d-%b-%Y|"
     "%d.%m.%y|%m/%d/%y|%d/%m/%y"
 )
-_DATE_FORMS = _DATE_FORM_LIST.split("|")
-"""Forms of dates besides 2026-01-31. Of two that fit equally well, the first one is drafted."""
+_DATE_FORMATS = _DATE_FORMAT_LIST.split("|")
+"""Formats (strptime) of dates besides 2026-01-31. Of two that fit equally well, the first one is
+drafted."""
 
 _FORMATTED_NUMBER = re.compile(r"[€$£]?\s?-?\d+([.,'\u2019\s]\d{3})*([.,]\d+)?\s?[%€$£]?")
 """A number as formatted for readers, or a plain number."""
+
 _FORMAT_MARK = re.compile(r"[€$£%,'\u2019\s]|\..*\.")
 """Marks of formatted numbers, which plain numbers and codes of digits do not have."""
+
 _THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}([.,'\u2019\s]\d{3})+(?!\d).*")
+"""A number with separators of thousands, such as 1,200 or 12 500.50."""
+
 _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\d{3})*)")
+"""An integer, or a number with three digits after every point, which may separate thousands."""
 
 
 def draft_texts(
     name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
 ) -> Draft:
-    """Return the draft of a column of texts.
+    """Return the draft of a column of texts: parsed values, levels, a category, or no features.
 
     `order`: the texts of an ordered category from the lowest to the highest, else None. `file`: the
-    form of the public file, for its decimal mark.
+    format of the public file, of which the decimal mark is used.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -85,17 +91,17 @@ def draft_texts(
 
 
 def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedArray:
-    """Return a column with nulls for cells that equal one of the texts."""
+    """Return a column of texts with nulls in place of all cells equal to one of `texts`."""
     excluded = set(map(cells.normalize_value, texts))
-    return cells.remove_values(column, excluded) if excluded else column
+    return cells.replace_by_null(column, excluded) if excluded else column
 
 
 @dataclass(frozen=True)
 class _Interpretation:
     """One possible meaning of a column of texts.
 
-    `reading`: the column read with this meaning. `draft`: returns the draft from the column's name,
-    the reading (for dates: the column) and the `options`.
+    `reading`: the column parsed with this meaning. `draft`: returns the draft from the column's
+    name, the reading (for dates: the column) and the keyword arguments `options`.
     """
 
     reading: Reading
@@ -103,9 +109,9 @@ class _Interpretation:
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def form(self) -> str | None:
-        """The form of dates, if it is not 2026-01-31; None for other values."""
-        return self.options.get("form")
+    def date_format(self) -> str | None:
+        """The strptime format of dates; None for dates such as 2026-01-31 and for other values."""
+        return self.options.get("date_format")
 
 
 def _list_interpretations(
@@ -113,7 +119,8 @@ def _list_interpretations(
 ) -> list[_Interpretation]:
     """Return the possible meanings of a column of texts, the most probable first.
 
-    `pointed`: the column with decimal points. `distinct`: its distinct texts.
+    `column`: the texts as they are in the file. `pointed`: the same with decimal points, also if
+    the file has decimal commas. `distinct`: the distinct texts of `column` that are not missing.
     """
     meanings = []
     if not any(map(cells.LEADING_ZERO.fullmatch, distinct)):
@@ -122,13 +129,15 @@ def _list_interpretations(
             _Interpretation(cells.parse_numbers(pointed), values.draft_numbers),
         ]
         if len(distinct) > SMALL_SAMPLE:  # few texts are levels, of which <10 is one
-            reading = cells.parse_numbers(pointed, limits=True)
-            meanings.append(_Interpretation(reading, values.draft_numbers, {"limits": True}))
-    sample = pa.chunked_array([distinct[:SMALL_SAMPLE]])
-    for form in (None, *_DATE_FORMS):
-        if not cells.parse_days(sample, form).faults.all():
-            reading = cells.parse_days(column, form)
-            meanings.append(_Interpretation(reading, values.draft_dates, {"form": form}))
+            reading = cells.parse_numbers(pointed, accept_censored=True)
+            options = {"has_censored_cells": True}
+            meanings.append(_Interpretation(reading, values.draft_numbers, options))
+    sample = pa.chunked_array([distinct[: values.DATE_FORMAT_SAMPLE]])
+    for date_format in (None, *_DATE_FORMATS):
+        if not cells.parse_days(sample, date_format).faults.all():
+            reading = cells.parse_days(column, date_format)
+            date_options = {"date_format": date_format}
+            meanings.append(_Interpretation(reading, values.draft_dates, date_options))
     times = cells.parse_times_of_day(column)
     durations = cells.parse_durations(column)
     time_options = {"may_be_durations": not durations.faults.any()}
@@ -144,7 +153,8 @@ def _list_interpretations(
 def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Draft | None:
     """Return the draft of texts that are truth values, numbers, dates or times, else None.
 
-    If a column has many distinct texts, one cell in ten may be faulty, which a note describes.
+    In a column with more than :data:`SMALL_SAMPLE` distinct texts, one cell in ten may be faulty,
+    which a note describes. `file`: the format of the public file.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -152,7 +162,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
     draft = values.draft_compact_dates(name, column)
     if draft is not None:
         return draft
-    pointed = with_points(column) if file.decimal == "," else column
+    pointed = swap_decimal_marks(column) if file.decimal == "," else column
     meanings = _list_interpretations(column, pointed, distinct)
     n_faults = [values.count_faults(meaning.reading) for meaning in meanings]
     max_fault_share = 1 - _MIN_FITTING_SHARE if len(distinct) > SMALL_SAMPLE else 0
@@ -162,15 +172,17 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
         meaning for meaning, count in zip(meanings, n_faults, strict=True) if count == min(n_faults)
     ]
     meaning = fitting[0]
-    form = meaning.form
-    if form is not None and form.endswith("%y"):
+    date_format = meaning.date_format
+    if date_format is not None and date_format.endswith("%y"):
         return Draft(IGNORED, "its years have two digits; write four, or declare the date's form")
     is_date = meaning.draft is values.draft_dates
     draft = meaning.draft(name, column if is_date else meaning.reading, **meaning.options)
-    if form is not None:
-        other_forms = [other.form for other in fitting if other.form not in (form, None)]
-        doubt = f'; {other_forms[0]} fits too, so check "form"' if other_forms else ""
-        draft = draft.add_notes(f"its dates are read as {form}{doubt}")
+    if date_format is not None:
+        other_formats = [
+            other.date_format for other in fitting if other.date_format not in (date_format, None)
+        ]
+        doubt = f'; {other_formats[0]} fits too, so check "form"' if other_formats else ""
+        draft = draft.add_notes(f"its dates are read as {date_format}{doubt}")
     if is_date or meaning.draft in (values.draft_times, values.draft_durations):
         draft = values.note_rounded_times(column, draft)
     if meaning.draft is values.draft_numbers:
@@ -179,10 +191,9 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
 
 
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
-    """Return notes on numbers that are rounded, or have points that may separate thousands.
+    """Return notes on distinct numbers that are rounded, or have points as between thousands.
 
-    `texts`: the distinct numbers with decimal points. `file`: the form of the file, with the
-    decimal mark that its texts have.
+    `texts`: written with decimal points. `file`: its format has the decimal mark for the note.
     """
     notes = []
     if any(map(values.is_rounded, texts)):
@@ -203,7 +214,7 @@ def _draft_categories(
     Parameters as for :func:`draft_texts`.
     """
     all_counts = Counter(map(cells.plain_text, column.drop_null().to_pylist()))
-    counts = Counter({text: n for text, n in all_counts.items() if not cells.is_missing(text)})
+    counts = Counter({text: n for text, n in all_counts.items() if not cells.is_missing_text(text)})
     distinct = sorted(counts)
     format_note = _describe_formatted_numbers(distinct, file) if order is None else ""
     has_many = len(distinct) > SMALL_SAMPLE
@@ -227,7 +238,7 @@ def _draft_categories(
     levels, level_note = _order_levels(distinct) if order is None else (order, "")
     if levels is not None and 2 <= len(levels) <= _MAX_CATEGORIES:
         bare_levels = kinds.LevelsColumn(name, values=tuple(levels))
-        level_column = _add_shares(bare_levels, column, counts.total())
+        level_column = _add_public_shares(bare_levels, column, counts.total())
         return Draft(level_column, level_note).add_notes(*notes)
     if order is not None:
         notes.append(f"the order of its values is lost, as levels have 2 to {_MAX_CATEGORIES}")
@@ -236,14 +247,14 @@ def _draft_categories(
     verb = "row has a value" if n_others == 1 else "rows have values"
     note = f"{n_others} {verb} other than the {_MAX_CATEGORIES} declared, and count as one value"
     bare_category = kinds.CategoryColumn(name, values=tuple(sorted(declared)))
-    category = _add_shares(bare_category, column, counts.total())
+    category = _add_public_shares(bare_category, column, counts.total())
     return Draft(category, note if n_others else "").add_notes(*notes)
 
 
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
     """Return a draft without features for prose, identifiers, and too many values; else None.
 
-    `counts`: rows of every text. `n_others`: rows with texts that a category would not declare.
+    `counts`: number of rows with every text. `n_others`: those that a category would not declare.
     """
     n_texts = counts.total()
     other_share = n_others / n_texts
@@ -268,7 +279,10 @@ def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
 
 
 def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
-    """Return a note if all texts are numbers, and some have marks that are not read."""
+    """Return a note if all distinct texts are numbers, some with marks that are not parsed; or "".
+
+    `file`: the format of the public file, of which the decimal mark is used.
+    """
     joined = "\n".join(distinct)
     has_points = file.decimal == "," and "." in joined
     has_marks = has_points or any(map(_FORMAT_MARK.search, distinct))
@@ -283,9 +297,10 @@ def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
 
 
 def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
-    """Return texts ordered by the numbers that they begin with, and a note if they may be codes.
+    """Return distinct texts ordered by the numbers at their beginning, and a note for the editor.
 
-    None if there are fewer than three texts, a text begins otherwise, or has a leading zero.
+    None if there are fewer than three texts, or if one has no number at its beginning or a leading
+    zero. The note is empty unless the texts may be codes without an order.
     """
     matches = {}
     keys = {}
@@ -307,12 +322,12 @@ def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
     return levels, note if may_be_codes else ""
 
 
-def _add_shares(
+def _add_public_shares(
     bare: kinds.LevelsColumn | kinds.CategoryColumn, column: pa.ChunkedArray, n_texts: int
 ) -> kinds.TableColumn:
-    """Return a column with the public shares of its values, and of missing ones.
+    """Return the declaration `bare` with the public shares of its values and of missing ones.
 
-    `n_texts`: number of rows with a text that does not mean a missing value.
+    `column`: the public cells. `n_texts`: number of rows with a text that is not missing.
     """
     reading = bare.read(column)
     counts = np.bincount(reading.present_codes.astype(np.int64), minlength=bare.n_values)

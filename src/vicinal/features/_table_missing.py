@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from vicinal.features.table_columns import Codes, count_days, normalize_value
+from vicinal.features.table_columns import Codes, normalize_value, parse_iso_date
 
 _SYMBOL_LIST = (
     "#n/a|#n/a n/a|#na|n/a|n.a.|<na>|nat|nan|null|(null)|#null!|#value!|#ref!|#div/0!|#num!|\\n|"
@@ -32,19 +32,20 @@ _DATES = (
     "0001-01-01 1800-01-01 1899-12-30 1899-12-31 1900-01-01 1901-01-01 1970-01-01 2099-12-31 "
     "2100-01-01 2999-12-31 3000-01-01 9999-01-01 9999-12-31"
 )
-_DAYS = frozenset(map(count_days, _DATES.split()))
+_DAYS = frozenset(map(parse_iso_date, _DATES.split()))
 """Dates that programs write for a missing one, in days since 1970."""
 
-_MIN_SPIKE = 5
-_SPIKE = 10.0
+_MIN_SPIKE_COUNT = 5
+_SPIKE_RATIO = 10.0
 """A value is suspiciously frequent from this many times the median frequency of the other values
 on, and from five rows on."""
 
 
 def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the texts that certainly mean a missing value, and those that mean it among numbers.
+    """Return the texts that always mark a missing value, and those that do among numbers only.
 
-    In a column with "+", "-" is its opposite, and means a missing value only among numbers.
+    `distinct`: the distinct texts of a column. In a column with "+", "-" is its opposite, and marks
+    a missing value only among numbers.
     """
     texts = list(distinct)
     symbols = [text for text in texts if text.casefold() in _SYMBOLS]
@@ -56,17 +57,16 @@ def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def find_number_texts(distinct: Iterable[str]) -> list[str]:
-    """Return the texts of categories that are numbers which often mean a missing value."""
+    """Return those of a category's distinct texts that often mark missing numbers, like -999."""
     numbers = {normalize_value(number) for number in _NUMBERS if abs(number) >= 9}
     return [text for text in distinct if normalize_value(text) in numbers]
 
 
 def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float], list[float]]:
-    """Return the distinct codes that certainly mean a missing value, and those that possibly do.
+    """Return the distinct codes that certainly mark missing values, and those that possibly do.
 
-    They are judged by their frequency, and by their distance from the other codes.
-
-    `codes`: numbers, or days since 1970 if `are_days` (n,).
+    They are judged by their frequency, and by their distance from the other codes. `codes`: numbers
+    (n,), or days since 1970 if `are_days`.
     """
     sentinels = _DAYS if are_days else _NUMBERS
     distinct, counts = np.unique(codes, return_counts=True)
@@ -78,7 +78,7 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float]
     if len(plain) < 2:
         return [], [value for value in candidates if abs(value) >= 99]
     low, high = float(plain[0]), float(plain[-1])
-    spike = max(_MIN_SPIKE, _SPIKE * float(np.median(counts[~is_sentinel])))
+    spike = max(_MIN_SPIKE_COUNT, _SPIKE_RATIO * float(np.median(counts[~is_sentinel])))
     certain = []
     possible = []
     for value, count in zip(candidates, counts[is_sentinel].tolist(), strict=True):
@@ -99,11 +99,11 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float]
 
 
 def _is_certain_number(value: float, count: int, plain: Codes) -> bool:
-    """Return whether a sentinel number is certainly none of the plain numbers.
+    """Return whether a sentinel number, such as -999, certainly marks a missing value.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
-
-    `count`: rows with the value. `plain`: distinct numbers that are no sentinels, sorted (k,).
+    `value`: the sentinel. `count`: number of rows with it. `plain`: distinct numbers that are no
+    sentinels, sorted (k,).
     """
     low, high = float(plain[0]), float(plain[-1])
     gap = max(low - value, value - high)

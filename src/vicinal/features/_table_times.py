@@ -1,4 +1,7 @@
-"""Parsers of texts that are times of day, durations or moments; and offsets of time zones."""
+"""Parsers of texts that are times of day, durations or moments; and offsets of time zones.
+
+Parsers return None or raise ValueError for other texts.
+"""
 
 import datetime as dt
 import re
@@ -95,7 +98,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def find_zone(name: str) -> dt.tzinfo:
-    """Return a time zone by its name, such as Europe/Berlin, UTC or +02:00; raises ValueError."""
+    """Return the time zone of a name such as Europe/Berlin, UTC or +02:00; raises ValueError."""
     if name.upper() in ("Z", "UTC", "GMT"):
         return dt.UTC
     match = _FIXED_ZONE.fullmatch(name)
@@ -110,7 +113,7 @@ def find_zone(name: str) -> dt.tzinfo:
 
 @lru_cache(maxsize=100_000)
 def _find_offset(step: int, zone: str) -> int:
-    """Return the seconds that a zone is ahead of UTC in the n-th :data:`_ZONE_STEP` since 1970."""
+    """Return the seconds that a zone is ahead of UTC `step` times _ZONE_STEP seconds after 1970."""
     try:
         moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
         offset = moment.astimezone(find_zone(zone)).utcoffset()
@@ -120,35 +123,35 @@ def _find_offset(step: int, zone: str) -> int:
 
 
 def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """Return the seconds that a zone is ahead of UTC at moments in seconds since 1970 (n,)."""
+    """Return the seconds (n,) that a zone is ahead of UTC at moments, in seconds since 1970."""
     steps, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
     offsets = [_find_offset(step, zone) for step in steps.tolist()]
     return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]
 
 
 def split_moment(text: str) -> tuple[str, str | None, str | None]:
-    """Return the date, the time of day and the offset from UTC in a text; None for absent ones."""
+    """Return the texts of date, time of day and offset from UTC in a moment; None if absent."""
     match = _MOMENT.fullmatch(text)
     return (text, None, None) if match is None else (match[1], match[2], match[3])
 
 
-def _parse_date(text: str, form: str | None) -> int:
-    """Return the ordinal of a date such as 2026-01-31, or of this form; raises ValueError."""
+def _parse_date(text: str, date_format: str | None) -> int:
+    """Return the ordinal (1 for 0001-01-01) of a date like 2026-01-31, or of this format."""
     if _ISO_DATE.fullmatch(text):
         return dt.date.fromisoformat(text).toordinal()
-    if form is None:
+    if date_format is None:
         raise ValueError
-    return dt.datetime.strptime(text, form).toordinal()  # noqa: DTZ007 (a day)
+    return dt.datetime.strptime(text, date_format).toordinal()  # noqa: DTZ007 (a day)
 
 
-def parse_moment(text: str, form: str | None, zone: str) -> float:
-    """Return the days since 1970, with the time of day as fraction; raises ValueError.
+def parse_moment(text: str, date_format: str | None, zone: str) -> float:
+    """Return the days from 1970 to a moment, with the time of day in `zone` as fraction.
 
-    `form`: of the date, besides 2026-01-31. A moment with an offset from UTC is converted to
-    `zone`; a moment without one is local there.
+    `date_format`: the strptime format of the date; None for 2026-01-31, which is always accepted. A
+    moment with an offset from UTC is converted to `zone`; a moment without one is local there.
     """
     date_text, clock, offset = split_moment(text)
-    days = _parse_date(date_text, form) - _EPOCH.toordinal()
+    days = _parse_date(date_text, date_format) - _EPOCH.toordinal()
     seconds = 0.0 if clock is None else parse_clock(clock)
     if seconds is None:
         raise ValueError

@@ -9,15 +9,14 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import local
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 from vicinal.ledger.sealed_files import read_json
 from vicinal.neighbours.scan import THREADS
 
@@ -38,18 +37,10 @@ _MIN_VERSION = 6
 _MIN_TEXTS_PER_THREAD = 16
 """Fewest texts per thread, because each further thread needs a copy of the network."""
 
-_import_extra = partial(of_extra, "text", purpose="SentenceFeatures")
+_import_extra = partial(import_from_extra, "text", purpose="SentenceFeatures")
 
 
-class _Network(Protocol):
-    """The used interface of a sentence-transformers model."""
-
-    def encode(
-        self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
-    ) -> AnyArray: ...
-
-
-class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
+class SentenceFeatures(LoadedOnce, FixedRowFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -86,7 +77,7 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
         return _check_texts(rows)
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
-        return _embed_in_threads(self._load_network(), rows)
+        return _embed_blocks(self._load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -99,7 +90,7 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
         """The folder of the model."""
         return find_model_folder(self.model)
 
-    def _load_network(self) -> _Network:
+    def _load_network(self) -> Any:
         return self._load_once(self.model, lambda: _load_model(self.model))
 
 
@@ -123,11 +114,12 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     return listed
 
 
-def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
-    """Yield the embeddings of consecutive blocks of texts; each text is embedded by one thread.
+def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
+    """Yield the embeddings (b, d) of blocks of texts by a sentence-transformers network.
 
-    One text takes fifteen times as long on several threads, because of their synchronisation. Every
-    thread has its own copy of the network, because a tokenizer is not safe for threads.
+    One thread embeds each text: several take fifteen times as long, because of their
+    synchronisation. Every thread has its own copy of the network, because a tokenizer is not safe
+    for threads.
     """
     n_threads = max(1, min(THREADS, len(texts) // _MIN_TEXTS_PER_THREAD))
     networks = [network, *(copy.deepcopy(network) for _ in range(n_threads - 1))]
@@ -138,6 +130,7 @@ def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
         thread_state.network = networks.pop()
 
     def embed(text: str) -> Vectors:
+        """Return the embedding (d,) of a text by this thread's network."""
         vectors = thread_state.network.encode(
             [text], batch_size=1, show_progress_bar=False, convert_to_numpy=True
         )
@@ -149,7 +142,7 @@ def _embed_in_threads(network: _Network, texts: list[str]) -> Iterator[Vectors]:
 
 
 def find_model_folder(model: str) -> Path:
-    """Return the folder of a model: of the packaged one by its name, otherwise the given folder.
+    """Return the folder of a model, given as :data:`PACKAGED_MODEL` or as the folder's path.
 
     Raises InvalidInput if the folder has no model, and MissingExtra if the model is the packaged
     one and the extra `text` is not installed.
@@ -165,8 +158,8 @@ def find_model_folder(model: str) -> Path:
     return folder
 
 
-def _load_model(model: str) -> _Network:
-    """Return a model, given by name or folder.
+def _load_model(model: str) -> Any:
+    """Return the network of a model, given as :data:`PACKAGED_MODEL` or as a folder's path.
 
     Raises InvalidInput before loading if the folder names other classes than
     :data:`_LIBRARY_CLASS`.
@@ -188,15 +181,12 @@ def _load_model(model: str) -> _Network:
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
     with _disable_progress_bars():
-        network: _Network = library.SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True
-        )
-    return network
+        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
 @contextmanager
 def _disable_progress_bars() -> Iterator[None]:
-    """Disable the progress bars of transformers, and restore the setting of the process after."""
+    """Disable the progress bars of transformers in this context."""
     log = import_module("transformers.utils.logging")
     was_enabled = log.is_progress_bar_enabled()
     log.disable_progress_bar()

@@ -15,7 +15,7 @@ from vicinal.features.table_columns import plain_text
 def read_arrow_columns(
     table: Any, required: Sequence[str]
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
-    """Return the required columns of a table by name, the number of rows, and all column names.
+    """Return the required columns of a table by name, its number of rows, and all column names.
 
     `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
     list of mappings, or a structured array. `required`: names of the columns to return. Names are
@@ -36,7 +36,7 @@ def read_arrow_columns(
             f"{', '.join(map(repr, missing_names))} of the schema. Add what is missing (empty "
             "where nothing is known), or take it out of the schema."
         )
-    columns = {name: _convert_to_arrow(name, column_of[name]) for name in required}
+    columns = {name: _convert_column(name, column_of[name]) for name in required}
     for name, column in columns.items():
         if len(column) != n_rows:
             raise InvalidInput(f"The column {name!r} must be as long as the others.")
@@ -44,7 +44,7 @@ def read_arrow_columns(
 
 
 def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
-    """Return the names and unconverted columns of a table, and its number of rows."""
+    """Return pairs of name and unconverted column of any table, and its number of rows."""
     if isinstance(table, pa.Table | pa.RecordBatch):
         return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
     if hasattr(table, "iloc") and hasattr(table, "columns"):  # pandas, also columns of objects
@@ -69,7 +69,7 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
 
 
 def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
-    """Return names and columns of rows that all have the same keys."""
+    """Return pairs of name and column of rows, each a mapping with the same keys."""
     if any(row.keys() != rows[0].keys() for row in rows):
         raise InvalidInput(
             "Every row must have the same columns; write null where nothing is known."
@@ -78,17 +78,20 @@ def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[s
 
 
 def _unify_types(values: list[Any]) -> list[Any]:
-    """Return values as texts if texts and numbers are mixed, so that a fault has a row number."""
+    """Return a column's values as texts if texts and numbers are mixed, which Arrow refuses."""
     types = {type(value) for value in values}
     if str not in types or not types & {bool, int, float}:
         return values
     return [None if value is None or value != value else plain_text(value) for value in values]
 
 
-def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:
-    """Return a column without dictionaries and views."""
+def _convert_column(name: str, column: Any) -> pa.ChunkedArray:
+    """Return a column of any library as an Arrow column of plain type, without dictionaries.
+
+    `name`: for the message of the InvalidInput that is raised for other values.
+    """
     try:
-        array = _convert_to_chunks(column)
+        array = _build_chunked_array(column)
         if isinstance(array.type, pa.ExtensionType):
             array = array.cast(array.type.storage_type)
         if pa.types.is_dictionary(array.type):
@@ -105,7 +108,7 @@ def _convert_to_arrow(name: str, column: Any) -> pa.ChunkedArray:
 
 
 def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a dictionary-encoded column, whose chunks may have own dictionaries."""
+    """Return the values of a dictionary-encoded column; each chunk may have its own dictionary."""
     value_type = column.type.value_type
     if str(value_type) == "string_view":  # categories of polars; Arrow cannot take from views
         value_type = pa.large_string()
@@ -113,8 +116,8 @@ def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, value_type)
 
 
-def _convert_to_chunks(column: Any) -> pa.ChunkedArray:
-    """Return a list, array, or column of any library as an Arrow column."""
+def _build_chunked_array(column: Any) -> pa.ChunkedArray:
+    """Return a list, array, or column of any library as an Arrow column of any type."""
     if isinstance(column, pa.ChunkedArray):
         return column
     if isinstance(column, str | bytes):
@@ -134,10 +137,10 @@ _TIME_TYPES = (dt.datetime, dt.date, dt.time, dt.timedelta, np.datetime64, np.ti
 
 
 def _unify_times(values: Any) -> Any:
-    """Return Python objects with dates converted to midnight if they stand beside local moments.
+    """Return a column's Python objects with times of one type; raise TypeError for mixed types.
 
-    Raises TypeError if times stand beside values of another type. Arrow would drop times of day,
-    read a moment without a time zone as UTC, and numbers as days.
+    Dates beside moments without a time zone become midnight. From mixed types, Arrow would drop
+    times of day, read a moment without a time zone as UTC, and numbers as days.
     """
     if not any(issubclass(value_type, _TIME_TYPES) for value_type in set(map(type, values))):
         return values

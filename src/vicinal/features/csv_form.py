@@ -1,4 +1,4 @@
-"""The form of a CSV file: delimiter, decimal mark, encoding, quotes, escapes and comments."""
+"""The format of a CSV file: delimiter, decimal mark, encoding, quotes, escapes and comments."""
 
 import codecs
 import re
@@ -21,7 +21,9 @@ _OPTIONAL_KEYS = ("quote", "escape", "comment")
 
 @dataclass(frozen=True)
 class CsvForm:
-    r"""The form of CSV files. It is public: detected in public rows, or declared.
+    r"""The format of CSV files. It is public: detected in public rows, or declared.
+
+    Raises InvalidInput if a value is invalid, or two roles have the same first character.
 
     Attributes
     ----------
@@ -35,15 +37,10 @@ class CsvForm:
         The character around fields that contain delimiters or line breaks; doubled inside such a
         field, it means itself. Empty: no field is quoted.
     escape : str
-        The character before a character without its role, such as a backslash. Empty: none.
+        The character, such as a backslash, after which a character has no role. Empty: none.
     comment : str
-        The begin of lines that are left out, such as "#". A line inside a quoted field is not a
+        The beginning of lines that are left out, such as "#". A line inside a quoted field is not a
         comment. Empty: no line is left out.
-
-    Raises
-    ------
-    InvalidInput
-        If a value is invalid, or two roles have the same first character.
 
     Examples
     --------
@@ -60,6 +57,7 @@ class CsvForm:
     comment: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse invalid values, and replace the encoding by Python's name of it."""
         if not re.fullmatch(rf'{_MARK}(?<!")', str(self.delimiter)):
             raise InvalidInput("The 'delimiter' parameter must be one character, such as ';'.")
         for name, example in (("quote", "'"), ("escape", "\\")):
@@ -98,23 +96,20 @@ class CsvForm:
         return form
 
     def _list_unusual_keys(self) -> list[str]:
-        """Return the optional keys with other values than in plain CSV."""
+        """Return the names of the optional attributes with other values than in plain CSV."""
         fields = type(self).__dataclass_fields__
         return [name for name in _OPTIONAL_KEYS if getattr(self, name) != fields[name].default]
 
     def to_dict(self) -> dict[str, str]:
-        """Return the form as a JSON object, without optional keys that are as in plain CSV."""
+        """Return the format as a JSON object, without optional keys that are as in plain CSV."""
         keys = (*_REQUIRED_KEYS, *self._list_unusual_keys())
         return {name: getattr(self, name) for name in keys}
 
     @classmethod
     def from_dict(cls, declared: object) -> Self:
-        """Return the form of a JSON object; absent keys have the values of plain CSV.
+        """Return the format that a JSON object declares; absent keys are as in plain CSV.
 
-        Raises
-        ------
-        InvalidInput
-            If it is not a JSON object, or has other keys or invalid values.
+        Raises InvalidInput if it is not a JSON object, or has other keys or invalid values.
         """
         if not isinstance(declared, Mapping) or set(declared) - set(cls.__dataclass_fields__):
             raise InvalidInput(
@@ -127,8 +122,8 @@ class CsvForm:
 PLAIN_CSV = CsvForm()
 
 
-def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts with commas and points swapped, for files with decimal commas.
+def swap_decimal_marks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of texts with commas and points swapped, for files with decimal commas.
 
     Then 1,5 is a number, and 1.500, which may mean 1500, is not.
     """

@@ -6,7 +6,7 @@ Row products and norms are sums of integers below 2**53, so float64 sums are exa
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from vicinal.tabular import refuse_masked
 
 
 def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
-    """Return rows (n, d) as integers of magnitude at most 2**bits, rounded and before rounding.
+    """Return rows (n, d) scaled to magnitude at most 2**bits: as integers, and before rounding.
 
-    The unit is a power of two for each row, so that its largest magnitude is at least
-    2**(bits - 1) units. A row of zeros stays zeros.
+    Every row is scaled by a power of two of its own, so that its largest magnitude is at least
+    2**(bits - 1). A row of zeros stays zeros.
     """
     largest = np.abs(rows).max(axis=1, keepdims=True)
     _, exponent = np.frexp(largest)
@@ -31,24 +31,24 @@ def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
 
 
 def round_directions(directions: Floats) -> Floats:
-    """Return unit column vectors (d, c) on the grid that :func:`project_exactly` requires."""
-    bits = _count_product_bits(len(directions))
+    """Return unit column vectors (d, c), rounded to the grid for :func:`project_exactly`."""
+    bits = _compute_factor_bits(len(directions))
     return np.asarray(np.ldexp(np.rint(np.ldexp(directions, bits)), -bits))
 
 
 def project_exactly(rows: Floats, directions: Floats) -> Floats:
-    """Return the exact products (n, c) of rounded rows (n, d) and directions (d, c).
+    """Round each row (n, d) to a grid, and return its exact products (n, c) with the directions.
 
-    Each row is in a unit of its own, a power of two. `directions` come from
-    :func:`round_directions`.
+    Each row of the result is scaled by a power of two of its own, which is not returned.
+    `directions`, (d, c), come from :func:`round_directions`.
     """
-    grid, _ = round_to_grid(rows, _count_product_bits(rows.shape[1]))
+    grid, _ = round_to_grid(rows, _compute_factor_bits(rows.shape[1]))
     return np.asarray(grid @ directions)
 
 
 def scale_to_unit_length(rows: Floats) -> Floats32:
     """Return rows (n, c) scaled to Euclidean length 1; rows of zeros stay zeros."""
-    grid, scaled = round_to_grid(rows, _count_square_bits(rows.shape[1]))
+    grid, scaled = round_to_grid(rows, _compute_square_bits(rows.shape[1]))
     length = np.sqrt(_sum_squares(grid))
     length[length == 0] = 1.0
     return np.asarray(scaled / length[:, None], dtype=np.float32)
@@ -59,24 +59,23 @@ def _sum_squares(grid: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", grid, grid))
 
 
-def _count_product_bits(width: int) -> int:
-    """Return the bits of rows and unit directions for which products of `width` terms are exact.
+def _compute_factor_bits(n_terms: int) -> int:
+    """Return the number of bits per factor with which a dot product of `n_terms` terms is exact.
 
-    By Cauchy-Schwarz every partial sum is at most sqrt(width) * 2**(2 * bits), plus rounding.
+    One factor is a row on the grid, the other a unit direction. By Cauchy-Schwarz every partial sum
+    is at most sqrt(n_terms) * 2**(2 * bits), plus rounding.
     """
-    return (52 - math.ceil(math.log2(width) / 2)) // 2
+    return (52 - math.ceil(math.log2(n_terms) / 2)) // 2
 
 
-def _count_square_bits(width: int) -> int:
-    """Return the bits of rows for which sums of `width` squares are at most 2**53, so exact."""
-    return (53 - math.ceil(math.log2(width))) // 2
+def _compute_square_bits(n_terms: int) -> int:
+    """Return the number of bits of integers with which a sum of `n_terms` squares is exact."""
+    return (53 - math.ceil(math.log2(n_terms))) // 2
 
 
 Images = AnyArray
 Vectors = Floats32
 AnyImages = npt.ArrayLike | Sequence[npt.ArrayLike]
-
-Network = TypeVar("Network")
 
 
 class FixedFeatures(TransformerMixin, BaseEstimator):
@@ -102,35 +101,20 @@ class FixedRowFeatures(FixedFeatures, ABC):
     """An extractor that computes features in blocks of rows and reports its progress."""
 
     def transform(self, rows: Any, progress: Step | None = None) -> Vectors:
-        """Return the features of rows.
+        """Return the features of rows, float32 (n, d), in their order; those of images are finite.
 
-        Parameters
-        ----------
-        rows
-            Depending on the class: n texts, each a str; or images, grey (n, h, w) or colour
-            (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of
-            images of any sizes.
-        progress
-            Called after each block with its number of rows.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the rows; those of images are finite.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no row, or a row has another type or is too small; if a parameter or the
-            model that it names is invalid.
-        MissingExtra
-            If the class needs an extra, or a package of weights, that is not installed.
+        `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
+        (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images of
+        any sizes. `progress`: called after each block with its number of rows.
+        Raises InvalidInput if there is no row, if a row has another type or is too small, or if a
+        parameter or the model that it names is invalid; MissingExtra if the class needs an extra,
+        or a package of weights, that is not installed.
         """
         checked = self._check_rows(rows)
         return _join_blocks(self._compute_blocks(checked), progress, len(checked))
 
     def _check_rows(self, rows: Any) -> Any:
-        """Return valid rows as a sequence; raise InvalidInput for others."""
+        """Return the rows as a checked sequence; raise InvalidInput if a row is invalid."""
         return rows
 
     @abstractmethod
@@ -148,15 +132,18 @@ class FixedImageFeatures(FixedRowFeatures):
         return tags
 
 
-class LoadedOnce(Generic[Network]):
+class LoadedOnce:
     """An extractor's network, loaded at its first use and again when its parameters change.
 
     The loaded network is not pickled.
     """
 
-    def _load_once(self, key: Hashable, load: Callable[[], Network]) -> Network:
-        """Return the network of the parameters `key`; `load` is called if it is not loaded."""
-        loaded: tuple[Hashable, Network] | None = getattr(self, "_loaded", None)
+    def _load_once(self, key: Hashable, load: Callable[[], Any]) -> Any:
+        """Return the network, which `load` returns at the first call and whenever `key` changes.
+
+        `key`: the parameters of the extractor on which the network depends.
+        """
+        loaded: tuple[Hashable, Any] | None = getattr(self, "_loaded", None)
         if loaded is None or loaded[0] != key:
             loaded = (key, load())
             self._loaded = loaded
@@ -168,10 +155,10 @@ class LoadedOnce(Generic[Network]):
 
 
 def _join_blocks(blocks: Iterable[Vectors], progress: Step | None, n_rows: int) -> Vectors:
-    """Return consecutive blocks of features as one array (n_rows, d).
+    """Return consecutive blocks of features (b, d) as one array (n_rows, d).
 
     Blocks are written into the array as they arrive, because allocating memory for a second copy
-    takes longer than extraction. `progress` is called with the length of each.
+    takes longer than extraction. `progress` is called with the number of rows of every block.
     """
     vectors = np.zeros((0, 0), dtype=np.float32)
     n_finished = 0
@@ -185,23 +172,26 @@ def _join_blocks(blocks: Iterable[Vectors], progress: Step | None, n_rows: int) 
     return vectors
 
 
-def in_threads(
-    rows: Images, extract: Callable[[Images], Vectors], size: int, n_jobs: int | None
+def extract_in_threads(
+    images: Images, extract: Callable[[Images], Vectors], chunk_size: int, n_jobs: int | None
 ) -> Iterator[Vectors]:
-    """Yield the features of consecutive chunks of `size` rows, computed in `n_jobs` threads."""
+    """Yield the features (b, d) of consecutive chunks of `chunk_size` images, in their order.
+
+    `extract` returns the features of a chunk; it is called in `n_jobs` threads, as joblib counts.
+    """
     from joblib import Parallel, delayed
 
-    chunks = (rows[start : start + size] for start in range(0, len(rows), size))
+    chunks = (images[start : start + chunk_size] for start in range(0, len(images), chunk_size))
     parallel = Parallel(n_jobs=n_jobs, backend="threading", return_as="generator")
     results: Iterator[Vectors] = parallel(delayed(extract)(chunk) for chunk in chunks)
     return results
 
 
-def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
+def check_images(images: AnyImages, min_side: int, meaning: str, remedy: str) -> Images:
     """Return images (n, h, w) or (n, h, w, 3) of one size as an array of numbers.
 
-    `smallest`: minimal height and width in pixels. `hint`: the meaning of this minimum and a
-    remedy, for the message, as in "one block; choose ...". Raises InvalidInput for other input.
+    Raises InvalidInput for other input, and for a height or width below `min_side` pixels; that
+    message states the `meaning` of the minimum, as "one block", and a `remedy`, as "choose ...".
     """
     pixels = read_pixels(images, "The images must all have the same height and width.")
     if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
@@ -211,26 +201,25 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
         )
     if len(pixels) == 0:
         raise InvalidInput("There must be at least one image. Got none.")
-    if min(pixels.shape[1:3]) < smallest:
-        meaning, remedy = hint.split("; ")
+    if min(pixels.shape[1:3]) < min_side:
         raise InvalidInput(
-            f"The images must be at least {smallest} pixels high and wide, which is {meaning}. "
+            f"The images must be at least {min_side} pixels high and wide, which is {meaning}. "
             f"Got {pixels.shape[1]} by {pixels.shape[2]}; {remedy}."
         )
     return pixels
 
 
-def read_pixels(image: Any, problem: str) -> AnyArray:
+def read_pixels(images: Any, shape_message: str) -> AnyArray:
     """Return one image or several as an array of integers or floats.
 
-    Raises InvalidInput, without pixels, for other values; for rows of unequal lengths the message
-    is `problem`.
+    Raises InvalidInput, without pixels, for other values; for images or rows of unequal sizes the
+    message is `shape_message`.
     """
-    refuse_masked("images", image)
+    refuse_masked("images", images)
     try:
-        pixels = np.asarray(image)
+        pixels = np.asarray(images)
     except ValueError:
-        raise InvalidInput(problem) from None
+        raise InvalidInput(shape_message) from None
     if pixels.dtype.kind not in "uif":
         raise InvalidInput(f"The images must hold integers or floats. Got dtype {pixels.dtype}.")
     return pixels

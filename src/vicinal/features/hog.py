@@ -6,7 +6,7 @@ The compiled functions sum in the order of scikit-image and numpy, so the featur
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,6 @@ from vicinal.arrays import Floats, Floats32, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features import fixed
-
-
-class HOGSettings(TypedDict):
-    """Checked parameters of the extraction."""
-
-    orientations: int
-    cell: int
-    block: int
-    compress: bool
-
 
 _CHUNK = 256
 """Images that a thread takes at a time."""
@@ -98,10 +88,11 @@ class HOGFeatures(fixed.FixedImageFeatures):
         self.n_jobs = n_jobs
 
     def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
+        """Yield the features (b, d) of consecutive blocks of images, in threads."""
         settings = self._check_parameters()
         block_side = settings["cell"] * settings["block"]
-        hint = "one block; choose a smaller 'cell' or 'block'"
-        pixels = fixed.image_array(images, block_side, hint)
+        remedy = "choose a smaller 'cell' or 'block'"
+        pixels = fixed.check_images(images, block_side, "one block", remedy)
         if not np.isfinite(pixels).all():
             raise InvalidInput("The images must hold finite numbers only.")
         if settings["compress"] and (pixels < 0).any():
@@ -110,9 +101,10 @@ class HOGFeatures(fixed.FixedImageFeatures):
                 "Shift them, or set compress=False."
             )
         extract = partial(_compute_features, **settings)
-        return fixed.in_threads(pixels, extract, _CHUNK, self.n_jobs)
+        return fixed.extract_in_threads(pixels, extract, _CHUNK, self.n_jobs)
 
-    def _check_parameters(self) -> HOGSettings:
+    def _check_parameters(self) -> dict[str, Any]:
+        """Return the checked parameters by name, without n_jobs."""
         return {
             "orientations": checks.check_integer("orientations", self.orientations, minimum=1),
             "cell": checks.check_integer("cell", self.cell, minimum=1),
@@ -124,22 +116,28 @@ class HOGFeatures(fixed.FixedImageFeatures):
 def _compute_features(
     images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
 ) -> fixed.Vectors:
-    """Return the features of a chunk of images, float32 (n, d)."""
+    """Return the features of a chunk of images, float32 (n, d).
+
+    Parameters as in :class:`HOGFeatures`.
+    """
     size = max(1, _CACHED_NUMBERS // images[0].size)
     bounds = compute_bin_bounds(orientations)
-    sums = plan_pairwise_sums(block * block * orientations)
+    schedule = plan_pairwise_sums(block * block * orientations)
     features = []
     for start in range(0, len(images), size):
         lengths, angles = _compute_polar_gradients(images[start : start + size], compress)
-        features.append(compute_histograms(lengths, angles, bounds, sums, cell, block))
+        features.append(compute_histograms(lengths, angles, bounds, schedule, cell, block))
     return np.concatenate(features)
 
 
 def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
-    """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w)."""
+    """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w).
+
+    `compress`: whether gradients are those of the square root of intensities.
+    """
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
-    dy, dx = _compute_differences(np.sqrt(pixels) if compress else pixels)
+    dy, dx = _compute_central_differences(np.sqrt(pixels) if compress else pixels)
     if images.ndim == 4:
         steepest_channel = np.hypot(dy, dx).argmax(axis=3, keepdims=True)
         dy = np.take_along_axis(dy, steepest_channel, 3)[..., 0]
@@ -149,50 +147,55 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     return np.hypot(dx, dy), np.arctan2(dy, dx)
 
 
-def _compute_differences(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
-    """Return differences of both neighbours, downwards and to the right; 0 at the border."""
+def _compute_central_differences(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
+    """Return the central differences of images (n, h, w) or (n, h, w, 3) along height and width.
+
+    A difference is the next minus the previous pixel, not halved; 0 at the border.
+    """
     dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
     np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
     np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
     return dy, dx
 
 
-Sums = Ints
-"""The order of a pairwise summation, see :func:`plan_pairwise_sums`."""
+Schedule = Ints
+"""The order of a pairwise summation: rows (start, stop, n_merges), one for every run of numbers.
+
+The numbers start .. stop - 1 are summed; then the last `n_merges` sums are added, one after
+another, to the sum before each."""
 
 
 def compute_bin_bounds(orientations: int) -> Floats:
-    """Return the bounds (orientations + 1,) of the bins in degrees, rounded to float32."""
+    """Return the bounds (orientations + 1,) of the bins of 0 to 180 degrees, rounded to float32."""
     width = np.float32(180.0 / orientations)
     return np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
 
 
-def plan_pairwise_sums(n: int) -> Sums:
-    """Return the order in which numpy's pairwise summation adds `n` contiguous numbers.
-
-    Each row of the result (runs, 3) describes one run: its start, its stop, and the number of
-    merges of the last two sums after it.
-    """
-    return np.array(_split_pairwise(0, n, 0), np.int64)
+def plan_pairwise_sums(n: int) -> Schedule:
+    """Return the order in which numpy's pairwise summation adds `n` contiguous numbers."""
+    return np.array(_list_pairwise_runs(0, n, 0), np.int64)
 
 
-def _split_pairwise(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
-    """Return the runs from `start` to `stop`, the last followed by `n_merges` merges."""
+def _list_pairwise_runs(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
+    """Return the rows of a :data:`Schedule` from `start` to `stop`; the last has `n_merges`."""
     half = (stop - start) // 2
     if stop - start <= _MAX_UNSPLIT_TERMS:
         return [(start, stop, n_merges)]
     middle = start + half - half % 8
-    return [*_split_pairwise(start, middle, 0), *_split_pairwise(middle, stop, n_merges + 1)]
+    return [
+        *_list_pairwise_runs(start, middle, 0),
+        *_list_pairwise_runs(middle, stop, n_merges + 1),
+    ]
 
 
 @compiled
 def compute_histograms(
-    lengths: Floats, angles: Floats, bounds: Floats, sums: Sums, cell: int, block: int
+    lengths: Floats, angles: Floats, bounds: Floats, schedule: Schedule, cell: int, block: int
 ) -> Floats32:
     """Return the normalised histograms (n, d) of gradients with `lengths` and `angles` (n, h, w).
 
-    `bounds`: of the bins, in degrees. `sums`: order of the summation of a block. `cell`: side of a
-    cell in pixels. `block`: side of a block in cells.
+    `angles`: in radians. `bounds`: of the bins, in degrees. `schedule`: order of the summation of a
+    block's numbers. `cell`: side of a cell in pixels. `block`: side of a block in cells.
     """
     n, height, width = lengths.shape
     n_cell_rows, n_cell_columns, n_bins = height // cell, width // cell, len(bounds) - 1
@@ -202,7 +205,7 @@ def compute_histograms(
     cells, values = np.empty((n_cell_rows, n_cell_columns, n_bins), np.float32), np.empty(size)
     for i in range(n):
         _fill_cells(lengths[i], angles[i], bounds, cell, cells)
-        _write_blocks(cells, block, sums, values, features[i])
+        _write_blocks(cells, block, schedule, values, features[i])
     return features
 
 
@@ -212,7 +215,9 @@ def _fill_cells(
 ) -> None:
     """Write the histogram of every cell: for each bin, the mean over pixels of gradient lengths.
 
-    Sums are rounded to single precision after every term.
+    Sums are rounded to single precision after every term. `lengths`, `angles`: gradients (h, w) of
+    one image, angles in radians. `bounds`: of the bins, in degrees. `cell`: side of a cell in
+    pixels. `cells`: the result, (cell rows, cell columns, bins).
     """
     cells[:] = 0.0
     for row in range(cells.shape[0]):
@@ -229,7 +234,10 @@ def _fill_cells(
 
 @compiled
 def _find_bin(degrees: float, bounds: Floats) -> int:
-    """Return the bin of a direction between -180 and 180 degrees, or -1 above the last one."""
+    """Return the index of the bin of a direction, or -1 above the last bin.
+
+    `degrees`: between -180 and 180. `bounds`: of the bins, 0 to 180 degrees.
+    """
     n_bins = len(bounds) - 1
     # Opposite directions share a bin.
     unsigned = degrees + 180.0 if degrees < 0 else degrees
@@ -245,20 +253,22 @@ def _find_bin(degrees: float, bounds: Floats) -> int:
 
 @compiled
 def _write_blocks(
-    cells: Floats32, block: int, sums: Sums, values: Floats, features: Floats32
+    cells: Floats32, block: int, schedule: Schedule, values: Floats, features: Floats32
 ) -> None:
     """Write all blocks of cells of an image, each normalised, clipped and normalised again.
 
-    `values`: a buffer for one block.
+    `cells`: histograms (cell rows, cell columns, bins). `block`: side of a block in cells.
+    `schedule`: order of the summation of a block. `values`: a buffer for the numbers of one block.
+    `features`: the result, flat.
     """
     start = 0
     for row in range(cells.shape[0] - block + 1):
         for column in range(cells.shape[1] - block + 1):
             _copy_block(cells[row : row + block, column : column + block], values)
-            _normalise(values, sums)
+            _normalise(values, schedule)
             for i in range(len(values)):
                 values[i] = min(values[i], _MAX_ENTRY)
-            _normalise(values, sums)
+            _normalise(values, schedule)
             features[start : start + len(values)] = values
             start += len(values)
 
@@ -275,18 +285,18 @@ def _copy_block(cells: Floats32, values: Floats) -> None:
 
 
 @compiled
-def _normalise(values: Floats, sums: Sums) -> None:
-    """Divide `values` by their Euclidean length, in place."""
-    length = np.sqrt(_sum_squares(values, sums) + _MIN_SQUARED_LENGTH)
+def _normalise(values: Floats, schedule: Schedule) -> None:
+    """Divide `values` by their Euclidean length, in place, with squares summed by the schedule."""
+    length = np.sqrt(_sum_squares(values, schedule) + _MIN_SQUARED_LENGTH)
     for i in range(len(values)):
         values[i] /= length
 
 
 @compiled
-def _sum_squares(values: Floats, sums: Sums) -> float:
-    """Return the sum of squares of `values`, added in the order `sums`."""
-    stack, top = np.empty(len(sums)), 0
-    for start, stop, n_merges in sums:
+def _sum_squares(values: Floats, schedule: Schedule) -> float:
+    """Return the sum of the squares of `values` (n,), added in the order of the schedule."""
+    stack, top = np.empty(len(schedule)), 0
+    for start, stop, n_merges in schedule:
         stack[top] = _sum_run_of_squares(values[start:stop])
         for _ in range(n_merges):
             stack[top - 1] += stack[top]

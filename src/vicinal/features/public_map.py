@@ -1,30 +1,28 @@
-"""A linear map fitted to public rows, after which nearest neighbours are more informative."""
+"""A linear map fitted to public rows: centre, project to principal components, and rescale."""
 
 import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Floats, Floats32
+from vicinal.arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features.fixed import project_exactly, round_directions, scale_to_unit_length
+from vicinal.features.fixed import Vectors, project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
     Names,
-    note_columns,
+    get_text_names,
     read_matrix,
     read_names,
     refuse_other_names,
     refuse_other_width,
-    text_names,
+    set_column_attributes,
 )
-
-Vectors = Floats32
 
 _MIN_RELATIVE_DEVIATION = 1e-6
 """Smallest deviation of a component relative to the largest; below it are rounding errors."""
@@ -88,18 +86,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
         """Fit the map to public rows and return it.
 
-        Parameters
-        ----------
-        X
-            Public rows, an array or a table (m, d) of finite numbers.
-        y
-            Not used.
-
-        Raises
-        ------
-        InvalidInput
-            If a parameter is out of range, if `X` is not a matrix of finite numbers, or if all its
-            rows are equal, so that they have no principal component.
+        `X`: an array or a table (m, d) of finite numbers. `y`: not used. Raises InvalidInput if a
+        parameter is out of range, if `X` is no such matrix, or if all its rows are equal, so that
+        they have no principal component.
         """
         n_components, power = self._check_parameters()
         matrix = read_matrix("X", X)
@@ -115,26 +104,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return self._set_fitted(mean, components, scale, matrix.names)
 
     def transform(self, X: Any) -> Vectors:
-        """Return the mapped rows.
+        """Return the mapped rows, float32 (n, c): of length 1, or zeros for a zero projection.
 
-        Parameters
-        ----------
-        X
-            Rows, an array or a table (n, d) of finite numbers; private, public or queries. A table
-            must have the columns of the public rows, in the same order.
-
-        Returns
-        -------
-        array (n, c) of float32
-            Rows of Euclidean length 1. A row whose projection is zero (such as the public mean)
-            becomes zeros.
-
-        Raises
-        ------
-        InvalidInput
-            If `X` is not a matrix of finite numbers with d columns.
-        sklearn.exceptions.NotFittedError
-            If the map was not fitted.
+        `X`: private rows, public rows or queries, an array or a table (n, d) of finite numbers. A
+        table must have the columns of the public rows, in the same order. Raises InvalidInput for
+        other input, and NotFittedError if the map was not fitted.
         """
         check_is_fitted(self)
         refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
@@ -146,10 +120,8 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
         """Fit the map to public rows and return the mapped rows.
 
-        Raises
-        ------
-        PrivacyRefused
-            If labels are given, as a Pipeline does when it is fitted on private records.
+        Raises PrivacyRefused if labels are given, as a Pipeline does when it is fitted on private
+        records.
         """
         if y is not None:
             raise PrivacyRefused(
@@ -164,7 +136,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         entries = {name: getattr(self, name) for name in _PARAMETERS}
         entries |= {name: getattr(self, f"{name}_") for name in _FITTED_ARRAYS}
-        entries[_NAMES_ENTRY] = text_names(vars(self).get("_column_names"))
+        entries[_NAMES_ENTRY] = get_text_names(vars(self).get("_column_names"))
         with Path(path).open("wb") as file:
             np.savez(file, **{name: value for name, value in entries.items() if value is not None})
 
@@ -172,13 +144,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def load(cls, path: str | Path) -> Self:
         """Return the map that `save` wrote.
 
-        Raises
-        ------
-        InvalidInput
-            If the file is missing, has another format or is inconsistent.
+        Raises InvalidInput if the file is missing, has another format or is inconsistent.
         """
-        parameters, mean, components, scale, names = _read_file(Path(path))
-        public_map = cls(**parameters)
+        stored = _read_file(Path(path))
+        mean, components, scale = stored.mean, stored.components, stored.scale
+        public_map = cls(**stored.parameters)
         n_components, _ = public_map._check_parameters()
         is_valid = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
@@ -186,12 +156,14 @@ class PublicMap(TransformerMixin, BaseEstimator):
         else:
             has_projection = n_components is not None
             is_valid = is_valid and has_projection and _is_exact(components, scale, mean.size)
+        names = stored.names
         is_valid = is_valid and (names is None or len(set(names)) == len(names) == mean.size)
         if not is_valid:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
         return public_map._set_fitted(mean, components, scale, names)
 
     def _check_parameters(self) -> tuple[int | None, float]:
+        """Return the checked parameters `n_components` and `power`."""
         n_components = self.n_components
         if n_components is not None:
             n_components = checks.check_integer("n_components", n_components, minimum=1)
@@ -200,13 +172,15 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def _set_fitted(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None
     ) -> Self:
+        """Set the fitted attributes and return the map; `names`: the names of the input columns."""
         self.mean_ = mean
         self.components_ = components
         self.scale_ = scale
-        note_columns(self, len(mean), names)
+        set_column_attributes(self, len(mean), names)
         return self
 
     def _map_rows(self, rows: AnyArray) -> Vectors:
+        """Return a chunk of input rows (n, d) after the map, float32 (n, c)."""
         mapped = _subtract_mean(rows, self.mean_)
         if self.components_ is not None:
             mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
@@ -216,11 +190,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
 def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     """Return at most `n_components` leading components (d, c) and their singular values (c,).
 
-    A singular value is a standard deviation times the square root of the number of rows. The unit
-    of the centred rows is the largest magnitude before centring, which bounds the rounding errors
-    that equal rows have after it.
+    `rows`: centred rows (n, d), divided by the largest magnitude before centring; so the rounding
+    errors of centred equal rows are below the smallest singular value of a kept component. A
+    singular value is a standard deviation times the square root of the number of rows.
     """
-    singular_values, directions = _decompose(rows)
+    singular_values, directions = _compute_singular_vectors(rows)
     floor = max(
         _MIN_RELATIVE_DEVIATION * singular_values[0],
         _MIN_RELATIVE_DEVIATION**2 * math.sqrt(rows.size),
@@ -234,8 +208,8 @@ def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floa
     return np.ascontiguousarray(directions[:, :n_directions]), singular_values[:n_directions]
 
 
-def _decompose(rows: Floats) -> tuple[Floats, Floats]:
-    """Return all singular values, in descending order, and right singular vectors in columns."""
+def _compute_singular_vectors(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the descending singular values (k,) of rows (n, d), and their right vectors (d, k)."""
     if len(rows) < rows.shape[1]:
         _, singular_values, directions = np.linalg.svd(rows, full_matrices=False)
         return singular_values, directions.T
@@ -254,10 +228,18 @@ def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
     return centred
 
 
-def _read_file(
-    path: Path,
-) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None, Names | None]:
-    """Return the parameters, mean, components, scale and column names stored in a file."""
+class _StoredMap(NamedTuple):
+    """The parameters by name, fitted arrays and input column names in a file, not yet checked."""
+
+    parameters: dict[str, Any]
+    mean: Floats
+    components: Floats | None
+    scale: Floats | None
+    names: Names | None
+
+
+def _read_file(path: Path) -> _StoredMap:
+    """Return the content of a file that `save` wrote; raise InvalidInput for other files."""
     try:
         # np.load would leave a damaged file open if it opened the file itself.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -274,11 +256,11 @@ def _read_file(
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
-    return parameters, mean, arrays.get("components"), arrays.get("scale"), names
+    return _StoredMap(parameters, mean, arrays.get("components"), arrays.get("scale"), names)
 
 
 def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Return whether loaded components satisfy the conditions of exact projections."""
+    """Return whether components are unit vectors on the exact grid, and their divisors valid."""
     return bool(
         scale.ndim == 1
         and components.shape == (n_features, len(scale))

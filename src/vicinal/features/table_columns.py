@@ -27,45 +27,46 @@ Codes = Floats
 Faults = npt.NDArray[np.uint8]
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
-"""Texts for a missing value in files, unless the schema declares the text as a value."""
+"""Texts that mark a missing value in files, unless the schema declares the text as a value."""
 
 Fault = IntEnum(
     "Fault",
-    "NONE NUMBER FINITE WHOLE DECLARED YES_NO DATE TYPE MISSING ID CLASS TIME DURATION",
+    "NONE NOT_NUMBER NOT_FINITE NOT_WHOLE UNDECLARED NOT_YES_NO NOT_DATE OTHER_TYPE MISSING "
+    "INVALID_ID UNKNOWN_CLASS NOT_TIME NOT_DURATION",
     start=0,
 )
 """Reasons why a cell cannot be used. Messages list the faults of a column in this order."""
 
 FAULT_DESCRIPTIONS: dict[int, str] = {
-    Fault.NUMBER: "values that are not numbers",
-    Fault.FINITE: "numbers that are not finite",
-    Fault.WHOLE: "numbers that are not whole",
-    Fault.DECLARED: "values that the schema does not declare",
-    Fault.YES_NO: "values that are neither yes nor no",
-    Fault.DATE: "values that are not dates",
-    Fault.TIME: "values that are not times of day",
-    Fault.DURATION: "values that are not durations",
-    Fault.TYPE: "values of another type than the schema declares",
+    Fault.NOT_NUMBER: "values that are not numbers",
+    Fault.NOT_FINITE: "numbers that are not finite",
+    Fault.NOT_WHOLE: "numbers that are not whole",
+    Fault.UNDECLARED: "values that the schema does not declare",
+    Fault.NOT_YES_NO: "values that are neither yes nor no",
+    Fault.NOT_DATE: "values that are not dates",
+    Fault.NOT_TIME: "values that are not times of day",
+    Fault.NOT_DURATION: "values that are not durations",
+    Fault.OTHER_TYPE: "values of another type than the schema declares",
     Fault.MISSING: "missing values, which are not allowed there",
-    Fault.ID: "values that cannot be ids",
-    Fault.CLASS: "labels outside the classes",
+    Fault.INVALID_ID: "values that cannot be ids",
+    Fault.UNKNOWN_CLASS: "labels outside the classes",
 }
 FAULT_FIXES: dict[int, str] = {
-    Fault.NUMBER: (
+    Fault.NOT_NUMBER: (
         'Write plain decimal numbers, declare "limits": true for cells such as <0.5, or declare a '
         "category"
     ),
-    Fault.FINITE: "Leave a cell empty if its number is unknown",
-    Fault.WHOLE: "Round them, or declare the kind 'number'",
-    Fault.DECLARED: 'Add these values to the schema, or give a category "other": true',
-    Fault.YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
-    Fault.DATE: 'Write dates as 2026-01-31, or declare their format, as in "form": "%d.%m.%Y"',
-    Fault.TIME: "Write times of day as 14:30:00 or 2:30 PM, or declare the kind 'duration'",
-    Fault.DURATION: "Write durations as PT5M30S, 26:15:00 or 1 days 02:00:00",
-    Fault.TYPE: "Convert the column, or declare its kind",
+    Fault.NOT_FINITE: "Leave a cell empty if its number is unknown",
+    Fault.NOT_WHOLE: "Round them, or declare the kind 'number'",
+    Fault.UNDECLARED: 'Add these values to the schema, or give a category "other": true',
+    Fault.NOT_YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
+    Fault.NOT_DATE: 'Write dates as 2026-01-31, or declare their format, as in "form": "%d.%m.%Y"',
+    Fault.NOT_TIME: "Write times of day as 14:30:00 or 2:30 PM, or declare the kind 'duration'",
+    Fault.NOT_DURATION: "Write durations as PT5M30S, 26:15:00 or 1 days 02:00:00",
+    Fault.OTHER_TYPE: "Convert the column, or declare its kind",
     Fault.MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
-    Fault.ID: "Write whole numbers, or text without blanks around it",
-    Fault.CLASS: (
+    Fault.INVALID_ID: "Write whole numbers, or text without blanks around it",
+    Fault.UNKNOWN_CLASS: (
         "Declare every class (--classes splits at ; or commas: repeat it), or drop these rows"
     ),
 }
@@ -74,12 +75,12 @@ PLAIN_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LEADING_ZERO = re.compile(r"-?0\d+")
 """Digits with a leading zero are a code, such as a ZIP code, and not a number."""
 COMPACT_DATE = "%Y%m%d"
-"""The form of dates such as 20260131, which may also be stored as integers."""
+"""The strptime format of dates such as 20260131, which may also be stored as integers."""
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _ISO_DATE = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
 _TRAILING_TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*(?:[AaPp]\.?[Mm]\.?)?$", re.ASCII)
-_LIMIT_SIGN = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
+_CENSORING_SIGN = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES = frozenset({"yes", "y", "true", "t", "1"})
 _NO = frozenset({"no", "n", "false", "f", "0"})
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -117,7 +118,7 @@ class Reading:
         return type(self)(self.codes, faults)
 
     def mark_faults(self, is_valid: Bools, fault: Fault) -> Self:
-        """Return a reading in which codes that are not valid (n,) have a fault, unless missing."""
+        """Return a reading with the `fault` in present cells where `is_valid` (n,) is False."""
         is_faulty = ~(is_valid | np.isnan(self.codes))
         faults = np.where(is_faulty, np.uint8(fault), self.faults)
         return type(self)(np.where(is_faulty, np.nan, self.codes), faults)
@@ -126,29 +127,30 @@ class Reading:
 # ---------------------------------------------------------------- numbers
 
 
-def parse_numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
+def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> Reading:
     """Return the numbers of a column; texts are parsed as decimal numbers with a point.
 
-    `limits`: whether a text such as <0.5 is read as its limit, 0.5.
+    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5, or is a fault.
     """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
         reading = Reading(values, np.zeros(len(values), np.uint8))
     else:
-        reading = _parse_texts(column, partial(_parse_number, limits=limits), Fault.NUMBER)
-    return reading.mark_faults(np.isfinite(reading.codes), Fault.FINITE)
+        parse = partial(_parse_number, accept_censored=accept_censored)
+        reading = _parse_texts(column, parse, Fault.NOT_NUMBER)
+    return reading.mark_faults(np.isfinite(reading.codes), Fault.NOT_FINITE)
 
 
-def _parse_number(text: str, *, limits: bool) -> float | None:
+def _parse_number(text: str, *, accept_censored: bool) -> float | None:
     """Return a decimal number, which may be infinite; None for other texts."""
-    if limits:
-        text = _LIMIT_SIGN.sub("", text, count=1)
+    if accept_censored:
+        text = _CENSORING_SIGN.sub("", text, count=1)
     return float(text) if PLAIN_NUMBER.fullmatch(text) else None
 
 
 def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Codes:
-    """Return a function of every number, computed once per distinct number; NaN stays NaN.
+    """Return a function of every number, called once per distinct number; NaN stays NaN.
 
     A vectorised loop may round the last numbers of an array differently from the first ones. Here
     equal numbers have equal results at every index.
@@ -163,27 +165,31 @@ def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Code
 
 def parse_days(
     column: pa.ChunkedArray,
-    form: str | None = None,
+    date_format: str | None = None,
     zone: str | None = None,
     *,
     with_time: bool = False,
 ) -> Reading:
     """Return dates and moments as days since 1970.
 
-    - `form`: the form of texts, such as "%d.%m.%Y". Texts such as 2026-01-31 are always dates.
+    - `date_format`: the strptime format of texts, such as "%d.%m.%Y". Texts such as 2026-01-31 are
+      always dates.
     - `zone`: the time zone of the days and times of day. Values without a zone are local there.
       Without `zone`, timestamps have the days of UTC, and texts the days that they contain; with
       `with_time`, all moments are in UTC.
     - `with_time`: whether the time of day is the fraction of the day; otherwise it is left out.
     """
-    if form == COMPACT_DATE and pa.types.is_integer(column.type):
+    if date_format == COMPACT_DATE and pa.types.is_integer(column.type):
         column = column.cast(pa.string())
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         if not with_time and zone is None:
-            return _parse_texts(column, partial(_parse_day, form=form), Fault.DATE)
-        parse = partial(_parse_moment, form=form, zone=zone or "UTC", with_time=with_time)
-        return _parse_texts(column, parse, Fault.DATE)
+            parse_day = partial(_parse_day, date_format=date_format)
+            return _parse_texts(column, parse_day, Fault.NOT_DATE)
+        parse = partial(
+            _parse_moment, date_format=date_format, zone=zone or "UTC", with_time=with_time
+        )
+        return _parse_texts(column, parse, Fault.NOT_DATE)
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s"))
     units, units_per_second = _get_time_units(column)
@@ -199,33 +205,33 @@ def parse_days(
         codes = total / float(times.SECONDS_PER_DAY * times.MICROSECONDS)
     else:
         codes = (local_seconds // times.SECONDS_PER_DAY).astype(np.float64)
-    return _with_nulls(column, codes)
+    return _build_reading(column, codes)
 
 
-def _parse_day(text: str, form: str | None) -> float | None:
-    """Return the days since 1970 of a date, with or without a time; raises ValueError."""
+def _parse_day(text: str, date_format: str | None) -> float | None:
+    """Return the days from 1970 to a date without its time; None or ValueError for other texts."""
     match = _ISO_DATE.fullmatch(text)
     if match is not None:
-        return count_days(match[1])
-    if form is None:
+        return parse_iso_date(match[1])
+    if date_format is None:
         return None
-    date = dt.datetime.strptime(_TRAILING_TIME.sub("", text), form)  # noqa: DTZ007 (a day)
+    date = dt.datetime.strptime(_TRAILING_TIME.sub("", text), date_format)  # noqa: DTZ007 (a day)
     return float(date.toordinal() - _EPOCH)
 
 
-def _parse_moment(text: str, form: str | None, zone: str, *, with_time: bool) -> float:
-    """Return the days since 1970 of a moment, perhaps with its time; raises ValueError."""
-    moment = times.parse_moment(text, form, zone)
+def _parse_moment(text: str, date_format: str | None, zone: str, *, with_time: bool) -> float:
+    """Return the days from 1970 to a moment in `zone`; `with_time`: with the time as fraction."""
+    moment = times.parse_moment(text, date_format, zone)
     return moment if with_time else float(math.floor(moment))
 
 
-def count_days(date: str) -> float:
+def parse_iso_date(date: str) -> float:
     """Return the days since 1970 of a date such as 2026-01-31; raises ValueError."""
     return float(dt.date.fromisoformat(date).toordinal() - _EPOCH)
 
 
 def format_day(day: float) -> str:
-    """Return the date of a number of days since 1970, the inverse of :func:`count_days`.
+    """Return the date, such as 2026-01-31, of a number of days since 1970.
 
     Days outside the years 1 to 9999 become the nearest day inside.
     """
@@ -245,34 +251,34 @@ def has_zone(column: pa.ChunkedArray) -> bool:
 def parse_times_of_day(column: pa.ChunkedArray) -> Reading:
     """Return times of day in seconds since midnight."""
     if pa.types.is_time(column.type):
-        return _with_nulls(column, _convert_to_seconds(column))
-    return _parse_texts(column, times.parse_clock, Fault.TIME)
+        return _build_reading(column, _convert_to_seconds(column))
+    return _parse_texts(column, times.parse_clock, Fault.NOT_TIME)
 
 
 def parse_durations(column: pa.ChunkedArray) -> Reading:
     """Return durations in seconds."""
     if pa.types.is_duration(column.type):
-        return _with_nulls(column, _convert_to_seconds(column))
-    return _parse_texts(column, times.parse_duration, Fault.DURATION)
+        return _build_reading(column, _convert_to_seconds(column))
+    return _parse_texts(column, times.parse_duration, Fault.NOT_DURATION)
 
 
 def _get_time_units(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the integers stored for Arrow times (0 for null), and their units per second."""
+    """Return the integers of a column of Arrow times (0 for null), and their units per second."""
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
     units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
     return units, _UNITS_PER_SECOND[column.type.unit]
 
 
 def _convert_to_seconds(column: pa.ChunkedArray) -> Codes:
-    """Return Arrow times or durations in seconds, rounded to microseconds."""
+    """Return a column of Arrow times or durations in seconds (n,), rounded to microseconds."""
     units, units_per_second = _get_time_units(column)
     if units_per_second <= times.MICROSECONDS:
         return np.asarray(units / float(units_per_second))
     return np.asarray(np.rint(units / 1e3) / times.MICROSECONDS)
 
 
-def _with_nulls(column: pa.ChunkedArray, codes: Codes) -> Reading:
-    """Return a reading without faults, with NaN for the nulls of the column."""
+def _build_reading(column: pa.ChunkedArray, codes: Codes) -> Reading:
+    """Return the reading of codes (n,) without faults, with NaN for the nulls of the column."""
     if column.null_count:
         codes = np.where(column.is_valid().to_numpy(), codes, np.nan)
     return Reading(codes, np.zeros(len(codes), np.uint8))
@@ -282,26 +288,26 @@ def _with_nulls(column: pa.ChunkedArray, codes: Codes) -> Reading:
 
 
 def parse_truth_values(column: pa.ChunkedArray) -> Reading:
-    """Return 1 for yes and 0 for no."""
-    return _parse_distinct(column, _parse_truth)
+    """Return a column of truth values as codes: 1 for yes, 0 for no, in words or as numbers."""
+    return _parse_distinct(column, _parse_truth_value)
 
 
-def _parse_truth(value: Any) -> float | Fault:
-    """Return 1 for yes and 0 for no, in words or as a number."""
+def _parse_truth_value(value: Any) -> float | Fault:
+    """Return 1 for yes, 0 for no, NaN for a missing value, or the fault of another cell."""
     text = plain_text(value).lower()
-    if is_missing(plain_text(value)):
+    if is_missing_text(plain_text(value)):
         return math.nan
     if PLAIN_NUMBER.fullmatch(text) and float(text) in (0.0, 1.0):  # also -0.0, 1e0 and 1.00
         return float(text) + 0.0
     if text in _YES:
         return 1.0
-    return 0.0 if text in _NO else Fault.YES_NO
+    return 0.0 if text in _NO else Fault.NOT_YES_NO
 
 
-def parse_declared(
+def parse_declared_values(
     column: pa.ChunkedArray, values: Sequence[Any], other_code: float | None
 ) -> Reading:
-    """Return the index of every cell among declared values.
+    """Return the index of every cell among the declared `values`.
 
     `other_code`: the code of undeclared values; None if they are faults.
     """
@@ -312,44 +318,53 @@ def parse_declared(
         codes = apply_to_distinct(
             lambda number: code_of_number.get(number, other_number), reading.codes
         )
-        return Reading(codes, reading.faults).mark_faults(np.isfinite(codes), Fault.DECLARED)
-    other = Fault.DECLARED if other_code is None else other_code
+        return Reading(codes, reading.faults).mark_faults(np.isfinite(codes), Fault.UNDECLARED)
+    other = Fault.UNDECLARED if other_code is None else other_code
     code_of = {plain_text(value): float(index) for index, value in enumerate(values)}
 
     def find_code(value: Any) -> float | Fault:
         text = plain_text(value)
-        return math.nan if is_missing(text, code_of) else code_of.get(text, other)
+        return math.nan if is_missing_text(text, code_of) else code_of.get(text, other)
 
     return _parse_distinct(column, find_code)
 
 
-def check_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
-    """Return code 0 for every valid label; missing labels, and labels of no class, are faults.
+def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
+    """Check a column of labels: code 0 for a valid label, else a fault; no label is returned.
 
-    `classes`: the names of all classes; None if every label is valid.
+    Missing labels are faults. `classes`: the names of all classes; None if every label is valid.
     """
-    index_of = None if classes is None else checks.class_positions(classes)
+    index_of = None if classes is None else checks.build_class_index(classes)
 
-    def check_label(value: Any) -> float | Fault:
+    def validate_label(value: Any) -> float | Fault:
+        """Return 0 for a valid label, NaN for a missing one, else the fault."""
         text = plain_text(value)
-        if is_missing(text, index_of or ()):
+        if is_missing_text(text, index_of or ()):
             return math.nan
-        if index_of is None or text in index_of or checks.label_name(text) in index_of:
+        if index_of is None or text in index_of or checks.parse_label(text) in index_of:
             return 0.0
-        return 0.0 if checks.plain_label(text, index_of) in index_of else Fault.CLASS
+        return 0.0 if checks.parse_whole_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
 
-    return _parse_distinct(column, check_label).refuse_missing()
+    return _parse_distinct(column, validate_label).refuse_missing()
 
 
-def mark_ids(column: pa.ChunkedArray) -> Reading:
-    """Return code 0 for every valid subject id, and NaN for texts that mean a missing value."""
+def validate_ids(column: pa.ChunkedArray) -> Reading:
+    """Check a column of subject ids: code 0 for a valid id; no id is returned.
 
-    def check_id(value: Any) -> float | Fault:
+    The code is NaN for a missing or invalid id; only an invalid one has a fault.
+    """
+
+    def validate_id(value: Any) -> float | Fault:
+        """Return 0 for a valid id, NaN for a missing one, else the fault."""
         if plain_text(value) in MISSING_WORDS:
             return math.nan
-        return 0.0 if isinstance(value, bool) or checks.id_fault(value) is None else Fault.ID
+        return (
+            0.0
+            if isinstance(value, bool) or checks.describe_id_fault(value) is None
+            else Fault.INVALID_ID
+        )
 
-    return _parse_distinct(column, check_id)
+    return _parse_distinct(column, validate_id)
 
 
 # ---------------------------------------------------------------- distinct values of a column
@@ -360,22 +375,24 @@ def is_text(column: pa.ChunkedArray) -> bool:
     return _has_type(column, _TEXT_TYPES)
 
 
-def _has_type(column: pa.ChunkedArray, types: Sequence[Callable[[Any], bool]]) -> bool:
-    return any(is_type(column.type) for is_type in types)
+def _has_type(column: pa.ChunkedArray, type_tests: Sequence[Callable[[Any], bool]]) -> bool:
+    """Return whether one of Arrow's tests, such as `is_string`, is true for the column's type."""
+    return any(is_type(column.type) for is_type in type_tests)
 
 
 def _parse_texts(
     column: pa.ChunkedArray, parse: Callable[[str], float | None], fault: Fault
 ) -> Reading:
-    """Return the codes of a column of texts.
+    """Return the codes of a column of texts; all cells of a column of another type are faulty.
 
     `parse`: maps a stripped text to its code; it returns None or raises ValueError for a text that
-    has the `fault`. A column of another type is faulty.
+    has the `fault`.
     """
 
     def parse_text(value: str) -> float | Fault:
+        """Return the code of a text, NaN for a missing value, or the fault."""
         text = value.strip()
-        if is_missing(text):
+        if is_missing_text(text):
             return math.nan
         try:
             code = parse(text)
@@ -389,15 +406,15 @@ def _parse_texts(
 def _parse_distinct(
     column: pa.ChunkedArray,
     parse: Callable[[Any], float | Fault],
-    types: Sequence[Callable[[Any], bool]] = _VALUE_TYPES,
+    type_tests: Sequence[Callable[[Any], bool]] = _VALUE_TYPES,
 ) -> Reading:
     """Return the reading of a column in which every distinct value is parsed once.
 
-    `parse`: maps a value to its code or its fault. `types`: Arrow's tests of the types that can be
-    parsed; in a column of another type all values have the fault `TYPE`.
+    `parse`: maps a value to its code or its fault. `type_tests`: Arrow's tests of the types that
+    can be parsed; in a column of another type all values have the fault `OTHER_TYPE`.
     """
-    if not _has_type(column, types):
-        faults = np.where(column.is_valid(), np.uint8(Fault.TYPE), np.uint8(Fault.NONE))
+    if not _has_type(column, type_tests):
+        faults = np.where(column.is_valid(), np.uint8(Fault.OTHER_TYPE), np.uint8(Fault.NONE))
         return Reading(np.full(len(column), np.nan), faults)
     dictionary = _encode_distinct(column)
     parsed = [*map(parse, dictionary.dictionary.to_pylist()), math.nan]  # the last one is of nulls
@@ -408,7 +425,7 @@ def _parse_distinct(
 
 
 def _encode_distinct(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return a column as distinct values and an index of them for every row."""
+    """Return a column in dictionary encoding: its distinct values, and an index for every row."""
     return pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
 
 
@@ -416,7 +433,7 @@ def _encode_distinct(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def plain_text(value: Any) -> str:
-    """Return a value as the text to compare with declared values.
+    """Return the text of a value, in the form in which it is compared with declared values.
 
     Texts are stripped and composed (NFC), whole floats are written as integers, and truth values
     in lower case.
@@ -428,15 +445,15 @@ def plain_text(value: Any) -> str:
     return unicodedata.normalize("NFC", str(value).strip())
 
 
-def is_missing(text: str, declared: Container[str] = ()) -> bool:
-    """Return whether a stripped text means a missing value, and is not a `declared` value."""
+def is_missing_text(text: str, declared: Container[str] = ()) -> bool:
+    """Return whether a stripped text marks a missing value and is not a `declared` value."""
     return text == "" or (text in MISSING_WORDS and text not in declared)
 
 
 def normalize_value(value: Any) -> str:
-    """Return the text by which values are compared with missing ones: -9, -9.0 and "-9.00" agree.
+    """Return the form in which a value is compared with missing-value markers.
 
-    Digits with a leading zero are a code, and equal only the same digits.
+    It is equal for -9, -9.0 and "-9.00". Digits with a leading zero are a code and stay unchanged.
     """
     text = plain_text(value)
     if not PLAIN_NUMBER.fullmatch(text) or LEADING_ZERO.fullmatch(text):
@@ -445,15 +462,14 @@ def normalize_value(value: Any) -> str:
 
 
 def fold_spelling(value: Any) -> str:
-    """Return the normalized text of a value without blanks and capitals."""
+    """Return the text of a value without blanks and capitals, to find misspelt declared values."""
     return "".join(normalize_value(value).casefold().split())
 
 
-def remove_values(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
-    """Return a column of texts, numbers or truth values with nulls for the excluded values.
+def replace_by_null(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
+    """Return a column of texts, numbers or truth values with nulls in place of excluded values.
 
-    `excluded`: values as :func:`normalize_value` returns them. Columns of other types are returned
-    unchanged.
+    `excluded`: results of :func:`normalize_value`. Columns of other types are returned unchanged.
     """
     if not _has_type(column, _VALUE_TYPES):
         return column

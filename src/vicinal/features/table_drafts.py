@@ -14,7 +14,7 @@ from vicinal.features import table_kinds as kinds
 from vicinal.features._draft_texts import draft_texts
 from vicinal.features._draft_values import Draft
 from vicinal.features.arrow_columns import list_columns, read_arrow_columns
-from vicinal.features.csv_form import PLAIN_CSV, CsvForm, with_points
+from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
 from vicinal.features.table_features import check_table
 from vicinal.features.table_schema import IGNORED, TEXT, TableSchema
 from vicinal.mechanisms.noise_sources import public_draws
@@ -28,6 +28,8 @@ def draft_schema(
 ) -> tuple[TableSchema, list[str]]:
     """Return a schema for tables like this public one, and notes for its editor.
 
+    Raises InvalidInput if the table has no rows, or two columns of one name.
+
     Parameters
     ----------
     table
@@ -36,12 +38,7 @@ def draft_schema(
     leave_out : sequence of str
         Columns without features, such as the label's and the subject's.
     file : CsvForm, optional
-        The form of the CSV file from which the rows were read.
-
-    Raises
-    ------
-    InvalidInput
-        If the table has no rows, or two columns of one name.
+        The format of the CSV file from which the rows were read.
 
     Examples
     --------
@@ -57,7 +54,9 @@ def draft_schema(
         raise InvalidInput("The public table has two columns with the same name. Drop one.")
     excluded = set(map(checks.normalize_text, leave_out))
     drafts = {
-        name: Draft(IGNORED) if name in excluded else _check_draft(_draft_column(table, name, file))
+        name: Draft(IGNORED)
+        if name in excluded
+        else _drop_invalid_draft(_draft_column(table, name, file))
         for name in names
     }
     notes = [
@@ -77,14 +76,14 @@ def draft_schema(
 
 
 def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
-    """Return a note for every misfit of the public table with its own draft."""
+    """Return notes on cells of the public table that its own draft does not accept or clips."""
     if not schema.columns:
         return []
     columns = read_arrow_columns(table, schema.names)[0]
     if schema.file.decimal == ",":
         for name, column in columns.items():
             if schema.reads_numbers(name) and cells.is_text(column):
-                columns[name] = with_points(column)
+                columns[name] = swap_decimal_marks(column)
     kind_of = {column.name: column.kind for column in schema.columns}
     notes = []
     for misfit in check_table(pa.table(columns), schema):
@@ -98,8 +97,8 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
     return notes
 
 
-def _check_draft(draft: Draft) -> Draft:
-    """Return the draft, or a draft without features if a schema with its column is not valid."""
+def _drop_invalid_draft(draft: Draft) -> Draft:
+    """Return the draft; one without features if a schema with the drafted column is not valid."""
     if isinstance(draft.column, kinds.TableColumn):
         try:
             TableSchema.from_dict(TableSchema((draft.column,)).to_dict())
@@ -110,7 +109,10 @@ def _check_draft(draft: Draft) -> Draft:
 
 
 def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
-    """Return the draft of one column by its Arrow type; `file`: the form of the public file."""
+    """Return the draft of the column `name` of a public table, by its Arrow type.
+
+    `file`: the format of the public file.
+    """
     try:
         column = read_arrow_columns(table, [name])[0][name]
     except InvalidInput:
@@ -128,7 +130,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
         return values.note_rounded_times(column, draft)
     if pa.types.is_boolean(kind):
         reading = cells.parse_truth_values(column)
-        return values.draft_yes_no(name, reading, may_be_constant=True)
+        return values.draft_yes_no(name, reading, allow_constant=True)
     if cells.is_text(column):
         return draft_texts(name, column, _get_category_order(table, name), file)
     is_integer = pa.types.is_integer(kind)
@@ -137,7 +139,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
     dates = values.draft_compact_dates(name, column)
     if is_integer and dates is not None:
         return dates
-    draft = values.draft_numbers(name, cells.parse_numbers(column), may_be_whole=is_integer)
+    draft = values.draft_numbers(name, cells.parse_numbers(column), allow_whole=is_integer)
     draft = values.note_rounded_numbers(column, draft)
     note = "its numbers look like dates such as 20260131, which are read from integers"
     return draft if dates is None else draft.add_notes(note)
@@ -157,7 +159,7 @@ def _get_category_order(table: Any, name: str) -> list[str] | None:
 
 
 def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = None) -> pa.Table:
-    """Return rows sampled from the public schema, every column independently.
+    """Return a table of rows sampled from the public schema, every column independently.
 
     Numbers have a normal distribution if centre and spread are declared, else a uniform one. Levels
     and categories have the declared shares, else equal ones, and values are missing with the
@@ -172,11 +174,6 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     seed : int, optional
         Makes the rows repeatable. They are public, so no privacy depends on it.
 
-    Returns
-    -------
-    pyarrow.Table
-        In a form that :class:`~vicinal.features.TableFeatures` accepts.
-
     Examples
     --------
     >>> from vicinal.features import draft_schema, rows_from_schema
@@ -187,7 +184,7 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     size = checks.check_integer("size", size, minimum=1)
     generator = public_draws(seed)
     columns = {}
-    for column in schema.usable().columns:
+    for column in schema.require_features().columns:
         codes = column.sample_codes(generator.random(size))
         is_missing = generator.random(size) < column.missing_share
         columns[column.name] = column.format_cells(np.where(is_missing, np.nan, codes))

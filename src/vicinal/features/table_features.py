@@ -66,28 +66,16 @@ class TableFeatures(FixedFeatures):
         self.schema = schema
 
     def transform(self, X: Any) -> Vectors:
-        """Return the features of a table's rows.
+        """Return the features of a table's rows, float32 (n, d), see :meth:`get_feature_names_out`.
 
-        Parameters
-        ----------
-        X
-            A pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured
-            array.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the rows; columns in the order of :meth:`get_feature_names_out`.
-
-        Raises
-        ------
-        InvalidInput
-            If a column is missing or has values that the schema does not allow. The message names
-            the column, the kind of fault and the fix; never a value, and no number of rows.
+        `X`: a pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured
+        array. Raises InvalidInput if a column is missing or has values that the schema does not
+        allow. The message names the column, the kind of fault and the fix; never a value, and no
+        number of rows.
         """
         codes = self.codes(X)
         columns = as_schema(self.schema).columns
-        blocks = [column.encode(codes[:, index]) for index, column in enumerate(columns)]
+        blocks = [column.compute_features(codes[:, index]) for index, column in enumerate(columns)]
         return np.ascontiguousarray(np.column_stack(blocks), dtype=np.float32)
 
     def codes(self, X: Any) -> Codes:
@@ -96,7 +84,7 @@ class TableFeatures(FixedFeatures):
         The code is a number, days since 1970, seconds, or the index of a declared value; NaN if the
         value is missing. Errors as for :meth:`transform`.
         """
-        schema = as_schema(self.schema).usable()
+        schema = as_schema(self.schema).require_features()
         columns, n_rows, names = read_arrow_columns(X, schema.names)
         if n_rows == 0:
             raise InvalidInput("The table must have at least one row.")
@@ -124,9 +112,9 @@ class TableFeatures(FixedFeatures):
 
 
 def as_schema(schema: object) -> TableSchema:
-    """Return the schema of a schema, of a JSON object, or of the path of a file.
+    """Return a schema, given as such, as its JSON object, or as the path of its file.
 
-    Raises InvalidInput for all other values, and for an object or file that is no valid schema.
+    Raises InvalidInput for other values, and for an object or file that is no valid schema.
     """
     if isinstance(schema, TableSchema):
         return schema
@@ -136,7 +124,7 @@ def as_schema(schema: object) -> TableSchema:
 
 
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    """Raise UnusableRows if a column has faulty cells; the rows are only in its private message."""
+    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows."""
     sentences = []
     private_sentences = []
     for name, reading in readings.items():
@@ -153,7 +141,7 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of undeclared columns, not of names, which may be private values."""
+    """Warn of the number of undeclared columns; `names`, all in the table, may be private."""
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
@@ -176,7 +164,7 @@ class Misfit:
 
     - `column`: the name in the schema; None for the table as a whole.
     - `fault`: the kind of fault, as a verb phrase, or as a noun phrase if there are `rows`.
-    - `fix`: a remedy or a consequence, as a sentence without a full stop.
+    - `fix`: a remedy or a consequence, as a sentence without its period.
     - `stops`: whether the table is refused because of it.
     - `rows`: the numbers of the rows, from 1; private. None if it is no fault of single rows.
     """
@@ -191,7 +179,7 @@ class Misfit:
     def from_rows(
         cls, column: str, fault: str, fix: str, is_faulty: Bools, *, stops: bool = True
     ) -> list[Self]:
-        """Return a list of one misfit for all faulty rows (n,); an empty list if there are none."""
+        """Return a list of one misfit for all rows where `is_faulty`, (n,); empty if none is."""
         rows = tuple((np.flatnonzero(is_faulty) + 1).tolist())
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
@@ -204,7 +192,7 @@ class Misfit:
 
 
 def _list_faults(name: str, reading: Reading) -> list[Misfit]:
-    """Return a misfit for every kind of fault in the column `name`."""
+    """Return a misfit for every kind of fault in the reading of the column `name`."""
     return [
         misfit
         for fault in np.unique(reading.faults[np.flatnonzero(reading.faults)]).tolist()
@@ -223,10 +211,9 @@ def check_table(
 ) -> list[Misfit]:
     """Return all problems of a private table, and remarks that do not stop it from being used.
 
-    - `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts.
-    - `labels`: the column of labels, or several columns of numeric targets.
-    - `subject`: the column of subject ids.
-    - `classes`: the names of all classes; without them, all labels are accepted.
+    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `labels`: the column
+    of labels, or several of numeric targets. `subject`: the column of subject ids. `classes`: the
+    names of all classes; without them, all labels are accepted.
     """
     _, n_rows, names = read_arrow_columns(table, ())
     if n_rows == 0:
@@ -234,12 +221,12 @@ def check_table(
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {}
     for name in map(checks.normalize_text, labels):
         if len(labels) == 1:
-            readers[name] = partial(cells.check_labels, classes=classes)
+            readers[name] = partial(cells.validate_labels, classes=classes)
         else:
             readers[name] = lambda column: cells.parse_numbers(column).refuse_missing()
     if subject is not None:
         id_column = checks.normalize_text(subject)
-        readers[id_column] = lambda column: cells.mark_ids(column).refuse_missing()
+        readers[id_column] = lambda column: cells.validate_ids(column).refuse_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
@@ -268,7 +255,7 @@ def _check_column(
     read_column: Callable[[pa.ChunkedArray], Reading],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the misfits of one column; `declared`: its declaration, None for labels and ids."""
+    """Return the misfits of a column; `declared`: its declaration, None for labels and ids."""
     try:
         values = read_arrow_columns(table, [name])[0][name]
         reading = read_column(values)
@@ -285,8 +272,8 @@ def _check_column(
     return misfits + _list_remarks(declared, values, reading.codes)
 
 
-def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of misspelt and many undeclared categories in the **public** table from `path`."""
+def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
+    """Warn of misspelt and many undeclared categories in the **public** table of a file."""
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
@@ -295,7 +282,7 @@ def warn_of_others(path: Path, table: pa.Table, schema: TableSchema) -> None:
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
-    """Return misfits that do not stop the table: empty columns, and values with a changed meaning.
+    """Return misfits that do not stop the table: an empty column, clipped and undeclared values.
 
     `values`: the cells of the column (n,). `codes`: their codes (n,).
     """
@@ -304,7 +291,7 @@ def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Cod
         fix = "If that is normal, set its kind to ignored"
         return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     if isinstance(column, kinds.CategoryColumn) and column.other:
-        return _find_others(column, values, codes)
+        return _list_undeclared_values(column, values, codes)
     is_outside = column.find_out_of_bounds(codes)
     fix = "They count as the nearest bound"
     if is_outside.sum() > _MAX_UNEXPECTED_SHARE * n_present:
@@ -313,10 +300,13 @@ def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Cod
     return Misfit.from_rows(column.name, fault, fix, is_outside, stops=False)
 
 
-def _find_others(
+def _list_undeclared_values(
     column: kinds.CategoryColumn, values: pa.ChunkedArray, codes: Codes
 ) -> list[Misfit]:
-    """Return the rows with misspelt declared values, and those of "other" if they are most rows."""
+    """Return misfits for misspelt declared values, and for undeclared ones in most rows.
+
+    `values`: the cells of the column (n,). `codes`: their codes (n,).
+    """
     declared = set(map(cells.fold_spelling, column.values))
     undeclared = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
     misspelt = [value for value in undeclared.to_pylist() if cells.fold_spelling(value) in declared]
@@ -326,7 +316,7 @@ def _find_others(
     misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=False)
     is_other = (codes == len(column.values)) & ~is_misspelt
     if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
-        fault = FAULT_DESCRIPTIONS[Fault.DECLARED]
+        fault = FAULT_DESCRIPTIONS[Fault.UNDECLARED]
         fix = 'They count as "other". There are so many that they may be declared otherwise'
         misfits += Misfit.from_rows(column.name, fault, fix, is_other, stops=False)
     return misfits

@@ -1,7 +1,7 @@
 """The kinds of columns of a table schema: the features of every kind, and how cells are read.
 
-Features are scaled so that two rows have distance one in a column, times its weight, if they differ
-by one standard deviation of a number, by category, or by yes and no.
+Features are scaled so that two rows have distance one in a column, times its weight, if a number
+differs by one standard deviation, or if a category or a truth value differs.
 """
 
 import datetime as dt
@@ -47,8 +47,8 @@ class TableColumn(ABC):
     - `weight`: factor of the column's features, 1 by default.
     - `missing`: whether values may be missing; then one more feature is nonzero for missing values.
     - `missing_share`: public share of rows without a value, for sampled rows.
-    - `missing_values`: further values that mean a missing one, such as "?" or -999.
-    - `file_missing_values`: such values that the schema declares for all columns.
+    - `missing_values`: the column's own missing-value markers, such as "?" or -999.
+    - `schema_missing_values`: the markers that the schema declares for all columns.
     """
 
     kind: ClassVar[str]
@@ -58,62 +58,62 @@ class TableColumn(ABC):
     missing: bool = True
     missing_share: float = 0.0
     missing_values: tuple[Any, ...] = ()
-    file_missing_values: tuple[Any, ...] = ()
+    schema_missing_values: tuple[Any, ...] = ()
 
     @abstractmethod
     def _parse(self, column: pa.ChunkedArray) -> Reading:
-        """Return codes and faults of a column without dictionaries and declared missing values."""
+        """Return codes and faults of a column in which declared missing values are nulls."""
 
     @abstractmethod
-    def _encode_values(self, codes: Codes) -> Floats:
-        """Return the features (n, w) before weighting; those of NaN codes are of missing values."""
+    def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return the features (n, w) of codes (n,) before weighting; of a missing value for NaN."""
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes with the declared distribution, from uniform numbers in [0, 1) (n,)."""
+        """Return codes (n,) of the declared distribution from uniform samples (n,) in [0, 1)."""
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:
-        """Return a cell that is read as this code."""
+        """Return a cell that would be parsed to this code."""
 
     def format_cells(self, codes: Codes) -> pa.Array:
-        """Return an Arrow array of cells that are read as these codes, with nulls for NaN."""
+        """Return an Arrow array of cells that would be parsed to these codes; null for NaN."""
         return pa.array(
             [None if math.isnan(code) else self._format_cell(code) for code in codes.tolist()]
         )
 
     def read(self, column: pa.ChunkedArray) -> Reading:
-        """Return codes and faults of a column of a table."""
-        reading = self._parse_without_missing(column)
+        """Return codes and faults of a table's column; missing values are faults if not allowed."""
+        reading = self._parse_cells_without_markers(column)
         return reading if self.missing else reading.refuse_missing()
 
-    def _parse_without_missing(self, column: pa.ChunkedArray) -> Reading:
-        """Return codes and faults, with NaN for declared missing values."""
-        if self._normalized_missing:
-            column = cells.remove_values(column, self._normalized_missing)
+    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults of a table's column, with NaN for declared missing values."""
+        if self._normalized_markers:
+            column = cells.replace_by_null(column, self._normalized_markers)
         return self._parse(column)
 
     @cached_property
-    def _normalized_missing(self) -> frozenset[str]:
-        """All declared missing values, normalized."""
+    def _normalized_markers(self) -> frozenset[str]:
+        """All missing-value markers of the column and the schema, normalized."""
         return frozenset(
-            map(cells.normalize_value, (*self.missing_values, *self.file_missing_values))
+            map(cells.normalize_value, (*self.missing_values, *self.schema_missing_values))
         )
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
         """Return whether each code (n,) is outside the declared bounds."""
         return np.zeros(len(codes), dtype=np.bool_)
 
-    def encode(self, codes: Codes) -> Floats:
-        """Return the features (n, d): those of the values, then the indicator of missing ones."""
-        features = self._encode_values(codes)
+    def compute_features(self, codes: Codes) -> Floats:
+        """Return the weighted features (n, d) of codes (n,), last the indicator of missing ones."""
+        features = self._compute_value_features(codes)
         if self.missing:
             features = np.column_stack([features, np.isnan(codes) * self._missing_indicator])
         return self.weight * features
 
     @property
     def declared_values(self) -> list[str] | None:
-        """All values that a cell may hold, as texts; None for kinds without a list of values."""
+        """All values that a cell may have, as texts; None for kinds without a list of values."""
         return None
 
     @property
@@ -141,7 +141,7 @@ class NumberColumn(TableColumn):
     - `center`, `spread`: public location and scale, after the logarithm if there is one; None:
       mean and standard deviation of the uniform distribution between the bounds.
     - `log`: whether log(x) is standardised, or log(1 + x) if `low` is 0.
-    - `limits`: whether a cell such as <0.5 is read as 0.5.
+    - `limits`: whether a censored cell such as <0.5 is read as 0.5.
     """
 
     kind: ClassVar[str] = "number"
@@ -154,14 +154,15 @@ class NumberColumn(TableColumn):
     limits: bool = False
 
     def _parse(self, column: pa.ChunkedArray) -> Reading:
-        return cells.parse_numbers(column, limits=self.limits)
+        return cells.parse_numbers(column, accept_censored=self.limits)
 
-    def _parse_without_missing(self, column: pa.ChunkedArray) -> Reading:
+    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> Reading:
+        """Return codes and faults, with NaN for markers, which are also compared by their codes."""
         # In columns of numbers it is faster to compare codes only.
         if self.kind in ("number", "whole") and not cells.is_text(column):
             reading = self._parse(column)
         else:
-            reading = super()._parse_without_missing(column)
+            reading = super()._parse_cells_without_markers(column)
         if not self._missing_codes.size:
             return reading
         is_present = ~np.isin(reading.codes, self._missing_codes)
@@ -169,27 +170,28 @@ class NumberColumn(TableColumn):
 
     @cached_property
     def _missing_codes(self) -> Codes:
-        """Codes of the declared missing values that are numbers, dates or times themselves."""
-        if not self._normalized_missing:
+        """Codes of the missing-value markers that are numbers, dates or times themselves."""
+        if not self._normalized_markers:
             return np.empty(0)
-        return self._parse(pa.chunked_array([sorted(self._normalized_missing)])).present_codes
+        return self._parse(pa.chunked_array([sorted(self._normalized_markers)])).present_codes
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return (codes < low) | (codes > high)
 
-    def _encode_values(self, codes: Codes) -> Floats:
+    def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return the standardised numbers (n, 1), limited to MAX_DEVIATIONS; 0 for NaN."""
         center, spread = self.scale
-        numbers = self._clip(codes)
+        numbers = self._clip_to_bounds(codes)
         if self.log:
-            numbers = cells.apply_to_distinct(self._transform, numbers)
+            numbers = cells.apply_to_distinct(self._apply_log, numbers)
         scaled = (numbers - center) / spread
         return np.nan_to_num(np.clip(scaled, -MAX_DEVIATIONS, MAX_DEVIATIONS))[:, None]
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Centre and spread, after the logarithm if there is one."""
+        """Centre and spread of the numbers, or of their logarithms if the column declares `log`."""
         if self.center is not None and self.spread is not None:
             return self.center, self.spread
         low, high = self._transformed_bounds
@@ -201,8 +203,8 @@ class NumberColumn(TableColumn):
 
         NaN for an open bound without a declared centre.
         """
-        low = math.nan if self.low is None else self._transform(self.low)
-        high = math.nan if self.high is None else self._transform(self.high)
+        low = math.nan if self.low is None else self._apply_log(self.low)
+        high = math.nan if self.high is None else self._apply_log(self.high)
         if self.center is not None and self.spread is not None:
             max_distance = MAX_DEVIATIONS * self.spread
             lowest = self.center - max_distance
@@ -211,38 +213,37 @@ class NumberColumn(TableColumn):
             high = highest if math.isnan(high) else min(high, highest)
         return low, high
 
-    def _clip(self, codes: Codes) -> Codes:
-        """Return the codes, or the nearest bound for codes outside the bounds."""
+    def _clip_to_bounds(self, codes: Codes) -> Codes:
+        """Return codes (n,), with the nearest bound in place of codes outside the bounds."""
         if self.low is None and self.high is None:
             return codes
         return np.clip(codes, self.low, self.high)
 
-    def _transform(self, number: float) -> float:
+    def _apply_log(self, number: float) -> float:
         """Return the logarithm of a number, if the column declares it."""
         if not self.log:
             return number
         return math.log(number) if self.low else math.log1p(number)
 
-    def _round(self, numbers: Floats) -> Codes:
-        """Return the nearest codes that a cell can hold, inside the bounds."""
-        return self._clip(numbers)
+    def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return the code nearest to each number (n,) that a cell can have, inside the bounds."""
+        return self._clip_to_bounds(numbers)
 
     def _format_cell(self, code: float) -> object:
         return code
 
     def sample_codes(self, uniforms: Floats) -> Codes:
+        """Return sampled codes: normal if centre and spread are declared, else uniform."""
         low, high = self._transformed_bounds
         if self.center is not None and self.spread is not None:
-            inner = np.clip(
-                uniforms, 1e-6, 1 - 1e-6
-            )  # the normal quantiles of 0 and 1 are infinite
+            inner = np.clip(uniforms, 1e-6, 1 - 1e-6)  # quantiles of 0 and 1 are infinite
             transformed = self.center + self.spread * ndtri(inner)
         else:
             transformed = low + (high - low) * uniforms
         transformed = np.clip(transformed, min(low, high), max(low, high))
         if not self.log:
-            return self._round(transformed)
-        return self._round(np.exp(transformed) if self.low else np.expm1(transformed))
+            return self._round_to_codes(transformed)
+        return self._round_to_codes(np.exp(transformed) if self.low else np.expm1(transformed))
 
 
 @dataclass(frozen=True)
@@ -254,20 +255,20 @@ class WholeColumn(NumberColumn):
     def _parse(self, column: pa.ChunkedArray) -> Reading:
         reading = super()._parse(column)
         with np.errstate(invalid="ignore"):
-            return reading.mark_faults(reading.codes % 1 == 0, Fault.WHOLE)
+            return reading.mark_faults(reading.codes % 1 == 0, Fault.NOT_WHOLE)
 
     def _format_cell(self, code: float) -> object:
         return int(code) if abs(code) < _MAX_EXACT else code
 
-    def _round(self, numbers: Floats) -> Codes:
-        return self._clip(np.rint(numbers))
+    def _round_to_codes(self, numbers: Floats) -> Codes:
+        return self._clip_to_bounds(np.rint(numbers))
 
 
 @dataclass(frozen=True)
 class DateColumn(NumberColumn):
     """A date in days since 1970, perhaps with the time of day.
 
-    - `form`: the form of texts, besides 2026-01-31.
+    - `form`: the strptime format of texts, besides 2026-01-31.
     - `time`: whether the time of day counts, as the fraction of the day and as a point on a circle.
     - `zone`: the time zone of days and times of day.
     """
@@ -282,19 +283,22 @@ class DateColumn(NumberColumn):
         return cells.parse_days(column, self.form, self.zone, with_time=self.time)
 
     def _format_cell(self, code: float) -> object:
+        """Return the date of a code; with `time` the date and time of day, in whole seconds."""
         date = dt.date.fromisoformat(cells.format_day(math.floor(code)))
         if not self.time:
             return date
         return dt.datetime.combine(date, _round_to_clock_time(code % 1 * times.SECONDS_PER_DAY))
 
-    def _round(self, numbers: Floats) -> Codes:
+    def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return numbers (n,) rounded to days, or with `time` to seconds, inside the bounds."""
         if self.time:
             second = 1 / times.SECONDS_PER_DAY
-            return self._clip(np.rint(numbers / second) * second)
-        return self._clip(np.rint(numbers))
+            return self._clip_to_bounds(np.rint(numbers / second) * second)
+        return self._clip_to_bounds(np.rint(numbers))
 
-    def _encode_values(self, codes: Codes) -> Floats:
-        features = super()._encode_values(codes)
+    def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return the standardised date (n, 1); with `time` also the point of the time (n, 3)."""
+        features = super()._compute_value_features(codes)
         if not self.time:
             return features
         return np.column_stack([features, _map_to_circle(codes % 1)])
@@ -324,12 +328,13 @@ class TimeColumn(NumberColumn):
     def _format_cell(self, code: float) -> object:
         return _round_to_clock_time(code)
 
-    def _round(self, numbers: Floats) -> Codes:
+    def _round_to_codes(self, numbers: Floats) -> Codes:
         return np.minimum(np.rint(numbers), times.SECONDS_PER_DAY - 1.0)
 
-    def _encode_values(self, codes: Codes) -> Floats:
+    def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return the time of day on a circle (n, 2); standardised, (n, 1), if not cyclic."""
         if not self.cyclic:
-            return super()._encode_values(codes)
+            return super()._compute_value_features(codes)
         return _map_to_circle(codes / times.SECONDS_PER_DAY)
 
     @property
@@ -348,7 +353,7 @@ def _map_to_circle(fractions: Floats) -> Floats:
 
 
 def _round_to_clock_time(seconds: float) -> dt.time:
-    """Return the time of day that many seconds after midnight, rounded to whole seconds."""
+    """Return the time of day from seconds since midnight, rounded to whole seconds."""
     minutes, second = divmod(min(round(seconds), times.SECONDS_PER_DAY - 1), 60)
     hour, minute = divmod(minutes, 60)
     return dt.time(hour, minute, second)
@@ -367,8 +372,8 @@ class DurationColumn(NumberColumn):
         sign = "-" if code < 0 else ""
         return f"{sign}PT{abs(int(code))}S"
 
-    def _round(self, numbers: Floats) -> Codes:
-        return np.trunc(self._clip(numbers))
+    def _round_to_codes(self, numbers: Floats) -> Codes:
+        return np.trunc(self._clip_to_bounds(numbers))
 
 
 @dataclass(frozen=True)
@@ -390,21 +395,23 @@ class DeclaredColumn(TableColumn):
 
     @property
     def declared_values(self) -> list[str]:
+        """All declared values as texts, and the text for "other" if the column has it."""
         texts = list(map(cells.plain_text, self.values))
         if self.n_values > len(self.values) and not cells.are_numbers(self.values):
             texts.append(OTHER)
         return texts
 
     @cached_property
-    def _normalized_missing(self) -> frozenset[str]:
-        """All declared missing values that the column does not declare as values, normalized."""
-        return super()._normalized_missing - frozenset(map(cells.normalize_value, self.values))
+    def _normalized_markers(self) -> frozenset[str]:
+        """All missing-value markers that the column does not declare as values, normalized."""
+        return super()._normalized_markers - frozenset(map(cells.normalize_value, self.values))
 
     def _parse(self, column: pa.ChunkedArray) -> Reading:
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
-        return cells.parse_declared(column, self.values, other_code)
+        return cells.parse_declared_values(column, self.values, other_code)
 
     def _format_cell(self, code: float) -> object:
+        """Return the declared value of a code, or a value that is not declared for "other"."""
         has_numbers = cells.are_numbers(self.values)
         if int(code) < len(self.values):
             value = self.values[int(code)]
@@ -412,6 +419,7 @@ class DeclaredColumn(TableColumn):
         return max(self.values) + 1.0 if has_numbers else OTHER
 
     def sample_codes(self, uniforms: Floats) -> Codes:
+        """Return sampled codes with the declared shares, or equal ones without them."""
         shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         cumulative = np.cumsum(shares) / shares.sum()
         codes = np.searchsorted(cumulative, uniforms, side="right")
@@ -424,7 +432,8 @@ class LevelsColumn(DeclaredColumn):
 
     kind: ClassVar[str] = "levels"
 
-    def _encode_values(self, codes: Codes) -> Floats:
+    def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return the standardised index of the level (n, 1); 0 for missing values."""
         k = len(self.values)
         return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
 
@@ -444,7 +453,7 @@ class CategoryColumn(DeclaredColumn):
     def n_values(self) -> int:
         return len(self.values) + self.other
 
-    def _encode_values(self, codes: Codes) -> Floats:
+    def _compute_value_features(self, codes: Codes) -> Floats:
         return np.asarray((codes[:, None] == np.arange(self.n_values)) * _ONE_HOT)
 
     @property
@@ -471,5 +480,5 @@ class YesNoColumn(DeclaredColumn):
     def _format_cell(self, code: float) -> object:
         return bool(code)
 
-    def _encode_values(self, codes: Codes) -> Floats:
+    def _compute_value_features(self, codes: Codes) -> Floats:
         return np.nan_to_num(codes - 0.5)[:, None]

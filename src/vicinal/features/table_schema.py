@@ -19,9 +19,9 @@ from vicinal.features._table_times import find_zone
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm
 from vicinal.features.table_columns import (
     are_numbers,
-    count_days,
     format_day,
     normalize_value,
+    parse_iso_date,
     plain_text,
 )
 from vicinal.ledger.sealed_files import read_json
@@ -31,7 +31,7 @@ FORMAT, VERSION = "vicinal table schema", 1
 IGNORED, TEXT = "ignored", "text"
 
 MAX_VALUES = 1000
-"""Largest number of values that a column may declare, and of missing values."""
+"""Largest number of values that a column may declare, and of missing-value markers."""
 
 _MAX_NUMBER = 1e300
 """Declared numbers of a greater magnitude are refused."""
@@ -68,9 +68,9 @@ class TableSchema:
     texts : tuple of str
         Names of columns of free text, which have no table features.
     file : CsvForm
-        The form of CSV files of records.
+        The format of CSV files of records.
     missing_values : tuple of str or number
-        Values that mean a missing one in every column that does not declare them as values.
+        Missing-value markers of all columns, except of those that declare them as values.
 
     Examples
     --------
@@ -93,17 +93,19 @@ class TableSchema:
     missing_values: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        """Give every column the schema's missing-value markers."""
         columns = tuple(
-            replace(column, file_missing_values=self._file_missing_values(column))
+            replace(column, schema_missing_values=self._get_schema_markers(column))
             for column in self.columns
         )
         object.__setattr__(self, "columns", columns)
 
-    def _file_missing_values(self, column: kinds.TableColumn) -> tuple[Any, ...]:
-        """Return the missing values that a column has besides its own.
+    def _get_schema_markers(self, column: kinds.TableColumn) -> tuple[Any, ...]:
+        """Return the missing-value markers that a column gets from the schema.
 
-        In a file with decimal commas, points and commas are swapped before numbers are parsed, so
-        missing values such as "n.a." must also be compared in their swapped form.
+        In a file with decimal commas, points and commas are swapped before numbers are parsed. So
+        for a column of numbers, the result includes all its markers with points and commas swapped,
+        such as "n,a," for "n.a.".
         """
         if self.file.decimal != "," or not _has_numeric_cells(column):
             return self.missing_values
@@ -123,20 +125,18 @@ class TableSchema:
         return tuple(name for column in self.columns for name in column.feature_names)
 
     def reads_numbers(self, name: str) -> bool:
-        """Return whether the cells of a column are parsed as numbers, also as declared values."""
+        """Return whether the cells of the column `name` are parsed as numbers or numeric values."""
         return checks.normalize_text(name) in self._numeric_names
 
     @cached_property
     def _numeric_names(self) -> frozenset[str]:
+        """Names of the columns with numbers or numeric values in their cells."""
         return frozenset(column.name for column in self.columns if _has_numeric_cells(column))
 
-    def usable(self) -> Self:
-        """Return the schema itself if it has features.
+    def require_features(self) -> Self:
+        """Return the schema itself if all its columns but the ignored ones have table features.
 
-        Raises
-        ------
-        InvalidInput
-            If a column is free text, or if all columns are ignored.
+        Raises InvalidInput if a column is free text, or if all columns are ignored.
         """
         if self.texts:
             raise InvalidInput(
@@ -148,21 +148,22 @@ class TableSchema:
             raise InvalidInput("The schema must declare at least one column that is not ignored.")
         return self
 
-    def refuse(self, names: Iterable[str | None], noun: str) -> None:
-        """Raise InvalidInput if a column that has another role is declared as a feature.
+    def refuse_features(self, names: Iterable[str | None], role: str) -> None:
+        """Raise InvalidInput if the schema declares one of the named columns as a feature.
 
-        `names`: columns with another role; None is skipped. `noun`: the role, such as "labels".
+        `names`: columns with another role; None is skipped. `role`: the role, such as "labels", for
+        the message.
         """
         for name in names:
             if name is not None and checks.normalize_text(name) in self.names:
                 raise InvalidInput(
-                    f"The schema declares {name!r} as a feature, but it is the column of {noun}. "
+                    f"The schema declares {name!r} as a feature, but it is the column of {role}. "
                     'Set its "kind" to "ignored"; drafts leave out what --label and --subject name.'
                 )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as a JSON object."""
-        columns: dict[str, Any] = {column.name: _dump_column(column) for column in self.columns}
+        columns: dict[str, Any] = {column.name: _format_column(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
         section: dict[str, Any] = {} if self.file == PLAIN_CSV else self.file.to_dict()
@@ -173,19 +174,17 @@ class TableSchema:
 
     @classmethod
     def from_dict(cls, declared_schema: object) -> Self:
-        """Return the schema of a JSON object.
+        """Return the schema that a JSON object declares.
 
-        Raises
-        ------
-        InvalidInput
-            If the object is not a valid schema; the message names the column and the key.
+        Raises InvalidInput if the object is not a valid schema; the message names the column and
+        the key.
         """
         if not isinstance(declared_schema, Mapping) or declared_schema.get("format") != FORMAT:
             raise InvalidInput(
                 f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
                 "vicinal schema PUBLIC.parquet -o schema.json"
             )
-        checks.file_format("The schema", declared_schema.get("version"), VERSION)
+        checks.check_file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
         allowed_keys = {"format", "version", "file", "columns"}
         if not isinstance(declared, Mapping) or set(declared_schema) - allowed_keys:
@@ -212,10 +211,7 @@ class TableSchema:
     def load(cls, path: str | Path) -> Self:
         """Return the schema of a JSON file.
 
-        Raises
-        ------
-        InvalidInput
-            If the file is missing, not JSON, or not a valid schema.
+        Raises InvalidInput if the file is missing, not JSON, or not a valid schema.
         """
         declared = read_json(Path(path), "schema")
         try:
@@ -225,34 +221,35 @@ class TableSchema:
 
 
 def _has_numeric_cells(column: kinds.TableColumn) -> bool:
+    """Return whether cells are parsed as numbers, so that a decimal comma is a mark in them."""
     is_numeric = column.kind in ("number", "whole", "yes_no")  # 1,0 may mean yes
     return is_numeric or are_numbers(getattr(column, "values", ("",)))
 
 
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
-    """Return the form of CSV files, and the missing values of all columns."""
+    """Return the CSV format and missing-value markers that the schema's key "file" declares."""
     if not isinstance(declared, Mapping):
         return CsvForm.from_dict(declared), ()
-    form = {key: value for key, value in declared.items() if key != "missing_values"}
-    values = _parse_missing_values('The schema\'s "file"', declared.get("missing_values", []))
-    return CsvForm.from_dict(form), values
+    csv_format = {key: value for key, value in declared.items() if key != "missing_values"}
+    markers = _check_markers('The schema\'s "file"', declared.get("missing_values", []))
+    return CsvForm.from_dict(csv_format), markers
 
 
-def _parse_missing_values(owner: str, values: object) -> tuple[Any, ...]:
-    """Return checked missing values; `owner`: the part of the schema that declares them."""
+def _check_markers(location: str, markers: object) -> tuple[Any, ...]:
+    """Return checked missing-value markers; `location`: where they are declared, for messages."""
     if (
-        not isinstance(values, list)
-        or len(values) > MAX_VALUES
-        or not all(map(_can_mean_missing, values))
+        not isinstance(markers, list)
+        or len(markers) > MAX_VALUES
+        or not all(map(_is_valid_marker, markers))
     ):
         raise InvalidInput(
-            f'{owner} must have as "missing_values" a list of texts and numbers, at most '
+            f'{location} must have as "missing_values" a list of texts and numbers, at most '
             f'{MAX_VALUES}, such as ["?", -999]. Empty cells are missing anyway.'
         )
-    return tuple(values)
+    return tuple(markers)
 
 
-def _can_mean_missing(value: object) -> bool:
+def _is_valid_marker(value: object) -> bool:
     """Return whether a value is a text that is not empty, or a finite number."""
     if isinstance(value, str):
         return plain_text(value) != ""
@@ -263,7 +260,7 @@ def _can_mean_missing(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _ColumnParser:
-    """The declaration of one column, with checks of all its options.
+    """Parser of the JSON declaration of one column; a method raises InvalidInput for its options.
 
     `name`: in composed form (NFC). `options`: the kind and all declared options.
     """
@@ -273,7 +270,7 @@ class _ColumnParser:
 
     @classmethod
     def from_declaration(cls, name: str, declared: object) -> Self:
-        """Return the parser of a declaration with a known kind and the options of this kind."""
+        """Return the parser of a column's JSON value; refuse unknown kinds and foreign options."""
         parser = cls(name, declared if isinstance(declared, Mapping) else {})
         kind = parser.options.get("kind")
         if kind not in tuple(_KINDS):  # a list or object as "kind" has no hash
@@ -286,11 +283,11 @@ class _ColumnParser:
         return parser
 
     def reject(self, requirement: str) -> InvalidInput:
-        """Return the error for a column that does not meet a requirement."""
+        """Return the error that the column must have a required option, in words."""
         return InvalidInput(f"The schema's column {self.name!r} must have {requirement}.")
 
     def parse_column(self) -> kinds.TableColumn | str:
-        """Return the column, or only its kind if it has no features."""
+        """Return the declared column; for a kind without features only the kind."""
         kind: str = self.options["kind"]
         column_class = _KINDS[kind][0]
         if column_class is None:
@@ -298,15 +295,19 @@ class _ColumnParser:
         missing = self.options.get("missing", True)
         has_share = not isinstance(missing, bool)
         fields: dict[str, Any] = {
-            "missing_share": self.check_number("missing", missing, 0, 0.99) if has_share else 0.0,
+            "missing_share": self.parse_number_option("missing", missing, 0, 0.99)
+            if has_share
+            else 0.0,
             "missing": has_share or missing,
-            "weight": self.check_number("weight", self.options.get("weight", 1.0), 1e-3, 1e3),
-            "missing_values": _parse_missing_values(
+            "weight": self.parse_number_option(
+                "weight", self.options.get("weight", 1.0), 1e-3, 1e3
+            ),
+            "missing_values": _check_markers(
                 f"The schema's column {self.name!r}", self.options.get("missing_values", [])
             ),
         }
         if kind == "time":
-            fields["cyclic"] = self.get_flag("cyclic", default=True)
+            fields["cyclic"] = self.parse_flag("cyclic", default=True)
         elif issubclass(column_class, kinds.NumberColumn):
             fields |= self.parse_range()
         else:
@@ -314,24 +315,26 @@ class _ColumnParser:
         return column_class(self.name, **fields)
 
     def parse_range(self) -> dict[str, Any]:
-        """Return bounds, centre, spread and further options of a number or date."""
+        """Return the constructor's fields of a column of numbers, dates or durations."""
         is_date = self.options["kind"] == "date"
-        check: Callable[..., float] = self.check_date if is_date else self.check_number
+        check: Callable[..., float] = (
+            self.parse_date_option if is_date else self.parse_number_option
+        )
         fields: dict[str, Any] = {
             key: check(key, self.options[key])
             for key in ("low", "high", "center")
             if key in self.options
         }
         if "spread" in self.options:
-            fields["spread"] = self.check_number("spread", self.options["spread"], 1e-300)
-        fields["log"] = self.get_flag("log", default=False)
+            fields["spread"] = self.parse_number_option("spread", self.options["spread"], 1e-300)
+        fields["log"] = self.parse_flag("log", default=False)
         for key in ("limits", "time"):
             if key in self.options:
-                fields[key] = self.get_flag(key, default=False)
+                fields[key] = self.parse_flag(key, default=False)
         if "zone" in self.options:
             fields["zone"] = self.check_zone(str(self.options["zone"]))
         if "form" in self.options:
-            fields["form"] = self.check_date_form(str(self.options["form"]))
+            fields["form"] = self.check_date_format(str(self.options["form"]))
         low, high = fields.get("low"), fields.get("high")
         if ("center" in fields) != ("spread" in fields):
             raise self.reject('both "center" and "spread", or neither')
@@ -344,7 +347,7 @@ class _ColumnParser:
         return fields
 
     def parse_values(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
-        """Return values, shares and "other" of a column of declared values."""
+        """Return the fields of a column of declared values; refuse a value in `missing_values`."""
         fields: dict[str, Any] = {}
         n_shares = 2  # of yes and no
         if self.options["kind"] != "yes_no":
@@ -354,19 +357,19 @@ class _ColumnParser:
             if declared & set(map(normalize_value, missing_values)):
                 raise self.reject('no value both in its "values" and in its "missing_values"')
         if self.options["kind"] == "category":
-            fields["other"] = self.get_flag("other", default=True)
+            fields["other"] = self.parse_flag("other", default=True)
             n_shares += fields["other"]
         if "shares" in self.options:
             fields["shares"] = self.check_shares(self.options["shares"], n_shares)
         return fields
 
     def check_values(self, values: object) -> tuple[Any, ...]:
-        """Return declared values, which must be distinct and not empty."""
+        """Return the JSON value of "values" as a tuple; values must be distinct and not empty."""
         if not isinstance(values, list) or not 1 <= len(values) <= MAX_VALUES:
             raise self.reject(f'"values": a list of 1 to {MAX_VALUES} texts or numbers')
         for value in values:
             if not isinstance(value, str | bool):
-                self.check_number("values", value)
+                self.parse_number_option("values", value)
             if plain_text(value) == "":
                 raise self.reject('"values" that are not empty; an empty cell is a missing value')
         has_numbers = are_numbers(values)
@@ -378,40 +381,40 @@ class _ColumnParser:
         return tuple(values)
 
     def check_shares(self, shares: object, n_shares: int) -> tuple[float, ...]:
-        """Return relative frequencies, which must be nonnegative numbers that are not all 0."""
+        """Return the JSON value of "shares", `n_shares` nonnegative numbers that are not all 0."""
         if not isinstance(shares, list) or len(shares) != n_shares:
             raise self.reject(f'{n_shares} "shares", one for each value (and one for "other")')
-        numbers = tuple(self.check_number("shares", share, 0, 1e6) for share in shares)
+        numbers = tuple(self.parse_number_option("shares", share, 0, 1e6) for share in shares)
         if not sum(numbers) > 0:
             raise self.reject('"shares" that are not all 0')
         return numbers
 
-    def check_number(
+    def parse_number_option(
         self, key: str, value: object, minimum: float = -_MAX_NUMBER, maximum: float = _MAX_NUMBER
     ) -> float:
-        """Return the value of an option as a number within bounds."""
+        """Return the `value` of the option `key` as a number within inclusive bounds."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.reject(f'a number as "{key}"')
         if not minimum <= value <= maximum:  # also refuses NaN
             raise self.reject(f'a "{key}" between {minimum:g} and {maximum:g}')
         return float(value)
 
-    def get_flag(self, key: str, *, default: bool) -> bool:
-        """Return the value of an option that is true or false."""
+    def parse_flag(self, key: str, *, default: bool) -> bool:
+        """Return the value of the option `key`, true or false; `default` if it is absent."""
         value = self.options.get(key, default)
         if not isinstance(value, bool):
             raise self.reject(f'true or false as "{key}"')
         return value
 
-    def check_date(self, key: str, value: object) -> float:
-        """Return the days since 1970 of an option that is a date."""
+    def parse_date_option(self, key: str, value: object) -> float:
+        """Return the days since 1970 of the option `key` with the `value` "2026-01-31"."""
         try:
-            return count_days(str(value))
+            return parse_iso_date(str(value))
         except ValueError:
             raise self.reject(f'a date as "{key}", written as "2026-01-31"') from None
 
     def check_zone(self, zone: str) -> str:
-        """Return the name of a time zone."""
+        """Return `zone` if it names a time zone."""
         try:
             find_zone(zone)
         except ValueError:
@@ -420,16 +423,16 @@ class _ColumnParser:
             ) from None
         return zone
 
-    def check_date_form(self, form: str) -> str:
-        """Return a form of dates, which must have year, month and day, and nothing else."""
+    def check_date_format(self, date_format: str) -> str:
+        """Return a strptime format if it has exactly one day, one month and one year."""
         canonical = {"Y": "y", "b": "m", "B": "m"}
-        fields = sorted(canonical.get(field, field) for field in _DATE_FIELD.findall(form))
-        if fields != ["d", "m", "y"] or _DATE_FIELD.sub("", form).strip(" ./,-"):
+        fields = sorted(canonical.get(field, field) for field in _DATE_FIELD.findall(date_format))
+        if fields != ["d", "m", "y"] or _DATE_FIELD.sub("", date_format).strip(" ./,-"):
             raise self.reject('a "form" with year, month and day, such as "%d.%m.%Y"')
-        return form
+        return date_format
 
 
-def _dump_column(column: kinds.TableColumn) -> dict[str, Any]:
+def _format_column(column: kinds.TableColumn) -> dict[str, Any]:
     """Return the declaration of a column as a JSON object, without options at their defaults."""
     fields: dict[str, Any] = {"kind": column.kind}
     for key in _KINDS[column.kind][1]:
@@ -438,15 +441,20 @@ def _dump_column(column: kinds.TableColumn) -> dict[str, Any]:
             value = list(value)
         is_default = value is None or value is False or value == []
         if key in ("other", "cyclic") or not is_default:
-            fields[key] = _dump_bound(column, value) if key in ("low", "high", "center") else value
+            fields[key] = (
+                _format_bound(column, value) if key in ("low", "high", "center") else value
+            )
     fields["missing"] = column.missing_share or column.missing
     if column.missing_values:
         fields["missing_values"] = list(column.missing_values)
     return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
 
 
-def _dump_bound(column: kinds.TableColumn, value: float) -> float | int | str:
-    """Return a bound or centre as a date, an integer or a float."""
+def _format_bound(column: kinds.TableColumn, value: float) -> float | int | str:
+    """Return a bound or centre as in the schema's JSON: a date, an integer or a float.
+
+    `value`: in codes of the column, such as days since 1970.
+    """
     if column.kind == "date":
         return format_day(value)
     is_integer = column.kind == "whole" and value.is_integer() and abs(value) < 1e15

@@ -108,7 +108,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         about = parse_json(str(arrays["about"]))
         rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
         shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
-        checks.file_format(path, about["format"], _FORMAT)
+        checks.check_file_format(path, about["format"], _FORMAT)
         if not shapes_match or rows.dtype.kind != "i":
             raise ValueError("another layout")
         classes = tuple(about["classes"])

@@ -225,7 +225,7 @@ def _unpack_entry(
     `path` is the file's name for error messages.
     """
     header = parse_json(str(arrays["head"]))
-    checks.file_format(path, header["format"], _FORMAT)
+    checks.check_file_format(path, header["format"], _FORMAT)
     rounds = tuple(
         RoundAnswers(
             arrays[f"queries_{number}"],

@@ -219,7 +219,7 @@ class IndKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return checks.class_names(self._classifier.classes)
+        return checks.check_class_names(self._classifier.classes)
 
     def begin_round(
         self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
@@ -426,7 +426,7 @@ class PrivateKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        return checks.class_names(self._make_classifiers()[0].classes)
+        return checks.check_class_names(self._make_classifiers()[0].classes)
 
     def begin_round(
         self,

@@ -91,7 +91,7 @@ class WitnessState:
         with translate_os_errors(path), path.open("rb") as file:
             content = file.read(_ENTRIES_OFFSET)
             if content.startswith(_NAME) and len(content) > len(_NAME):
-                checks.file_format(path, content[len(_NAME)], FORMAT)
+                checks.check_file_format(path, content[len(_NAME)], FORMAT)
             header = content[: _HEADER.size].ljust(_HEADER.size, b"\0")
             magic, identity, epoch, clock, head, count, entries_digest = _HEADER.unpack(header)
             header_digest = content[_HEADER.size :]

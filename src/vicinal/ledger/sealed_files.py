@@ -94,7 +94,7 @@ def read_sealed(
         digest = content.pop("digest")
     except (StoreDamaged, KeyError, AttributeError, TypeError):
         raise damaged from None
-    checks.file_format(path, found_format, file_format)
+    checks.check_file_format(path, found_format, file_format)
     has_types = {name: type(value) for name, value in content.items()} == kinds
     if not has_types or digest != _compute_digest({"format": found_format, **content}):
         raise damaged

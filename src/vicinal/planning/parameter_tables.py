@@ -22,9 +22,9 @@ from vicinal.parameters import (
     Real,
     Unless,
     ZeroOrReal,
-    number_or_text,
     parameter,
     parameter_table,
+    parse_number_or_text,
     split_list,
 )
 from vicinal.targets.classes import ClassesParameter
@@ -109,11 +109,11 @@ class NumberPerClass(Check):
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
 
-    def parsed(self, text: str) -> list[float | str] | str:
+    def parse_text(self, text: str) -> list[float | str] | str:
         """Return the word, or the numbers of a comma-separated list as floats, unchecked."""
         if text == self.word:
             return text
-        return [number_or_text(item, float) for item in split_list(text)]
+        return [parse_number_or_text(item, float) for item in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
         """Return numbers as a tuple, the word or None; raise InvalidInput naming the parameter."""

@@ -77,13 +77,13 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         kind = next(kind for kind, table in PARAMETERS.items() if isinstance(estimator, table))
         names = [parameter.name for parameter in get_parameters(PARAMETERS[kind])]
         values = {name: getattr(estimator, name) for name in names}
-        return cls.of_target(KINDS[kind].checked(values), values)
+        return cls.of_target(KINDS[kind].from_values(values), values)
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
         """Return the checked plan of parameter `values` by name, with defaults for missing ones."""
         _check_parameter_names(target, values)
-        return cls.checked(dict(values), target=target)
+        return cls.from_values(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
         """Return the plan with these parameters replaced, checked, and its model chosen again."""

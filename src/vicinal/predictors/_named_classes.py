@@ -28,4 +28,4 @@ class NamedClassesMixin(ClassifierMixin):
         float
             The (weighted) share of rows with a correct prediction.
         """
-        return float(super().score(X, checks.composed_labels(y), sample_weight))
+        return float(super().score(X, checks.compose_labels(y), sample_weight))

@@ -26,13 +26,13 @@ from vicinal.tabular import (
     Names,
     NumberTable,
     align_columns,
-    checked_floats,
-    note_columns,
+    convert_to_floats,
+    get_text_names,
     read_matrix,
     read_names,
     refuse_other_names,
     refuse_other_width,
-    text_names,
+    set_column_attributes,
 )
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ def check_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> 
         check_column_names(estimator, read_names("X", rows))
     matrix = read_matrix("X", rows)
     if reset:
-        note_columns(estimator, matrix.values.shape[1], matrix.names)
+        set_column_attributes(estimator, matrix.values.shape[1], matrix.names)
     else:
         refuse_other_width(matrix.values, estimator.n_features_in_, type(estimator).__name__)
-    return checked_floats("X", matrix)
+    return convert_to_floats("X", matrix)
 
 
 def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
@@ -165,9 +165,9 @@ def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
     kind = type(estimator).__name__
     expected = vars(estimator).get("_column_names")
     refuse_other_names(names, expected)
-    if text_names(expected) and not text_names(names):
+    if get_text_names(expected) and not get_text_names(names):
         _warn(f"X does not have valid feature names, but {kind} was fitted with feature names")
-    if text_names(names) and not text_names(expected):
+    if get_text_names(names) and not get_text_names(expected):
         _warn(f"X has feature names, but {kind} was fitted without feature names")
 
 
@@ -213,7 +213,7 @@ def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> 
     Raises InvalidInput, also if public rows are copies of private ones.
     """
     points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
-    if text_names(read_names("public", public)) and not text_names(names):
+    if get_text_names(read_names("public", public)) and not get_text_names(names):
         _warn(
             "The 'public' parameter has column names, but X has none, so its columns are taken by "
             f"position. {_PIPELINE_ADVICE}"
@@ -223,7 +223,7 @@ def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> 
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1, as X has "
             f"{X.shape[1]} columns. Got {points.shape}. {_PIPELINE_ADVICE}"
         )
-    points = checked_floats("public", NumberTable(points, None), X.dtype)
+    points = convert_to_floats("public", NumberTable(points, None), X.dtype)
     if are_copies(points, X):
         raise InvalidInput(_REFERENCE_IS_PRIVATE)
     return points

@@ -74,8 +74,8 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 
     `answers`, `truth` (q,): answered and true class names.
     """
-    labels = checks.composed_labels(answers)
-    true_labels = checks.composed_labels(truth)
+    labels = checks.compose_labels(answers)
+    true_labels = checks.compose_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
         shapes = f"{labels.shape} and {true_labels.shape}"
         raise InvalidInput(f"Answers and truth must have the same shape (q,). Got {shapes}.")
@@ -87,7 +87,7 @@ def count_answers_by_class(
 ) -> dict[str, AnswerCounts]:
     """Return the counts for each true class; `answers` and `truth` (q,) are class names."""
     correct = mark_correct_answers(answers, truth)
-    true_labels = checks.composed_labels(truth)
+    true_labels = checks.compose_labels(truth)
     counts = {}
     for name in map(checks.normalize_text, classes):
         in_class = true_labels == name

@@ -295,7 +295,7 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
 def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
     """Return subject ids in canonical form; problem 422 for an id that no URL path can contain."""
     for subject in subjects:
-        error = checks.id_fault(subject)
+        error = checks.describe_id_fault(subject)
         # Clients and proxies remove the components '.' and '..' from a path.
         if error is None and not {".", ".."}.isdisjoint(str(subject).split("/")):
             error = "a path component of dots only, which a URL cannot contain"

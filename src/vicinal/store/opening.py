@@ -191,7 +191,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
-    checks.file_format("The ledger", database.number("format"), FORMAT)
+    checks.check_file_format("The ledger", database.number("format"), FORMAT)
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
     check_file_digests(database, folder.path)

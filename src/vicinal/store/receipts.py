@@ -150,7 +150,7 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
         raise InvalidInput("Anybody can sign under this public key. Ask the signer for another.")
     if content["public_key"] != public_key.lower():
         raise InvalidInput("The receipt names another key than the one that signed it.")
-    checks.file_format("The receipt", content["format"], _FORMAT)
+    checks.check_file_format("The receipt", content["format"], _FORMAT)
     return content
 
 

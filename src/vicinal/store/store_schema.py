@@ -23,12 +23,12 @@ from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import check_reference, refuse_same_memory
-from vicinal.progress import step
+from vicinal.progress import begin_work
 from vicinal.tabular import (
     Names,
     align_columns,
-    checked_floats,
-    given_names,
+    convert_to_floats,
+    get_given_names,
     read_matrix,
     read_names,
     refuse_other_width,
@@ -91,7 +91,7 @@ class StoreExtractor:
         if self.kind == "table":
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
-            schema = as_schema(self.options.get("schema")).usable()
+            schema = as_schema(self.options.get("schema")).require_features()
             plain_options = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain_options)
         _ = self._extractor  # raises InvalidInput for options that the extractor does not have
@@ -145,7 +145,7 @@ class StoreExtractor:
         """
         if self.kind != "columns" or self.columns is not None:
             return self
-        names = given_names(self._map_names or read_names("X", raw))
+        names = get_given_names(self._map_names or read_names("X", raw))
         return self if names is None else replace(self, columns=names)
 
     @property
@@ -216,7 +216,7 @@ class StoreExtractor:
         if self.kind == "table":
             return self._extractor.transform(raw)
         return self._extractor.transform(
-            raw, progress=step("features", getattr(raw, "__len__", int)())
+            raw, progress=begin_work("features", getattr(raw, "__len__", int)())
         )
 
 
@@ -317,7 +317,7 @@ class StoreSchema:
             raise UnusableRows(str(error), str(error)) from None
         matrix = read_matrix("X", rows)
         refuse_other_width(matrix.values, self.n_features, "the store")
-        return checked_floats("X", matrix)
+        return convert_to_floats("X", matrix)
 
     def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Return the encoded targets of `size` records: class indices (n,), or target vectors.
@@ -384,7 +384,7 @@ def create_schema(
     plan = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
     extractor = extractor.with_columns_of(X)
-    vectors = checked_floats("X", read_matrix("X", extractor.transform(X)))
+    vectors = convert_to_floats("X", read_matrix("X", extractor.transform(X)))
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
         names = None  # public rows are features then, which do not have these columns

@@ -79,9 +79,9 @@ def train_student(
     >>> train_student(pool, rows, ["a", "b"], ["a", "b"], recipe).predict(pool[rows])
     array(['a', 'b'], dtype='<U1')
     """
-    names = checks.class_names(classes)
+    names = checks.check_class_names(classes)
     answer_names = np.asarray(read_column("labels", labels))
-    class_indices = torch.from_numpy(checks.label_indices(answer_names, names).astype(np.int64))
+    class_indices = torch.from_numpy(checks.find_label_indices(answer_names, names).astype(np.int64))
     indices = np.asarray(rows)
     if indices.dtype.kind not in "iu" or indices.ndim != 1 or len(indices) != len(class_indices):
         raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
@@ -216,7 +216,7 @@ class StudentLearner:
     def __init__(self, classes: Sequence[Any], recipes: Sequence[Recipe]) -> None:
         if not recipes:
             raise InvalidInput("There must be at least one recipe.")
-        self._classes = checks.class_names(classes)
+        self._classes = checks.check_class_names(classes)
         self._recipes = tuple(recipes)
 
     def learn(

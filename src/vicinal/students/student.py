@@ -20,7 +20,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Floats32
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features.hog import HOGFeatures
-from vicinal.lazy import of_extra
+from vicinal.lazy import import_from_extra
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.sealed_files import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
@@ -288,7 +288,7 @@ def load(path: str | Path) -> Student:
     try:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
-        checks.file_format(path, description["format"], FORMAT)
+        checks.check_file_format(path, description["format"], FORMAT)
         return _build_student(description, stored)
     except (MemoryError, OtherFormat):
         raise
@@ -386,7 +386,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
             "A student of images with a second one cannot be written as ONNX, which has no "
             "histograms of gradients. Train it without 'ensemble'."
         )
-    library = of_extra("students", "onnx", "Writing ONNX")
+    library = import_from_extra("students", "onnx", "Writing ONNX")
     content = io.BytesIO()
     examples = torch.zeros(2, *student.preprocessing.shape)
     with warnings.catch_warnings():

@@ -102,7 +102,7 @@ def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record. X has another length."
         )
-    return checks.label_indices(column, classes)
+    return checks.find_label_indices(column, classes)
 
 
 def _convert_to_class_names(column: list[Any] | AnyArray) -> AnyArray:

@@ -25,4 +25,4 @@ def declared_target(parameters: Mapping[str, Any]) -> Target:
             "The 'classes' parameter must name all classes. For numbers give the 'bounds' "
             "parameter in its place, and for several labels per record the 'labels' parameter."
         )
-    return KINDS[declared_kinds[0]].checked(parameters)
+    return KINDS[declared_kinds[0]].from_values(parameters)

@@ -20,9 +20,9 @@ from vicinal.parameters import (
     Choice,
     Given,
     Unless,
-    number_or_text,
     parameter,
     parameter_table,
+    parse_number_or_text,
     split_list,
 )
 from vicinal.tabular import align_columns, read_column, read_numbers, refuse_missing
@@ -81,16 +81,16 @@ class BoundsOfTargets(Check):
 
     repeatable = True
 
-    def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        return self.parsed_items(split_list(text))
+    def parse_text(self, text: str) -> dict[str, tuple[float | str, ...]]:
+        return self.parse_items(split_list(text))
 
-    def parsed_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
+    def parse_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
         """Return the bounds by target name; a bound that is not a number stays a string."""
         # A name may contain an equals sign, bounds cannot: the last one separates them.
         items = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts]
-        names = checks.distinct_names("bounds", [name.strip() for name, _, _ in items])
+        names = checks.check_distinct_names("bounds", [name.strip() for name, _, _ in items])
         pairs = [pair.split("..") for _, _, pair in items]
-        bounds = [tuple(number_or_text(bound, float) for bound in pair) for pair in pairs]
+        bounds = [tuple(parse_number_or_text(bound, float) for bound in pair) for pair in pairs]
         return dict(zip(names, bounds, strict=True))
 
     def __call__(self, name: str, value: object) -> TargetBounds:
@@ -99,7 +99,7 @@ class BoundsOfTargets(Check):
             return TargetBounds(None, np.array([low]), np.array([high]))
         if not value or not all(isinstance(target, str) and target for target in value):
             raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
-        names = checks.distinct_names(name, value)
+        names = checks.check_distinct_names(name, value)
         pairs = np.array([_check_pair(name, pair) for pair in value.values()])
         return TargetBounds(tuple(names), pairs[:, 0], pairs[:, 1])
 
