@@ -17,7 +17,7 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
 from vicinal.accounting.budget import UNITS
 from vicinal.engine.shard import LocalShardBase
 from vicinal.linear import descent, losses, private_model
-from vicinal.linear.descent import Descent
+from vicinal.linear.descent import KalmanWeights
 from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
@@ -89,7 +89,7 @@ def without(subjects, victim, step, model, targets, encoder):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
+    rows = model.features.compute_rows(encoder.encode(X[stay]).astype(np.float32))
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
@@ -127,7 +127,7 @@ SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 @pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
-    monkeypatch.setattr(descent, "MOST_CLIP", clip)
+    monkeypatch.setattr(descent, "MAX_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -160,7 +160,7 @@ def test_trees_are_those_of_public_rows(control, monkeypatch):
     given = ModelFeatures.from_rows(ENCODER.encode(R).astype(np.float32), lifted=True)
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
     assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
-    same = np.array_equal(given.rows(ENCODER.encode(X)), made.rows(ENCODER.encode(X)))
+    same = np.array_equal(given.compute_rows(ENCODER.encode(X)), made.compute_rows(ENCODER.encode(X)))
     assert same == (control is None)
 
 
@@ -210,7 +210,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
-    monkeypatch.setattr(descent, "MOST_CLIP", descent.LEAST_CLIP)  # so that gradients are cut
+    monkeypatch.setattr(descent, "MAX_CLIP", descent.MIN_CLIP)  # so that gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
@@ -401,7 +401,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 def what_descends(world, monkeypatch, **parameters):
     """Return all that a descent is given in a world, and what its steps and the metric get."""
     facts, steps, published, metrics = [], [], [], []
-    begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
+    begin, step, publish = KalmanWeights.__init__, KalmanWeights.step, GradientRelease.publish
 
     def begun(self, *args):
         facts.append((*args[:3], repr(args[3]), *args[4:]))
@@ -417,8 +417,8 @@ def what_descends(world, monkeypatch, **parameters):
         return published[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Descent, "__init__", begun)
-        patch.setattr(Descent, "step", stepped)
+        patch.setattr(KalmanWeights, "__init__", begun)
+        patch.setattr(KalmanWeights, "step", stepped)
         patch.setattr(GradientRelease, "publish", told)
         patch.setattr(
             "vicinal.planning.engine_factory.metric_kernel",

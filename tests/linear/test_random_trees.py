@@ -83,7 +83,7 @@ def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(
     kernel = Cosine.fitting(public)
     features = ModelFeatures.from_rows(kernel.encode(public), lifted=kernel.lifts)
     assert features.block_sizes == (public.shape[1], min(len(public), LANDMARKS))
-    rows = features.rows(kernel.encode(X[:, : public.shape[1]]))
+    rows = features.compute_rows(kernel.encode(X[:, : public.shape[1]]))
     assert np.isfinite(rows).all()
     assert 0 < np.linalg.norm(rows, axis=1).max() < 1.1 * features.unit
 

@@ -266,7 +266,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """
         encoded = self._encoder.encode((features - self._center) / self._spread)
         if self._features is not None:
-            return self._features.rows(encoded)
+            return self._features.compute_rows(encoded)
         bias = round(BIAS * FLOAT32.scale(encoded.shape[1]))
         return np.hstack([encoded, np.full((len(encoded), 1), bias, dtype=np.float32)])
 

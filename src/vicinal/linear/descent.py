@@ -23,13 +23,13 @@ import numpy as np
 
 from vicinal.arrays import Floats
 from vicinal.linear.losses import TrainingLoss
-from vicinal.linear.model_features import IntegerRows, scores_of
+from vicinal.linear.model_features import IntegerRows, compute_scores
 from vicinal.mechanisms.gradients import whole_weights
 
 STEPS = 40
 """Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
 
-LEAST_CLIP, MOST_CLIP = 0.25, 1.0
+MIN_CLIP, MAX_CLIP = 0.25, 1.0
 """Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
 are longer than the minimum, so below it noise and signal would shrink alike."""
 
@@ -60,11 +60,11 @@ def compute_clip(share: float, n_records: float, width: int, loss: TrainingLoss)
     is about residual^2 / n over all entries; the loss fixes the ratio of the two (`scatter`).
     """
     equal_variance_clip = math.sqrt(2 * share * n_records / (width * loss.n_scores))
-    relative_clip = equal_variance_clip / math.sqrt(loss.scatter)
-    return loss.residual * min(max(relative_clip, LEAST_CLIP), MOST_CLIP)
+    relative_clip = equal_variance_clip / math.sqrt(loss.sampling_to_noise_variance)
+    return loss.residual * min(max(relative_clip, MIN_CLIP), MAX_CLIP)
 
 
-class Descent:
+class KalmanWeights:
     """Posterior mean and variance of weights, updated by noisy mean gradients; public.
 
     - `rows`, float32 (m, D): public integer rows of the model's features; the last is the bias.
@@ -123,7 +123,7 @@ class Descent:
         self._scaled_weights = np.zeros((len(prior_std), loss.n_scores))
         self.weights = self._scaled_weights
 
-    def step(self, gradient: Floats) -> None:
+    def update(self, gradient: Floats) -> None:
         """Update the posterior by a noisy mean gradient at the current weights, float64 (D, c)."""
         curvature = self._compute_curvature()
         retained = RETAINED_INFORMATION * (self._precision - 1)
@@ -158,5 +158,5 @@ class Descent:
 
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
-        scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
+        scores = compute_scores(self._rows, whole_weights(self.weights), self._unit)
         return self._loss.compute_curvature(scores, self._lengths_in_clips)

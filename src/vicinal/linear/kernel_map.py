@@ -83,7 +83,7 @@ class KernelMap:
         means = kernel_values.mean(axis=0)
         centered = kernel_values - means - means[:, None] + means.mean()
         n_components = min(n_components, len(landmarks))
-        eigenvalues, eigenvectors = _find_largest_eigenvalues(centered, n_components)
+        eigenvalues, eigenvectors = _compute_top_eigenpairs(centered, n_components)
         # At least one component remains, even if all rows are equal and it is only rounding.
         minimum = max(eigenvalues[0] * _MIN_VARIANCE_RATIO, len(landmarks) * _ROUNDING_VARIANCE)
         n_retained = max(1, np.count_nonzero(eigenvalues > minimum))
@@ -122,7 +122,7 @@ class KernelMap:
             chunk = slice(start, start + _CHUNK)
             products = self._products.times(unit[chunk].astype(np.int16), self._prepared_landmarks)
             kernel_values = np.empty(products.shape, np.int16)
-            _apply_kernel(products, factor, steps, kernel_values)
+            _write_kernel_values(products, factor, steps, kernel_values)
             yield chunk, self._products.times(kernel_values, self._prepared_projection)
 
 
@@ -147,7 +147,7 @@ def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
     return np.asarray(np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8)
 
 
-def _find_largest_eigenvalues(
+def _compute_top_eigenpairs(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the `count` largest eigenvalues, falling, and eigenvectors, computed in float32."""
@@ -161,7 +161,7 @@ def _find_largest_eigenvalues(
 
 
 @compiled
-def _apply_kernel(products, factor, steps, kernel_values):  # type: ignore[no-untyped-def]
+def _write_kernel_values(products, factor, steps, kernel_values):  # type: ignore[no-untyped-def]
     """Write ((1 + cosine) / 2)^8 in integer steps to `kernel_values`, (n, L).
 
     `products`, (n, L): integer products, cosine / 2 after multiplication by `factor`. `steps`: of a

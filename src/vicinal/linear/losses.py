@@ -52,7 +52,7 @@ class TrainingLoss(ABC):
     - `n_scores`: c.
     - `residual`: norm of the derivative of a typical record's loss by its scores.
     - `spread`: prior standard deviation of scores over public rows, by columns and by trees.
-    - `spread_of_components`: the same by kernel components, which replace columns and trees.
+    - `prior_component_score_std`: the same by kernel components, which replace columns and trees.
     - `scatter`: ratio of the sampling variance of mean gradients to their noise variance, from
       which the clip follows.
     - `n_variance_directions`: posterior directions of largest variance, for which the variance of
@@ -62,12 +62,12 @@ class TrainingLoss(ABC):
     n_scores: int
     residual: float
     spread: ClassVar[tuple[float, float]] = 0.5, 0.2
-    spread_of_components: ClassVar[tuple[float]]
+    prior_component_score_std: ClassVar[tuple[float]]
     scatter: ClassVar[float] = 8.0  # an eighth: gradients of vectors are much alike (decision 0053)
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the columns of :attr:`Descent.variance_directions` for `width` features."""
+        """Return the columns of :attr:`KalmanWeights.variance_directions` for `width` features."""
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
@@ -130,7 +130,7 @@ class ClassLoss(TrainingLoss):
 
     shares: Floats
     residual = 1.0
-    spread_of_components = (2.0,)  # larger than for columns: embeddings separate classes better
+    prior_component_score_std = (2.0,)  # larger than for columns: embeddings separate classes better
     scatter = 2.0  # a half: a rare class has the longest gradients and needs a larger clip
 
     @property
@@ -181,7 +181,7 @@ class ClassLoss(TrainingLoss):
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
         variance = (1 - np.square(probabilities).sum(axis=1)) / (2 * (dirichlet_votes + 1))
-        n_votes = _count_model_votes(variance, noise, expected)
+        n_votes = _compute_model_votes(variance, noise, expected)
         return np.asarray(probabilities * n_votes[:, None])
 
     def join_votes(
@@ -207,7 +207,7 @@ class VectorLoss(TrainingLoss):
     n_scores: int
     weight: float
     residual: float
-    spread_of_components = (0.5,)
+    prior_component_score_std = (0.5,)
     n_variance_directions = 64  # one mean variance for all queries misjudged the weight of votes
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
@@ -228,7 +228,7 @@ class VectorLoss(TrainingLoss):
 
     def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
-        n_votes = self._count_votes(noise, expected, predictions.doubts)
+        n_votes = self._compute_vote_count(noise, expected, predictions.doubts)
         return np.asarray(vectors * n_votes[:, None])
 
     def join_votes(
@@ -245,13 +245,13 @@ class VectorLoss(TrainingLoss):
         return joined * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
 
     def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:
-        n_votes = self._count_votes(noise, expected, score_std)
+        n_votes = self._compute_vote_count(noise, expected, score_std)
         return np.hypot(noise, n_votes * score_std) * (expected / (expected + n_votes))
 
-    def _count_votes(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> Floats:
+    def _compute_vote_count(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> Floats:
         """Return how many votes the model counts for, given its scores' posterior deviation."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
-        return _count_model_votes(variance, noise, expected)
+        return _compute_model_votes(variance, noise, expected)
 
 
 def _compute_residual_squares(probabilities: Floats) -> Floats:
@@ -260,7 +260,7 @@ def _compute_residual_squares(probabilities: Floats) -> Floats:
     return np.asarray(norms - 2 * probabilities + 1)
 
 
-def _count_model_votes(variance: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
+def _compute_model_votes(variance: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
     """Return the number of votes of a model, by its precision relative to the neighbours'.
 
     `variance`: of the model's predictions. `noise`, `expected`: see :meth:`TrainingLoss.votes`.

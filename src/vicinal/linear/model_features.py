@@ -30,20 +30,20 @@ IntegerRows = Floats32
 BIAS = 0.3
 """Value of the constant bias feature, relative to other features of norm at most 1."""
 
-OF_COLUMNS, OF_TREES = 0.9, 0.44
+COLUMNS_NORM, TREES_NORM = 0.9, 0.44
 """Norm of the longest public row by its columns, and typical norm by trees; 1 together."""
 
 CHUNK = 1024
 """Rows encoded at a time: their features fit into a core's cache."""
 
-LEAST_MANY = 64
+MIN_KERNEL_FEATURES = 64
 """Minimum number of features for the kernel, as embeddings and image gradients have, unless they
 are :func:`columns of a table <are_columns>`."""
 
-MOST_COLUMNS = 400
+MAX_COLUMNS = 400
 """Maximum number of table columns as features: the number of kernel components."""
 
-MOST_RECORDS = 1 << 21
+MAX_KERNEL_RECORDS = 1 << 21
 """Maximum records for the kernel: components of more would take more than 4 GB."""
 
 _ARRAYS_MISMATCH = "The features of a model must be those of the same public rows."
@@ -85,7 +85,7 @@ class ModelFeatures:
     def most(n_features: int, n_records: int) -> int:
         """Return the maximum `width`, bias included, for rows of `n_features` features."""
         may_use_kernel = _allows_kernel(n_features, n_records)
-        max_columns = min(n_features, MOST_COLUMNS) if may_use_kernel else n_features
+        max_columns = min(n_features, MAX_COLUMNS) if may_use_kernel else n_features
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
 
     @classmethod
@@ -105,11 +105,11 @@ class ModelFeatures:
         # As if one more row had the mean square in all columns, so that no variance is 0.
         variances = (squares.sum(axis=0) + max(squares.mean(), 1.0)) / (len(rows) + 1)
         max_norm = float(np.sqrt((squares / variances).sum(axis=1)).max())
-        column_norm = OF_COLUMNS if with_trees else 1
+        column_norm = COLUMNS_NORM if with_trees else 1
         column_factors = column_norm / (np.sqrt(variances) * max(max_norm, 1e-12))
         leaf_center, leaf_squares = _center_columns(trees.count_shared_leaves(rows))
         typical_norm = math.sqrt(max(float(leaf_squares.sum(axis=1).mean()), 1.0))
-        leaf_factors = np.full(len(leaf_center), OF_TREES / typical_norm)
+        leaf_factors = np.full(len(leaf_center), TREES_NORM / typical_norm)
         center = np.append(column_center, leaf_center)
         factors = np.append(column_factors, leaf_factors)
         return cls(len(column_center), trees, center, factors, kernel)
@@ -155,18 +155,18 @@ class ModelFeatures:
         """Integer steps per feature value of 1."""
         return FLOAT32.scale(self.width - 1)
 
-    def rows(self, X: FloatMatrix) -> IntegerRows:
+    def compute_rows(self, X: FloatMatrix) -> IntegerRows:
         """Return the integer features of rows `X`, float32 (n, D), each of norm below 1.1 units."""
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
         def encode_chunk(start: int) -> None:
             chunk = slice(start, start + CHUNK)
-            rows[chunk] = self.of_encoded(X[chunk])
+            rows[chunk] = self.encode_chunk_rows(X[chunk])
 
         map_in_threads(encode_chunk, range(0, len(X), CHUNK))
         return rows
 
-    def of_encoded(self, X: FloatMatrix) -> IntegerRows:
+    def encode_chunk_rows(self, X: FloatMatrix) -> IntegerRows:
         """Return :meth:`rows` for at most :data:`CHUNK` rows, which stay in a core's cache."""
         if self.kernel is None:
             # Not normalized to one length, so that equal values of a column stay equal.
@@ -196,9 +196,9 @@ def are_columns(public: FloatMatrix) -> bool:
     four tables of the tuning set with 67 to 132 columns, a linear model of the columns is better
     than one of kernel components by .085 of AUC and R2; on embeddings it is worse by .02 to .2.
     """
-    if public.shape[1] < LEAST_MANY:
+    if public.shape[1] < MIN_KERNEL_FEATURES:
         return True
-    if public.shape[1] > MOST_COLUMNS:
+    if public.shape[1] > MAX_COLUMNS:
         return False
     repeated = [len(np.unique(column)) < len(public) / 2 for column in public.T]
     return float(np.mean(repeated)) > 1 / 2
@@ -206,7 +206,7 @@ def are_columns(public: FloatMatrix) -> bool:
 
 def _allows_kernel(n_features: int, n_records: int) -> bool:
     """Return whether kernel components are worthwhile and their records fit into memory."""
-    return n_features >= LEAST_MANY and n_records <= MOST_RECORDS
+    return n_features >= MIN_KERNEL_FEATURES and n_records <= MAX_KERNEL_RECORDS
 
 
 @cache
@@ -221,19 +221,19 @@ def one_thread() -> AbstractContextManager[object]:
     return _find_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
-def scores_of(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit: float) -> Floats:
+def compute_scores(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit: float) -> Floats:
     """Return the exact scores, (n, c), of integer rows (n, D) under whole weights (D, c).
 
     Sums of whole numbers below 2^53 do not depend on their order, hence not on other rows. `unit`:
     see :attr:`ModelFeatures.unit`. A BLAS would gain nothing by its threads.
     """
     sums = np.zeros((len(rows), integer_weights.shape[1]))
-    _add_products(rows, np.ascontiguousarray(integer_weights), sums)
+    _add_matrix_product(rows, np.ascontiguousarray(integer_weights), sums)
     return np.asarray(sums / (unit * WEIGHT_STEPS))
 
 
 @compiled
-def _add_products(rows, weights, sums):  # type: ignore[no-untyped-def]
+def _add_matrix_product(rows, weights, sums):  # type: ignore[no-untyped-def]
     """Add the product of rows (n, d) and weights (d, c) to `sums`, (n, c)."""
     n_classes = weights.shape[1]
     last = rows.shape[1] - rows.shape[1] % 4  # four columns at a time up to here

@@ -17,10 +17,10 @@ import numpy as np
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
-from vicinal.linear.descent import STEPS, Descent, compute_clip, compute_step_noise
+from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
 from vicinal.linear.kernel_map import KERNEL_ARRAYS
 from vicinal.linear.losses import Predictions, TrainingLoss
-from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
+from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, compute_scores
 from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, whole_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -80,11 +80,11 @@ class LinearModel:
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
             chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
-                self.features.of_encoded(chunk)
+                self.features.encode_chunk_rows(chunk)
                 if encoded is None
                 else encoded[start : start + CHUNK]
             )
-            scores = scores_of(rows, self.weights, self.features.unit)
+            scores = compute_scores(rows, self.weights, self.features.unit)
             return start, unit_vectors(chunk), scores
 
         starts = range(0, len(X), CHUNK)
@@ -101,7 +101,7 @@ class PrivateModel:
       if it were a private record.
     - `loss`: the training loss. Class probabilities average its declared shares over public rows.
     - `doubts`, float64 (D, r): posterior uncertainty of the weights, in whole numbers, see
-      :attr:`Descent.variance_directions`.
+      :attr:`KalmanWeights.variance_directions`.
 
     `doubt`: root mean square of the posterior standard deviation of public rows' scores.
     `typical_use`: mean of `used` over the public rows that would go to the vote.
@@ -319,7 +319,7 @@ class LocalGradients:
         slack: DeltaSlackAccountant,
     ) -> None:
         targets = training.loss.convert_targets(table.targets)
-        self._records = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
+        self._records = SubjectRows(features.compute_rows(X), targets, table.slots, len(table.remaining))
         self.mechanism = training.mechanism(self._records, features.unit, noise, slack)
         self._remaining = table.remaining
         self._account = account
@@ -370,7 +370,7 @@ def descend_gradients(
     given weights, (D, c), and its noise scale in clips.
     """
     with one_thread():  # threads gain nothing on such thin products
-        rows = features.rows(public)
+        rows = features.compute_rows(public)
         used = np.zeros(len(rows))
         float_rows = rows.astype(np.float64)
         clip = training.clip(features.width)
@@ -381,14 +381,14 @@ def descend_gradients(
             training.subject_use / (features.unit * clip) ** 2
         )
         noise = training.step_noise * clip / n_records
-        score_std = loss.spread if features.kernel is None else loss.spread_of_components
+        score_std = loss.spread if features.kernel is None else loss.prior_component_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        descent = Descent(rows, features.unit, blocks, loss, n_records, clip, noise)
+        kalman = KalmanWeights(rows, features.unit, blocks, loss, n_records, clip, noise)
         for _ in range(STEPS):
-            scores = scores_of(float_rows, whole_weights(descent.weights), features.unit)
-            gradient, noise_scale = release_gradient(descent.weights)
+            scores = compute_scores(float_rows, whole_weights(kalman.weights), features.unit)
+            gradient, noise_scale = release_gradient(kalman.weights)
             used += loss.compute_gradient_squares(scores, squares) / (2 * noise_scale**2)
-            descent.step(gradient)
-        model = LinearModel(whole_weights(descent.weights), features)
+            kalman.update(gradient)
+        model = LinearModel(whole_weights(kalman.weights), features)
     used = np.minimum(used / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, used, loss, whole_weights(descent.variance_directions))
+    return PrivateModel(model, public, used, loss, whole_weights(kalman.variance_directions))

@@ -97,7 +97,7 @@ def plan_engine(
         )
         public = model.features(points)
         kernel = metric_kernel(public)
-        integers = kernel.encode(model.features(rows, gradients.rows))
+        integers = kernel.encode(model.features(rows, gradients.model_features))
         del gradients  # This frees as much memory as the records take.
     else:
         plan = plan.settled(n_public)

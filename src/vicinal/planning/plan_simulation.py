@@ -214,7 +214,7 @@ def _train_model(
     - `plan`: gives the budget and the number of records, which determine the noise.
     """
     training = replace(plan.training, subject_use=1.0)
-    rows = features.rows(X).astype(np.float64) / features.unit
+    rows = features.compute_rows(X).astype(np.float64) / features.unit
     sigma = training.step_noise
     clip = training.clip(features.width)
     noise = sigma * clip / training.n_records
