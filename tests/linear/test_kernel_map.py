@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.linear import kernel_map
 from vicinal.linear.kernel_map import KernelMap
-from vicinal.linear.model_features import MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS, ModelFeatures
+from vicinal.linear.model_features import MAX_KERNEL_RECORDS, MIN_KERNEL_FEATURES, ModelFeatures
 from vicinal.linear.private_model import LinearModel
 from vicinal.mechanisms.gradients import whole_weights
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
@@ -76,8 +76,12 @@ def test_no_likenesses_have_sums_beyond_32_bits(scale):
 
 
 def test_public_rows_that_are_few_or_alike_give_fewer_components():
-    facts = (MIN_KERNEL_FEATURES, 60_000), (MIN_KERNEL_FEATURES - 1, 60_000), (MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS + 1)
-    made = [ModelFeatures.planned(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
+    facts = (
+        (MIN_KERNEL_FEATURES, 60_000),
+        (MIN_KERNEL_FEATURES - 1, 60_000),
+        (MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS + 1),
+    )
+    made = [ModelFeatures.for_training(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
     assert [kernel is not None for kernel in made] == [True, False, False]
     assert made[0].width <= 50
     alike = KernelMap.from_public_rows(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)

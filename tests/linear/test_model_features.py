@@ -5,7 +5,13 @@ import pytest
 
 from made_up import plan_of
 from vicinal.linear._random_trees import LANDMARKS
-from vicinal.linear.model_features import BIAS, COLUMNS_NORM, ModelFeatures, are_columns, compute_scores
+from vicinal.linear.model_features import (
+    BIAS,
+    COLUMNS_NORM,
+    ModelFeatures,
+    are_columns,
+    compute_scores,
+)
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
 from vicinal.planning.engine_factory import kernel_for
@@ -33,7 +39,7 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
     expected = COLUMNS_NORM * (X - PUBLIC.mean(axis=0)) / deviation / longest
     encoded = fine.encode(X)
-    found = features.compute_rows(encoded) / features.unit
+    found = features.compute_rows(encoded) / features.steps_per_one
     uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]
     trees = (
         features.trees.count_shared_leaves(encoded[:, :D]) - features.center[D:]
@@ -109,6 +115,6 @@ def test_columns_of_a_table_are_told_from_embeddings_by_public_values_that_come_
     kernel = kernel_for(plan, rows)
     assert kernel.lifts == columns
     encoded = np.asarray(kernel.encode(rows), dtype=np.float32)
-    made = ModelFeatures.planned(encoded, 300, lifted=kernel.lifts)
+    made = ModelFeatures.for_training(encoded, 300, lifted=kernel.lifts)
     assert (made.kernel is None) == columns
-    assert made.width <= ModelFeatures.most(encoded.shape[1], 300)
+    assert made.width <= ModelFeatures.compute_max_width(encoded.shape[1], 300)

@@ -327,7 +327,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     assert (new.model.weights != old).any()
     assert len(refreshable._parts.shard._mapped) == 1  # the old model's rows are let go of
     queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
-    wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
+    wrong = (new.predict(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
 

@@ -24,7 +24,7 @@ from vicinal.audit.interactions import (
     build_universes,
     select_faults,
 )
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.guarantees import total_budget
 from vicinal.planning.plan import IndKNNPlan
@@ -258,7 +258,7 @@ class IndKNNAudit:
 
     def attack_model(
         self,
-        share: float = SHARE,
+        share: float = MAX_TRAINING_SHARE,
         refreshes: int = 1,
         release: str = "votes",
         target: Mapping[str, Any] | None = None,

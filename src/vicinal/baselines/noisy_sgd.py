@@ -241,7 +241,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
             encoded = self._encoder.encode(standardised)
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.
-            self._features = ModelFeatures.planned(
+            self._features = ModelFeatures.for_training(
                 encoded, plan.n_records or 0, lifted=self._encoder.lifts, with_trees=False
             )
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)

@@ -22,7 +22,7 @@ from vicinal.ledger.answers import bytes_of, read_parts, text_of, write_parts
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
-from vicinal.linear.private_model import PrivateModel, no_records, train
+from vicinal.linear.private_model import PrivateModel, build_empty_records, train_private_model
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store.audience_state import AudienceState, note_training, restore_plan
 from vicinal.store.opening import OpenStore
@@ -66,7 +66,7 @@ class ShardedGradients:
         self.features, self.public = stored_features(store, audience)
         noise, self.slack = draws_of(store, audience, self.plan)
         self.mechanism = self.plan.training.mechanism(
-            no_records(self.features.width), self.features.unit, noise, self.slack
+            build_empty_records(self.features.width), self.features.steps_per_one, noise, self.slack
         )
         self._published = read_parts(store.database, audience.number)
         self._step = 0
@@ -101,7 +101,7 @@ class ShardedGradients:
 
     def train(self) -> PrivateModel:
         """Return the model after all steps; public."""
-        return train(self.plan.training, self.features, self.public, self)
+        return train_private_model(self.plan.training, self.features, self.public, self)
 
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
         """Store the trained model and the delta that it used, inside a change.
@@ -116,5 +116,5 @@ class ShardedGradients:
         audience.slack = self.slack.spent
         write_model(store, audience, model)
         if state is not None:
-            note_training(store, state, model.used)
+            note_training(store, state, model.spent_shares)
             state.close(store.shard)

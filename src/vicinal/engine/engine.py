@@ -170,7 +170,7 @@ class QueryEngine:
         queried = self.model_gate.select_queries(values)
         expected = self.radius.expected(block)
         noise = self.multiplier * np.sqrt(expected)
-        votes = loss.votes(predicted, noise, expected)
+        votes = loss.convert_to_votes(predicted, noise, expected)
         released, noise[queried] = self._release_votes(block[queried], votes[queried])
         if self.votes.label_only:
             labels = self.decision.chosen(values)
@@ -181,7 +181,7 @@ class QueryEngine:
             labels = joined.argmax(axis=1)
         else:
             labels = self.decision.chosen(probabilities)
-        noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
+        noise = np.asarray(loss.compute_joined_noise(noise, expected, predicted.score_std))
         return QueryAnswers(labels, joined, queried, noise, probabilities)
 
     def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:

@@ -19,12 +19,12 @@ from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import Account, MemoryLedger
 from vicinal.linear.model_features import ModelFeatures, are_columns
 from vicinal.linear.private_model import (
-    SHARE,
+    MAX_TRAINING_SHARE,
     LocalGradients,
     ModelGate,
     PrivateModel,
-    metric_kernel,
-    train,
+    build_metric_kernel,
+    train_private_model,
 )
 from vicinal.mechanisms.count import NoisyCount, noisy_size, size_noise
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -95,9 +95,9 @@ def plan_engine(
         plan, model, gradients = settled_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
-        public = model.features(points)
-        kernel = metric_kernel(public)
-        integers = kernel.encode(model.features(rows, gradients.model_features))
+        public = model.compute_metric_rows(points)
+        kernel = build_metric_kernel(public)
+        integers = kernel.encode(model.compute_metric_rows(rows, gradients.model_features))
         del gradients  # This frees as much memory as the records take.
     else:
         plan = plan.settled(n_public)
@@ -146,9 +146,9 @@ def settled_model(
     if interaction is not None:
         interaction.release()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
-    features = ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
+    features = ModelFeatures.for_training(public, plan.size, lifted=encoder.lifts)
     gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)
-    return plan, train(plan.training, features, public, gradients), gradients
+    return plan, train_private_model(plan.training, features, public, gradients), gradients
 
 
 _MIN_SUBJECTS, _MAX_SUBJECTS = 1, 10**8
@@ -173,7 +173,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     width = kernel.width(n_features)
     shares = [0.0]
     if public is not None and plan.may_train(len(public)):
-        shares.append(plan.model_share or SHARE)
+        shares.append(plan.model_share or MAX_TRAINING_SHARE)
     sizes = (_MIN_SUBJECTS, _MAX_SUBJECTS) if plan.n_records is None else (plan.n_records,)
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
@@ -182,8 +182,8 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
             slack = slack_meter(sized)
             engine_on(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
-                max_width = ModelFeatures.most(width, size)
-                sized.training.rehearse(max_width, slack, sized.trainings)
+                max_width = ModelFeatures.compute_max_width(width, size)
+                sized.training.check_delta_slack(max_width, slack, sized.trainings)
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -237,7 +237,7 @@ def engine_on(
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
-            proxies.start(model.used)
+            proxies.start(model.spent_shares)
     min_scale = multiplier * math.sqrt(plan.min_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)

@@ -206,7 +206,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             integers = self._encoder.encode(queries)
             predicted = None
             if self._model is not None:
-                rows, predicted = self._model.mapped(convert_to_float(integers))
+                rows, predicted = self._model.map_rows(convert_to_float(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, predicted=predicted)
@@ -278,7 +278,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
-        return self._engine.votes.kernel.encode(self._model.features(convert_to_float(integers)))
+        return self._engine.votes.kernel.encode(
+            self._model.compute_metric_rows(convert_to_float(integers))
+        )
 
     @property
     def _shard(self) -> Shard:
