@@ -65,7 +65,7 @@ class ShardedGradients:
         self.plan = restore_plan(store, audience)
         self.features, self.public = stored_features(store, audience)
         noise, self.slack = draws_of(store, audience, self.plan)
-        self.mechanism = self.plan.training.mechanism(
+        self.mechanism = self.plan.training.build_mechanism(
             build_empty_records(self.features.width), self.features.steps_per_one, noise, self.slack
         )
         self._published = read_parts(store.database, audience.number)

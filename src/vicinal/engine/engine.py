@@ -124,7 +124,7 @@ class QueryEngine:
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.check_grid(len(queries))
         if self.interaction is not None:
-            self.interaction.release()
+            self.interaction.mark_released()
         answers = []
         report_progress = step("answers", len(queries))
         for start in range(0, len(queries), self.block):

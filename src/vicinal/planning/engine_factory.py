@@ -144,7 +144,7 @@ def settled_model(
         plan = plan.changed(n_records=size)
     plan = plan.settled(len(public))
     if interaction is not None:
-        interaction.release()
+        interaction.mark_released()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
     features = ModelFeatures.for_training(public, plan.size, lifted=encoder.lifts)
     gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)
@@ -415,7 +415,7 @@ def _estimated_size(
     if interaction is not None:
         # Another fit on the same subjects with the same budget has paid for the first estimate,
         # which is used again.
-        estimate = interaction.first_size(estimate)
+        estimate = interaction.keep_first_noisy_count(estimate)
     return max(1, round(estimate))
 
 

@@ -165,7 +165,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
             digests = RecordDigests.from_records(records.features, records.ids)
-            REGISTRY.extend(self._interaction, digests, same_records=False)
+            REGISTRY.extend_claim(self._interaction, digests, same_records=False)
         with self._engine.lock:
             self._recent_answers.clear()
             integers = self._encoded(X)
