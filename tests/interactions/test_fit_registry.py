@@ -19,7 +19,9 @@ def records(rows=slice(None), ids=None):
 
 
 def begin(registry, claimed, declaration=ONCE, replacing=None, releases_count=False):
-    return registry.begin_interaction(claimed, declaration, replacing, releases_count=sized)
+    return registry.begin_interaction(
+        claimed, declaration, replacing, releases_count=releases_count
+    )
 
 
 def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_released():
