@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-from vicinal.accounting._counts import OpenFailure
+from vicinal.accounting._counts import ProbabilisticDisclosure
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.plan import account
@@ -211,7 +211,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
 
 def test_a_small_failure_counts_in_both_directions():
     """Fails if a probability below the rounding of stated masses is dropped."""
-    pair = OpenFailure(1e-13).build_dominating_pair()
+    pair = ProbabilisticDisclosure(1e-13).build_dominating_pair()
     assert pair.infinite_masses == (1e-13, 1e-13)
     low = 2e-9
     high = low * math.exp(5)

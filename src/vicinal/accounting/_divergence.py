@@ -83,7 +83,10 @@ def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0."""
+    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0.
+
+    `power` is b, `log_ratio` is L; they have the same shape.
+    """
     power_less_1 = power - 1
     near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
         log_ratio
@@ -93,7 +96,10 @@ def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floats) -> Floats:
-    """Return e^{-`largest_exponent`} G_b(L), for exponents max(b L, L) whose e^x may overflow."""
+    """Return G_b(L) e^{-x}, x = `largest_exponent` = max(b L, L) > 30, where e^x may overflow.
+
+    `power` is b, `log_ratio` is L; all have the same shape.
+    """
     power_less_1 = power - 1
     near_one = -np.expm1(-power_less_1 * log_ratio) - power_less_1 * np.exp(
         -power_less_1 * log_ratio
@@ -105,7 +111,10 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 
 
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1."""
+    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1.
+
+    `power` (m,) is b, `log_ratio` (m,) is L.
+    """
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
     j = 2
@@ -137,7 +146,7 @@ def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Float
 
 
 def _compute_log_cdf_ratio(x: Floats, y: Floats) -> Floats:
-    """Return log Phi(y) - log Phi(x), by erfcx where both x and y are in the left tail."""
+    """Return log Phi(y) - log Phi(x) elementwise, by erfcx where both x and y are negative."""
     both_negative = np.log(erfcx(-y * _SQRT_HALF) / erfcx(-x * _SQRT_HALF)) - (y - x) * (y + x) / 2
     return np.asarray(np.where((x < 0) & (y < 0), both_negative, log_ndtr(y) - log_ndtr(x)))
 
@@ -217,6 +226,7 @@ class GaussianPair(DominatingPair):
         return self.mu if self.gamma == 1 else None
 
     def compute_excess(self, epsilons: Floats) -> Floats:
+        """Return the excess divergence under Poisson sampling at real `epsilons` (m,), as (m,)."""
         return subsample_excess(
             lambda inner: compute_gaussian_excess(self.mu, inner), self.gamma, epsilons
         )
