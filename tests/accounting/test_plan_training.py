@@ -18,7 +18,7 @@ from vicinal.audit.catalogue import plan_trials
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.linear.descent import STEPS
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.mechanisms.linear_model import IndividualGradient
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.plan import IndKNNPlan
@@ -202,7 +202,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     np.savez(tmp_path / "points.npz", x=points)
     priced = run_plan_command("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
     result = json.loads(priced.stdout)
-    assert result["plan"]["model_share"] == SHARE
+    assert result["plan"]["model_share"] == MAX_TRAINING_SHARE
     assert result["plan"]["outlook"] is None
     alternatives = {option["name"]: option for option in result["alternatives"]}
     assert alternatives["label alone"]["model_share"] == 0

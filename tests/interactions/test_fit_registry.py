@@ -18,10 +18,8 @@ def records(rows=slice(None), ids=None):
     return RecordDigests.from_records(ROWS[rows], ids)
 
 
-def begin(registry, claimed, declaration=ONCE, replacing=None, releases_count=False):
-    return registry.begin_interaction(
-        claimed, declaration, replacing, releases_count=releases_count
-    )
+def begin(registry, claimed, declaration=ONCE, replacing=None, counted=False):
+    return registry.begin_interaction(claimed, declaration, replacing, releases_count=counted)
 
 
 def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_released():
@@ -66,15 +64,15 @@ def test_an_interaction_that_is_resumed_counts_as_released():
 
 def test_only_the_same_records_and_budget_repeat_a_noisy_size():
     registry = FitRegistry()
-    first = begin(registry, records(), releases_count=True)
+    first = begin(registry, records(), counted=True)
     assert first.keep_first_noisy_count(100.0) == 100.0
     with pytest.raises(PrivacyRefused):  # while it is held
-        begin(registry, records(), releases_count=True)
+        begin(registry, records(), counted=True)
     first.withdraw()
-    assert begin(registry, records(), releases_count=True).keep_first_noisy_count(101.0) == 100.0
+    assert begin(registry, records(), counted=True).keep_first_noisy_count(101.0) == 100.0
     for claimed, declaration in ((records(slice(1, 200)), ONCE), (records(), TWICE)):
         with pytest.raises(PrivacyRefused):
-            begin(registry, claimed, declaration, releases_count=True)
+            begin(registry, claimed, declaration, counted=True)
 
 
 def test_declared_interactions_are_counted_for_each_record():

@@ -76,11 +76,8 @@ def test_no_likenesses_have_sums_beyond_32_bits(scale):
 
 
 def test_public_rows_that_are_few_or_alike_give_fewer_components():
-    facts = (
-        (MIN_KERNEL_FEATURES, 60_000),
-        (MIN_KERNEL_FEATURES - 1, 60_000),
-        (MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS + 1),
-    )
+    d_min, n_max = MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS
+    facts = (d_min, 60_000), (d_min - 1, 60_000), (d_min, n_max + 1)
     made = [ModelFeatures.for_training(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
     assert [kernel is not None for kernel in made] == [True, False, False]
     assert made[0].width <= 50

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 from made_up import plan_of
+from vicinal.linear import model_features
 from vicinal.linear._random_trees import LANDMARKS
-from vicinal.linear.model_features import (
-    BIAS,
-    COLUMNS_NORM,
-    ModelFeatures,
-    are_columns,
-    compute_scores,
-)
+from vicinal.linear.model_features import BIAS, ModelFeatures, are_columns, compute_scores
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
 from vicinal.planning.engine_factory import kernel_for
@@ -37,7 +32,7 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     features = ModelFeatures.from_rows(fine.encode(PUBLIC), lifted=True)
     deviation = PUBLIC.std(axis=0)
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
-    expected = COLUMNS_NORM * (X - PUBLIC.mean(axis=0)) / deviation / longest
+    expected = model_features.COLUMNS_NORM * (X - PUBLIC.mean(axis=0)) / deviation / longest
     encoded = fine.encode(X)
     found = features.compute_rows(encoded) / features.steps_per_one
     uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]

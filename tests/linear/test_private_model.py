@@ -184,17 +184,14 @@ def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon
 def test_two_witnesses_count_by_their_precision():
     shares, loss = np.array([[0.5, 0.5], [0.99, 0.01]]), _losses.ClassLoss(np.ones(2) / 2)
     said = _losses.Predictions(shares, np.full(2, 0.1))
-    quiet, loud = (
-        loss.convert_to_votes(said, noise, np.array([100.0, 100.0])) for noise in (1.0, 100.0)
-    )
+    quiet, loud = (loss.convert_to_votes(said, noise, np.full(2, 100.0)) for noise in (1.0, 100.0))
     assert (loud > 50 * quiet).all(), "votes that are noise leave the model's word"
     assert (quiet[1].sum() > 5 * quiet[0].sum()).all(), "and so does a model that is sure"
     np.testing.assert_allclose(quiet / quiet.sum(axis=1, keepdims=True), shares)
     spread, error = 0.25 / 41, (1 / 100) ** 2 + 0.1**2
     assert quiet[0].sum() == pytest.approx(100 * error / spread)
-    of_a_table = loss.convert_to_votes(
-        _losses.Predictions(shares, said.score_std, True), 1.0, np.full(2, 100.0)
-    )
+    said = _losses.Predictions(shares, said.score_std, True)
+    of_a_table = loss.convert_to_votes(said, 1.0, np.full(2, 100.0))
     np.testing.assert_allclose(of_a_table[0], quiet[0] * 161 / 41)
 
 

@@ -17,7 +17,6 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
 from vicinal.accounting.budget import UNITS
 from vicinal.engine.shard import LocalShardBase
 from vicinal.linear import descent, losses, private_model
-from vicinal.linear.descent import KalmanWeights
 from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
@@ -160,9 +159,8 @@ def test_trees_are_those_of_public_rows(control, monkeypatch):
     given = ModelFeatures.from_rows(ENCODER.encode(R).astype(np.float32), lifted=True)
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
     assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
-    same = np.array_equal(
-        given.compute_rows(ENCODER.encode(X)), made.compute_rows(ENCODER.encode(X))
-    )
+    rows = ENCODER.encode(X)
+    same = np.array_equal(given.compute_rows(rows), made.compute_rows(rows))
     assert same == (control is None)
 
 
@@ -244,18 +242,16 @@ def test_a_record_in_the_metric_does_not_depend_on_other_records():
         present = rng.permutation(N)[: rng.integers(1, N)]
         assert (model.compute_metric_rows(X[present]) == everybody[present]).all()
         assert (model.predict(X[present]) == model.predict(X)[present]).all()
-        assert (
-            model.map_rows(X[present])[1].score_std == model.map_rows(X)[1].score_std[present]
-        ).all()
+        deviations = [model.map_rows(rows)[1].score_std for rows in (X[present], X)]
+        assert (deviations[0] == deviations[1][present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
     """The check above, across worlds, sees a metric whose means are taken over the records."""
     others = X[1:]
     assert (metric(R).compute_metric_rows(others) == metric(R).compute_metric_rows(X)[1:]).all()
-    assert (
-        metric(others).compute_metric_rows(others) != metric(X).compute_metric_rows(X)[1:]
-    ).any()
+    own_rows = metric(others).compute_metric_rows(others)
+    assert (own_rows != metric(X).compute_metric_rows(X)[1:]).any()
 
 
 # ---------------------------------------------------------------- the gate
@@ -407,7 +403,8 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 def what_descends(world, monkeypatch, **parameters):
     """Return all that a descent is given in a world, and what its steps and the metric get."""
     facts, steps, published, metrics = [], [], [], []
-    begin, step, publish = KalmanWeights.__init__, KalmanWeights.update, GradientRelease.publish
+    weights, publish = descent.KalmanWeights, GradientRelease.publish
+    begin, step = weights.__init__, weights.update
 
     def begun(self, *args):
         facts.append((*args[:3], repr(args[3]), *args[4:]))
@@ -423,8 +420,8 @@ def what_descends(world, monkeypatch, **parameters):
         return published[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(KalmanWeights, "__init__", begun)
-        patch.setattr(KalmanWeights, "update", stepped)
+        patch.setattr(weights, "__init__", begun)
+        patch.setattr(weights, "update", stepped)
         patch.setattr(GradientRelease, "publish", told)
         patch.setattr(
             "vicinal.planning.engine_factory.build_metric_kernel",

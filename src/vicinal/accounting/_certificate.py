@@ -218,10 +218,7 @@ def _compose_rounded_down(
 
 
 def _bound_loss_range(pairs: Sequence[AttainedPair], tail: float) -> tuple[float, float]:
-    """Return (low, high), outside of which the sum of the composed pairs' losses rarely is.
-
-    It is below low with probability at most `tail`, and above high likewise.
-    """
+    """Return (low, high): the composed loss is beyond either with probability <= `tail`."""
     variance = 0.0
     for pair in pairs:
         mean = float(pair.masses @ pair.losses)

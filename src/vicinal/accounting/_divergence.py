@@ -83,10 +83,7 @@ def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0.
-
-    `power` is b, `log_ratio` is L; they have the same shape.
-    """
+    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`, precise also near b = 1 and b = 0."""
     power_less_1 = power - 1
     near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
         log_ratio
@@ -111,10 +108,7 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 
 
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1.
-
-    `power` (m,) is b, `log_ratio` (m,) is L.
-    """
+    """Return log G_b(L) (m,), b = `power`, by the series of (1 + u)^b - 1 - b u, u = e^L - 1."""
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
     j = 2

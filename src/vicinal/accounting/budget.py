@@ -67,7 +67,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
 
-def convert_zcdp_to_epsilon(rho: float, delta: float) -> float:
+def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return epsilon of a rho-zCDP mechanism at `delta` by its RDP rho alpha, rounded up.
 
     Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
@@ -113,7 +113,7 @@ def _compute_budget(epsilon: float, delta: float, method: str) -> float:
     """Return :func:`zcdp_budget`; cached, because a fit uses it several times."""
     if method == "gdp":
         return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
-    return _find_largest(lambda rho: convert_zcdp_to_epsilon(rho, delta) <= epsilon)
+    return _find_largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
 
 
 def _find_largest(holds: Callable[[float], bool]) -> float:

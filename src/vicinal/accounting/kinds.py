@@ -241,10 +241,7 @@ class _EqualComponents(PlannedRelease):
         return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
-        """Return the pair of a subject that moves every component by the whole sensitivity.
-
-        None for components known by their RDP only. `order` is not used: the pair is the worst.
-        """
+        """Return the pair of a subject that moves all components by their sensitivity, or None."""
         component = self.build_component()
         n_components = count * self.n_components
         if isinstance(component, SubsampledGaussian):
@@ -403,10 +400,7 @@ class PlannedTraining(_EqualComponents):
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Raise InvalidInput if `count` trainings have too many gradients; fills in nothing.
-
-        `name`: of the release in error messages.
-        """
+        """Raise InvalidInput if `count` trainings have too many gradients; fills in nothing."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -459,10 +453,7 @@ class PlannedIndKNN(_EqualComponents):
     model_steps: int | None = declare_field(check_step_count, None)
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Return the release with the plan's `delta` and the number of gradients as defaults.
-
-        `name`: of the release in error messages. Raises InvalidInput for fields that contradict.
-        """
+        """Return the release with the plan's `delta` and the default number of gradients."""
         if (self.epsilon is None) == (self.B is None):
             raise InvalidInput(
                 f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
@@ -487,10 +478,7 @@ class PlannedIndKNN(_EqualComponents):
         return dataclasses.replace(self, delta=own_delta, model_steps=model_steps)
 
     def compute_budget(self) -> float:
-        """Return the budget B (zCDP) of the individual filter, from B or from epsilon and delta.
-
-        The share of delta that is kept for the grid is deducted first.
-        """
+        """Return the filter's budget B (zCDP), without the share of delta kept for the grid."""
         if self.B is not None:
             return float(self.B)
         # `validate_and_fill_fields` has filled in both.

@@ -41,8 +41,7 @@ _OUTER_MARGIN_STEP = 0.25
 _LOSS_STEP = 0.15  # Grid step of losses, in y
 # Numbers in parentheses are sections of label_only.md.
 _MAX_MARGIN = 4.0  # The largest margin b of the grid; beyond, a < .002 is far below s B > .06 (8.1)
-# The largest mu of a budget for which the bound on margins beyond the grid is proven (8.1); labels
-# under a larger one are charged as votes are.
+# The largest mu of a budget for which (8.1) is proven; above, labels are charged as votes are.
 _MAX_MU = 3.0
 # *Steepness*: an outcome's log likelihood ratio over sqrt(z). Up to this one, and up to the loss y
 # below, 24 nodes integrate within `_ROUNDING` (8.2).
@@ -145,10 +144,9 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
 
 @lru_cache(maxsize=16)
 def _compute_shares(budget: float, tail: float) -> Floats:
-    """Return the table of shares (rows, cells + 1) of :class:`ChargeTable`.
+    """Return the shares of :class:`ChargeTable` for a zCDP `budget` and a `tail` of delta.
 
-    `budget`: zCDP of a full budget. `tail`: its addition to delta. The first row (no residue) and
-    the last cell (larger shifts) are 1; shares increase with the shift.
+    The first row (no residue) and the last cell (larger shifts) are 1; shares increase along rows.
     """
     mu = math.sqrt(2 * budget)
     shares = np.ones((_N_ROWS, _N_CELLS + 1))
@@ -190,8 +188,7 @@ def _find_certified_shares(sqrt_residue: float, tail_per_charge: float) -> Float
 def _find_max_loss(root: float, tail_scale: float) -> float:
     """Return the loss y from which the tail alone suffices for all shifts (8.1).
 
-    Above `_MAX_LOSS` if there is none in range. `root` is sqrt(z); `tail_scale` the scaled tail t
-    at y = 0.
+    More than `_MAX_LOSS` if none does. `root` is sqrt(z), `tail_scale` the scaled tail t at y = 0.
     """
     y = root
     x = _MAX_RELATIVE_SHIFT**2 * _U
@@ -204,10 +201,7 @@ def _find_max_loss(root: float, tail_scale: float) -> float:
 
 
 def _build_margin_grid(root: float, tail_scale: float) -> Floats:
-    """Return the ascending grid of margins b, (m,); beyond its ends the tail suffices (8.1).
-
-    `root` is sqrt(z); `tail_scale` the scaled tail t at y = 0.
-    """
+    """Return the ascending grid of margins b, (m,), beyond which the tail suffices (8.1)."""
     max_shift = _MAX_RELATIVE_SHIFT * root
     start = -4 - max_shift
     while True:
@@ -375,8 +369,5 @@ def _find_uncertified(
 
 
 def _integrate_over_nodes(exponent: Floats, factor: Floats) -> Floats:
-    """Return the integral of exp(`exponent`) `factor` over u in [0, 1], without their first axis.
-
-    Both hold values at the nodes `_U` along the first axis, (24, cells, n), or broadcast.
-    """
+    """Return the integral of exp(`exponent`) `factor` over u in [0, 1], their first axis."""
     return np.asarray(np.tensordot(_WEIGHTS, np.exp(exponent) * factor, 1))

@@ -152,10 +152,7 @@ class Plan:
         return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return the value of ``releases`` of :meth:`price`, a dict for each step.
-
-        `total` is the composition of the plan.
-        """
+        """Return ``releases`` of :meth:`price`, a dict for each step; `total`: of all steps."""
         order = total.best_order(self.delta)
         # Probabilistic disclosures have infinite RDP at every order, and cost the same in any step.
         without_failures = [step.composition().split_failures()[0] for step in self.steps]
@@ -201,10 +198,7 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return the checked step of an entry of ``releases``, for a plan with this `delta`.
-
-    `name`: of the release in error messages. `release`: its JSON value, not yet checked.
-    """
+    """Return the checked step of an entry of ``releases``, called `name` in error messages."""
     fields = check_mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
@@ -233,10 +227,7 @@ def check_mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
-    """Raise InvalidInput if a field is not `allowed`, or a `required` one is missing.
-
-    `name`: of the release in error messages, or "plan". `fields`: JSON values by field name.
-    """
+    """Raise InvalidInput if a field of `name` is not `allowed`, or a `required` one missing."""
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:
         if key not in allowed:

@@ -172,10 +172,7 @@ class ScreeningPair(DominatingPair):
         return result
 
     def _find_tangent_margin(self, epsilons: Floats) -> Floats:
-        """Return the real margin at which the curve (q, r) has slope e^eps, for `epsilons` (m,).
-
-        Infinite if nowhere. There the hockey-stick divergence is largest.
-        """
+        """Return the real margins at which (q, r) has slope e^eps, (m,); infinite if nowhere."""
         gamma = self.screening.gamma
         shift = 1 / self.screening.sigma
         with np.errstate(divide="ignore", over="ignore"):
@@ -469,10 +466,7 @@ def _maximize_log_gaps(powers: Floats, answers: ScreeningAnswers, block: int) ->
 def _compute_log_gaps(
     power: Floats, log_pass: Floats, log_fail: Floats, pass_loss: Floats, fail_loss: Floats
 ) -> Floats:
-    """Return log(q G_b(U) + (1-q) G_b(V)) elementwise; all arguments broadcast.
-
-    `power` is b. The others are the fields of :class:`ScreeningAnswers`.
-    """
+    """Return log(q G_b(U) + (1-q) G_b(V)) elementwise, b = `power`; all arguments broadcast."""
     return np.logaddexp(
         log_pass + compute_log_tangent_gap(power, pass_loss),
         log_fail + compute_log_tangent_gap(power, fail_loss),

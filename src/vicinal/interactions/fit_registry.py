@@ -61,9 +61,7 @@ class Interaction:
         Raises PrivacyRefused after a withdrawal, since another interaction may have the records.
         """
         if self.is_withdrawn:
-            raise PrivacyRefused(
-                "The estimator was fitted again; this earlier fit can no longer release answers."
-            )
+            raise PrivacyRefused("The estimator was fitted again: this fit can release no answers.")
         self._claim.is_released = True
 
     def withdraw(self) -> None:
@@ -73,9 +71,9 @@ class Interaction:
             self._claim.holders.discard(self)
 
     def keep_first_noisy_count(self, noisy_count: float) -> float:
-        """Return the first noisy number of the claimed records; `noisy_count` if there is none yet.
+        """Return the first noisy number of the claimed records, so that fits get no second sample.
 
-        So a fit that is refused and repeated releases no second sample.
+        `noisy_count`: a new noisy number of them, stored and returned if there is none yet.
         """
         if self._claim.noisy_count is None:
             self._claim.noisy_count = noisy_count
@@ -120,10 +118,7 @@ class FitRegistry:
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
     ) -> Interaction:
-        """Claim records for an interaction that continues after its earlier holder was cut off.
-
-        Earlier claims with the same declaration do not count; it is marked as released.
-        """
+        """Claim records for a released interaction that continues an interrupted one."""
         new = _Claim(records, declaration)
         with self._lock:
             exempt = [claim for claim in self._claims if claim.declaration == declaration]
@@ -149,10 +144,9 @@ class FitRegistry:
         return Interaction(claim)
 
     def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
-        """Return the claim like `new` that released only the noisy count and has no other holder.
+        """Return a claim equal to `new` that released only its noisy count and has no holder.
 
-        It has the same records and declaration. `previous`: the claim of the object that asks, the
-        only one that may still have a holder. None if there is no such claim.
+        Only `previous`, the claim that `new` replaces, may have one. None if there is none.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released
@@ -165,7 +159,7 @@ class FitRegistry:
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
         """Raise PrivacyRefused if claim `new` overlaps others too often.
 
-        `exempt`: claims that do not count, because `new` replaces them; None entries are ignored.
+        `exempt`: claims that do not count, as `new` replaces or continues them; None is ignored.
         """
         if self._find_problem(new, exempt):
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
@@ -173,10 +167,7 @@ class FitRegistry:
                 raise PrivacyRefused(problem)
 
     def _find_problem(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return the message of the refusal of `new`, or "" if it is allowed.
-
-        Claims that can no longer release anything are dropped. `exempt`: see `_refuse_overlap`.
-        """
+        """Return the reason to refuse `new` next to all but the `exempt` claims, or ""."""
         self._claims = [claim for claim in self._claims if claim.is_active]
         max_interactions = new.declaration[1]
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)

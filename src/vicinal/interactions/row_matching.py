@@ -110,10 +110,7 @@ def compute_id_digests(ids: Sequence[int | str]) -> UInts64:
 
 @lru_cache(maxsize=64)
 def _derive_hash_coefficients(n_words: int) -> UInts64:
-    """Return offsets (row 0) and multipliers of the module's two sums, (n_words + 1, 2).
-
-    Pseudorandom uint64, fixed for the process. `n_words`: number of 32-bit words of a row.
-    """
+    """Return pseudorandom offsets (row 0) and multipliers, uint64 (n_words + 1, 2)."""
     seed = _create_process_key() + n_words.to_bytes(8, "little")
     coefficients = hashlib.shake_256(seed).digest(16 * (n_words + 1))
     return np.frombuffer(coefficients, dtype="<u8").astype(np.uint64).reshape(-1, 2)

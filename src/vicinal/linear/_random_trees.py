@@ -86,10 +86,7 @@ def _sample_split(
 
 
 def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
-    """Return the index of the leaf of each row (n, d) in every tree, (n, trees).
-
-    `columns`, `cuts`, (trees, nodes): splits, see :class:`RandomTrees`.
-    """
+    """Return the leaf index of each row (n, d) in each tree with such splits, (n, trees)."""
     leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
     _descend_trees(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
     return leaves
@@ -97,10 +94,7 @@ def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the index of each row's leaf in every tree to `leaves`, (n, trees).
-
-    `rows`: float32 (n, d). `columns`, `cuts`, (trees, nodes): splits, see :class:`RandomTrees`.
-    """
+    """Write the leaf index of each row (n, d) in each tree, split by `cuts`, to `leaves`."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):
@@ -112,10 +106,7 @@ def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add the number of leaves that rows share with landmarks to `counts`, (n, L).
-
-    `leaves`, (n, trees), and `landmarks`, (trees, L): indices of their leaves.
-    """
+    """Add the leaves shared by rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

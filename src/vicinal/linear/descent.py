@@ -22,8 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from vicinal.arrays import Floats
+from vicinal.linear.kernel_map import IntegerRows
 from vicinal.linear.losses import TrainingLoss
-from vicinal.linear.model_features import IntegerRows, compute_scores
+from vicinal.linear.model_features import compute_scores
 from vicinal.mechanisms.gradients import whole_weights
 
 STEPS = 40
@@ -126,10 +127,7 @@ class KalmanWeights:
         self.weights = self._scaled_weights
 
     def update(self, gradient: Floats) -> None:
-        """Update weights and precision by a noisy mean gradient at the current `weights`, (D, c).
-
-        One step of the Kalman filter of the module's text.
-        """
+        """Update the posterior (Kalman filter) by a noisy mean gradient at `weights`, (D, c)."""
         curvature = self._compute_curvature()
         retained = RETAINED_INFORMATION * (self._precision - 1)
         self._precision = 1 + retained + curvature**2 * self._information

@@ -156,10 +156,7 @@ def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
 def _compute_top_eigenpairs(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the `count` largest eigenvalues, descending, and their eigenvectors, (L, count).
-
-    `symmetric`: matrix (L, L). Computed in float32.
-    """
+    """Return the `count` largest eigenvalues, descending, and eigenvectors (L, count); float32."""
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 
     last = len(symmetric) - 1

@@ -90,9 +90,8 @@ class TrainingLoss(ABC):
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
         """Return the mean squared norm of each row's clipped gradient over its possible targets.
 
-        In units of the squared clipping norm, float64 (m,); labels are drawn from the model, and
-        vectors have a typical residual. `scores`, (m, c): of the rows. `feature_squares`, (m,):
-        their features' squared norms in the same unit.
+        `scores`, (m, c): of the rows. `feature_squares`, (m,): squared norms of their features.
+        Both norms are in units of the clipping norm.
         """
 
     def compute_shift(self, scores: Floats) -> Floats:
@@ -109,46 +108,38 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def convert_to_votes(
-        self, predictions: Predictions, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
         """Return votes that represent the model's predictions, float64 (q, w), to join noisy votes.
 
         Each prediction is multiplied by the number of votes whose mean is as precise. w: the
-        coordinates of one record's vote. `vote_noise_std`: noise standard deviation of the sum of
-        private votes. `expected_neighbours`: expected number of private votes. Both are (q,) or one
-        number.
+        coordinates of a record's vote. `noise_std`: noise of the sum of private votes.
+        `n_expected`: their expected number. Both are (q,) or one number.
         """
 
     @abstractmethod
     def join_votes(
-        self,
-        predicted: Floats,
-        model_votes: Floats,
-        released: Floats,
-        is_queried: Bools,
-        expected_neighbours: Floats,
+        self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats | None]:
-        """Return joined votes (q, w), scaled to about `expected_neighbours`, and probabilities.
+        """Return joined votes (q, w), scaled to about `n_expected` votes, and class probabilities.
 
-        `predicted`, (q, c): class probabilities, or vectors, by the model. `model_votes`, (q, w):
-        the same as votes. `is_queried`, (q,): whether a query went to the private vote. `released`,
-        (r, w): for these r queries the noisy sums of model and private votes; the other queries
-        keep the model's votes. `expected_neighbours`, (q,): expected number of private votes.
-        Probabilities, (q, c), are those of classes; None for vectors.
+        `values`, (q, c): predictions. `votes`, (q, w): the same as votes. `is_queried`, (q,):
+        whether a query went to the private vote. `released`, (r, w): the noisy sums of model and
+        private votes of these r queries. `n_expected`, (q,): expected number of private votes.
+        Probabilities, (q, c), are None for vectors.
         """
 
     def compute_joined_noise(
         self,
-        vote_noise_std: AnyFloats,
-        expected_neighbours: AnyFloats,  # noqa: ARG002
+        noise_std: AnyFloats,
+        n_expected: AnyFloats,  # noqa: ARG002
         score_std: AnyFloats,  # noqa: ARG002
     ) -> AnyFloats:
         """Return the standard deviation of the votes that :meth:`join_votes` returns.
 
-        `score_std`: posterior standard deviation of scores. Other arguments: as in
-        :meth:`convert_to_votes`. All are (q,) or one number.
+        `score_std`: posterior standard deviation of scores; others as in :meth:`convert_to_votes`.
         """
-        return vote_noise_std
+        return noise_std
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,10 +161,7 @@ class ClassLoss(TrainingLoss):
         return targets
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean curvature per class of softmax regression; labels follow the model.
-
-        `scores`, (m, c); `feature_norms`, (m, 1): in units of the clipping norm.
-        """
+        """Return the mean curvature per class of softmax regression; labels follow the model."""
         probabilities = softmax(scores)
         gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
         clip_factors = (probabilities / np.maximum(gradient_norms, 1.0)).sum(axis=1)
@@ -181,18 +169,15 @@ class ClassLoss(TrainingLoss):
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the mean squared norm of clipped gradients, (m,), over labels from the model.
-
-        `scores`, (m, c); `feature_squares`, (m,). All norms are in units of the clipping norm.
-        """
+        """Return the mean squared norm of clipped gradients, (m,), over labels from the model."""
         probabilities = softmax(scores)
         squares = _compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
 
     def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift of all rows' scores, (c,), with which mean probabilities are `shares`.
+        """Return the shift of public rows' scores (m, c) by which mean probabilities are `shares`.
 
-        `scores`, (m, c): of public rows. Zero for equal shares, as these also mean undeclared ones.
+        Zero for equal shares, since these also stand for shares that were not declared.
         """
         shift = np.zeros(scores.shape[1])
         for _ in range(_SHIFT_ITERATIONS if np.ptp(self.shares) else 0):
@@ -208,40 +193,32 @@ class ClassLoss(TrainingLoss):
         return subtract_second_best(np.log(predicted))
 
     def convert_to_votes(
-        self, predictions: Predictions, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
         """Return the model's class probabilities times its number of votes, (q, c).
 
-        The probabilities have the variance of a Dirichlet distribution of
-        :data:`_DIRICHLET_VOTES`. `vote_noise_std`, `expected_neighbours`: noise of the sum of
-        private votes and their expected number, (q,) or one number.
+        The probabilities have the variance of a Dirichlet distribution of `dirichlet_votes`.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
         variance = (1 - np.square(probabilities).sum(axis=1)) / (2 * (dirichlet_votes + 1))
-        n_votes = _compute_model_votes(variance, vote_noise_std, expected_neighbours)
+        n_votes = _compute_model_votes(variance, noise_std, n_expected)
         return np.asarray(probabilities * n_votes[:, None])
 
     def join_votes(
-        self,
-        predicted: Floats,
-        model_votes: Floats,
-        released: Floats,
-        is_queried: Bools,
-        expected_neighbours: Floats,
+        self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats]:
-        """Return probabilities times `expected_neighbours`, (q, c), and probabilities, (q, c).
+        """Return probabilities times `n_expected`, (q, c), and probabilities, (q, c).
 
-        They are `predicted`, except for the queries of the private vote (`is_queried`), where they
-        are the `released` noisy sums, kept above a small share of `model_votes` and normalized.
+        They are `values`, or `released` sums above a share of `votes`, normalized, if `is_queried`.
         """
         # Noise can make joined votes negative; the model then decides the order of classes.
-        joined = np.maximum(released, model_votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
-        probabilities = predicted.copy()
+        joined = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
+        probabilities = values.copy()
         probabilities[is_queried] = joined / joined.sum(axis=1, keepdims=True)
         # Scaled to the expected number of neighbours: the number of model votes grows with the
         # noise, so unscaled leads of two queries would not be comparable.
-        return probabilities * expected_neighbours[:, None], probabilities
+        return probabilities * n_expected[:, None], probabilities
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,82 +256,64 @@ class VectorLoss(TrainingLoss):
         return np.zeros(len(predicted))
 
     def convert_to_votes(
-        self, predictions: Predictions, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
-        """Return the model's vectors, with their first coordinate, times its number of votes.
-
-        `vote_noise_std`, `expected_neighbours`: noise of the sum of private votes and their
-        expected number, (q,) or one number. The result is (q, 1 + c).
-        """
+        """Return vectors with their first coordinate, times the number of votes, (q, 1 + c)."""
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
-        n_votes = self._compute_vote_count(
-            vote_noise_std, expected_neighbours, predictions.score_std
-        )
+        n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)
         return np.asarray(vectors * n_votes[:, None])
 
     def join_votes(
         self,
-        predicted: Floats,  # noqa: ARG002 (`model_votes` contain the predictions)
-        model_votes: Floats,
+        values: Floats,  # noqa: ARG002 (`votes` contain the predictions)
+        votes: Floats,
         released: Floats,
         is_queried: Bools,
-        expected_neighbours: Floats,
+        n_expected: Floats,
     ) -> tuple[Floats, None]:
-        """Return votes (q, 1 + c), and None, as vectors have no class probabilities.
+        """Return votes (q, 1 + c), scaled to about `n_expected`, and no probabilities.
 
-        They are `model_votes`, or the `released` noisy sums for the queries of the private vote
-        (`is_queried`), each times the expected share of private votes among all votes.
+        They are `votes`, or the `released` sums of model and private votes if `is_queried`.
         """
-        joined = model_votes.copy()
+        joined = votes.copy()
         joined[is_queried] = released
         # All coordinates are scaled alike, so averages (ratios to the first one) do not change.
-        n_votes = expected_neighbours + model_votes[:, 0] / self.weight
-        return joined * (expected_neighbours / n_votes)[:, None], None
+        n_votes = n_expected + votes[:, 0] / self.weight
+        return joined * (n_expected / n_votes)[:, None], None
 
     def compute_joined_noise(
-        self, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats, score_std: AnyFloats
+        self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> AnyFloats:
-        """Return the standard deviation of joined votes: noise of private votes and of the model.
-
-        `vote_noise_std`, `expected_neighbours`: noise of the sum of private votes and their
-        expected number. `score_std`: posterior standard deviation of scores.
-        """
-        n_votes = self._compute_vote_count(vote_noise_std, expected_neighbours, score_std)
-        private_share = expected_neighbours / (expected_neighbours + n_votes)
-        return np.hypot(vote_noise_std, n_votes * score_std) * private_share
+        """Return the standard deviation of joined votes: noise of private votes and of scores."""
+        n_votes = self._compute_vote_count(noise_std, n_expected, score_std)
+        private_share = n_expected / (n_expected + n_votes)
+        return np.hypot(noise_std, n_votes * score_std) * private_share
 
     def _compute_vote_count(
-        self, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats, score_std: AnyFloats
+        self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> Floats:
         """Return the (real) number of votes of the model; arguments as in the method above."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
-        return _compute_model_votes(variance, vote_noise_std, expected_neighbours)
+        return _compute_model_votes(variance, noise_std, n_expected)
 
 
 def _compute_residual_squares(probabilities: Floats) -> Floats:
-    """Return squared norms of softmax's residual p - onehot(label) for each label, (m, c).
-
-    `probabilities`, (m, c): p of each row.
-    """
+    """Return squared norms of p - onehot(label) for each label, (m, c); p: `probabilities`."""
     norms = np.square(probabilities).sum(axis=1, keepdims=True)
     return np.asarray(norms - 2 * probabilities + 1)
 
 
 def _compute_model_votes(
-    model_variance: AnyFloats, vote_noise_std: AnyFloats, expected_neighbours: AnyFloats
+    variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
 ) -> Floats:
     """Return the real number of votes that are as precise as the model's prediction.
 
-    It is the expected number of neighbours times the ratio of two variances: of their noisy mean
-    vote, and of the model's prediction (`model_variance`). `vote_noise_std`: noise of the sum of
-    private votes. All arguments are (q,) or one number.
+    `variance`: of the prediction. `noise_std`, `n_expected`: noise of the sum of private votes and
+    their expected number. All are (q,) or one number.
     """
-    noise_of_mean = vote_noise_std / expected_neighbours
-    neighbour_variance = np.square(noise_of_mean) + _NEIGHBOUR_MISMATCH_STD**2
-    n_votes = (
-        expected_neighbours * neighbour_variance / np.maximum(model_variance, _MIN_PROBABILITY)
-    )
-    return np.asarray(np.minimum(n_votes, np.multiply(_MAX_VOTES_PER_NOISE, vote_noise_std)))
+    neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
+    n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)
+    return np.asarray(np.minimum(n_votes, np.multiply(_MAX_VOTES_PER_NOISE, noise_std)))
 
 
 def subtract_second_best(scores: Floats) -> Floats:

@@ -16,17 +16,14 @@ from typing import Self
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal.arrays import AnyArray, FloatMatrix, Floats, Floats32, Ints16
+from vicinal.arrays import AnyArray, FloatMatrix, Floats, Ints16
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.linear._random_trees import LANDMARKS, RandomTrees
-from vicinal.linear.kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
+from vicinal.linear.kernel_map import COMPONENTS, KERNEL_ARRAYS, IntegerRows, KernelMap
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours.kernels import FLOAT32, unit_vectors
 from vicinal.neighbours.scan import map_in_threads
-
-IntegerRows = Floats32
-"""Whole numbers, held as float32."""
 
 BIAS = 0.3
 """Value of the constant bias feature, relative to other features of norm at most 1."""

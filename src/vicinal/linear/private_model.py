@@ -18,15 +18,9 @@ from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints1
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
 from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
-from vicinal.linear.kernel_map import KERNEL_ARRAYS
+from vicinal.linear.kernel_map import KERNEL_ARRAYS, IntegerRows
 from vicinal.linear.losses import Predictions, TrainingLoss
-from vicinal.linear.model_features import (
-    CHUNK,
-    IntegerRows,
-    ModelFeatures,
-    compute_scores,
-    one_thread,
-)
+from vicinal.linear.model_features import CHUNK, ModelFeatures, compute_scores, one_thread
 from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, whole_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -212,10 +206,7 @@ class PrivateModel:
         return self.loss.predict(self.model.scores(X) + self._shift)
 
     def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
-        """Return scores (n, c) and their posterior standard deviation for each row, (n,).
-
-        `extended_scores`, (n, c + r): scores under weights and variance directions.
-        """
+        """Return scores (n, c) and their standard deviation (n,) from both, (n, c + r)."""
         scores, deviations = np.split(extended_scores, [self._n_scores], axis=1)
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
@@ -225,10 +216,7 @@ class PrivateModel:
 
 
 def build_metric_kernel(public: FloatMatrix) -> Cosine:
-    """Return the neighbour search's kernel in a model's metric.
-
-    `public`: public rows in that metric, (m, d + c), from which its integer precision follows.
-    """
+    """Return the search kernel of a model's metric; `public`: rows in that metric, (m, d + c)."""
     return Cosine(int8_precision(public))
 
 
@@ -247,10 +235,7 @@ class ModelGate:
         self.n_asked = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
-        """Return whether each query goes to the vote, bool (q,), and count those that do.
-
-        `predicted`, (q, c): the model's predictions.
-        """
+        """Return whether each query goes to the vote, (q,), by predictions (q, c); count them."""
         is_uncertain = ~self.model.is_certain(predicted)
         is_queried = is_uncertain & (np.cumsum(is_uncertain) <= self.planned - self.n_asked)
         self.n_asked += int(is_queried.sum())
@@ -287,39 +272,24 @@ class TrainingBudget:
         return compute_clip(training_budget, self.n_records, width, self.loss)
 
     def build_mechanism(
-        self,
-        records: SubjectRows,
-        steps_per_one: float,
-        noise: NoiseSource,
-        slack: DeltaSlackAccountant,
+        self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
         """Return the mechanism that charges subjects for gradients and adds the noise.
 
-        `records`: private rows of model features; none on a coordinator. `steps_per_one`: integer
-        steps of a feature value of 1. `noise`: noise source. `slack`: accountant of the delta that
-        rounding to the grid costs.
+        `records`: private rows of model features; none on a coordinator. `unit`: integer steps of a
+        feature value of 1. `noise`: noise source. `slack`: accountant of the delta that rounding to
+        the grid costs.
         """
         # Retrainings may use a subject's whole remaining budget, since none of it is reserved.
         max_share = self.share if self.trainings == 1 else 1.0
         n_scores = self.loss.n_scores
         clip = self.compute_clip(records.rows.shape[1])
         return IndividualGradient(
-            records,
-            n_scores,
-            steps_per_one,
-            clip,
-            self.step_noise,
-            max_share,
-            self.budget,
-            noise,
-            slack,
+            records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if `slack` does not cover the grid's delta of some trainings.
-
-        `width`: number of model features. `trainings`: number of trainings.
-        """
+        """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features each."""
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )
@@ -339,10 +309,9 @@ class Gradients(Protocol):
     """Determines the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge all subjects for a gradient and return the noisy sum of gradients, (D, c).
+        """Charge all subjects and return the noisy sum of gradients at `weights`, both (D, c).
 
-        In units of the clipping norm. `release`: the step, which fixes noise and charge. `weights`,
-        (D, c): weights of the model at which gradients are taken, not rounded.
+        In units of the clipping norm. `release`: the step, which fixes noise and charge.
         """
 
 
@@ -367,12 +336,10 @@ class LocalGradients:
         slack: DeltaSlackAccountant,
     ) -> None:
         targets = training.loss.convert_targets(table.targets)
-        self._records = SubjectRows(
-            features.compute_rows(X), targets, table.slots, len(table.remaining)
-        )
-        self.mechanism = training.build_mechanism(
-            self._records, features.steps_per_one, noise, slack
-        )
+        rows = features.compute_rows(X)
+        self._records = SubjectRows(rows, targets, table.slots, len(table.remaining))
+        unit = features.steps_per_one
+        self.mechanism = training.build_mechanism(self._records, unit, noise, slack)
         self._remaining = table.remaining
         self._account = account
         self._slots = table.slots
@@ -383,10 +350,9 @@ class LocalGradients:
         return self._records.rows[np.argsort(np.argsort(self._slots, kind="stable"))]
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
-        """Charge the subjects for a gradient and return the sum of their clipped gradients.
+        """Charge the subjects and return the sum of their clipped gradients at `weights`, (D, c).
 
-        The sum, (D, c) in grid steps, has no noise yet and is private. `release`: the step, which
-        fixes charge and clip. `weights`, (D, c): at which gradients are taken, not rounded.
+        In grid steps; private, as it has no noise yet. `release`: the step, which fixes charges.
         """
         sums, spent = release.collect(weights, self._remaining)
         self._account.note_charged_total(spent)
@@ -436,21 +402,16 @@ def descend_gradients(
         n_records = training.n_records
         loss = training.loss
         # `subject_use`: the gradient of a subject is longer than that of one of its records.
-        feature_squares = np.square(float_rows).sum(axis=1) * (
-            training.subject_use / (features.steps_per_one * clip) ** 2
-        )
+        unit = features.steps_per_one
+        squares_per_clip = training.subject_use / (unit * clip) ** 2
+        feature_squares = np.square(float_rows).sum(axis=1) * squares_per_clip
         noise_std = training.step_noise * clip / n_records
-        score_std = (
-            loss.prior_score_std if features.kernel is None else loss.prior_component_score_std
-        )
+        uses_kernel = features.kernel is not None
+        score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        kalman = KalmanWeights(
-            rows, features.steps_per_one, blocks, loss, n_records, clip, noise_std
-        )
+        kalman = KalmanWeights(rows, unit, blocks, loss, n_records, clip, noise_std)
         for _ in range(STEPS):
-            scores = compute_scores(
-                float_rows, whole_weights(kalman.weights), features.steps_per_one
-            )
+            scores = compute_scores(float_rows, whole_weights(kalman.weights), unit)
             gradient, noise_scale = release_gradient(kalman.weights)
             spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
             kalman.update(gradient)

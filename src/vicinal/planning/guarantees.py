@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting.budget import gdp_epsilon, convert_zcdp_to_epsilon, zcdp_budget
+from vicinal.accounting.budget import gdp_epsilon, zcdp_budget, zcdp_epsilon
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import NEIGHBOURING, account
@@ -130,7 +130,7 @@ def part_epsilon(plan: IndKNNPlan, part: float) -> float:
     """
     budget = part * (1 + 1e-12) * plan.spendable
     if plan.accounting == "rdp":
-        return min(plan.epsilon, convert_zcdp_to_epsilon(budget, plan.delta))
+        return min(plan.epsilon, zcdp_epsilon(budget, plan.delta))
     return min(plan.epsilon, gdp_epsilon(math.sqrt(2 * budget), plan.delta * (1 - SLACK_SHARE)))
 
 
