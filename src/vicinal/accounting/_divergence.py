@@ -239,15 +239,18 @@ def subsample_excess(
     """
     if gamma == 1:
         return np.asarray(compute_base_excess(epsilons))
-    with np.errstate(divide="ignore", over="ignore"):
-        ratio = np.expm1(epsilons) / gamma
-        inner_epsilons = np.where(
-            epsilons > 30, epsilons - math.log(gamma), np.log1p(np.maximum(ratio, -1.0))
-        )
+    inner_epsilons = invert_sampling(epsilons, gamma)
     is_positive = inner_epsilons > -np.inf
     result = np.zeros_like(epsilons)
     result[is_positive] = gamma * compute_base_excess(inner_epsilons[is_positive])
     return result
+
+
+def invert_sampling(epsilons: Floats, gamma: float) -> Floats:
+    """Return log x', x' = (e^eps - 1 + gamma) / gamma, elementwise; minus infinity for x' <= 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))
+    return np.where(epsilons > 30, epsilons - math.log(gamma), for_small)
 
 
 def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:

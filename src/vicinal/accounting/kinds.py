@@ -61,8 +61,8 @@ _ASSUMES_SHARED_FILTER = (
     "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
 )
 _ASSUMES_NO_GRID_COST = (
-    "a budget B is priced as it is: an estimator in Gaussian DP may add 1 % of its own delta for "
-    "the grid of its votes, which a release with epsilon includes"
+    "the cost of a budget B is that of B alone: an estimator in Gaussian DP may add 1 % of its own "
+    "delta for the grid of its votes, which a release with epsilon includes"
 )
 _ASSUMES_DISJOINT_TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
@@ -759,7 +759,7 @@ class PlannedLosses(_PlannedCells):
     def list_assumptions(self) -> tuple[str, ...]:
         return (
             _ASSUMES_STATED_COSTS,
-            "losses are under the law with the subject, in one direction or both",
+            "losses are under the distribution with the subject, in one direction or both",
         )
 
 

@@ -24,7 +24,7 @@ COMMON_ASSUMPTIONS = (
         "parameters do not depend on private data"
     ),
     (
-        "noise has the stated law: real Gaussian noise, or discrete noise whose "
+        "noise has the stated distribution: real Gaussian noise, or discrete noise whose "
         "difference from it is accounted for elsewhere"
     ),
 )

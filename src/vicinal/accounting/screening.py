@@ -32,6 +32,7 @@ from vicinal.accounting._divergence import (
     DominatingPair,
     compute_log_tail_ratios,
     compute_log_tangent_gap,
+    invert_sampling,
     subsample_log_ratio,
 )
 from vicinal.arrays import Floats, Ints, Places
@@ -173,11 +174,8 @@ class ScreeningPair(DominatingPair):
 
     def _find_tangent_margin(self, epsilons: Floats) -> Floats:
         """Return the real margins at which (q, r) has slope e^eps, (m,); infinite if nowhere."""
-        gamma = self.screening.gamma
         shift = 1 / self.screening.sigma
-        with np.errstate(divide="ignore", over="ignore"):
-            for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))
-        inner_epsilons = np.where(epsilons > 30, epsilons - math.log(gamma), for_small)
+        inner_epsilons = invert_sampling(epsilons, self.screening.gamma)
         return np.asarray(-(inner_epsilons + shift**2 / 2) / shift)
 
     def _round_margin(self, targets: Floats, side: int, offset: int) -> Floats:

@@ -104,8 +104,7 @@ class FitRegistry:
         - `replacing`: the previous interaction of the same object, which does not count if it
           released nothing.
         - `releases_count`: whether a noisy number of records will be released and charged. If it is
-          all that these records have released, and no other object holds them, the claim with that
-          number is returned, so that the same number is released again.
+          all that these records have released, and no other object holds them, it is used again.
         """
         new = _Claim(records, declaration)
         previous = None if replacing is None or replacing._claim.is_released else replacing._claim

@@ -165,10 +165,9 @@ def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
 
     A distinct public row equals a record by chance with the probability that a row equals another
     row of its own table, the larger one of the two tables (Good 1953), so public rows made up from
-    a schema with few values may equal records. See :func:`detect_excess_matches` for the limit: it
-    is six rows without duplicates. Then an attacker who knows six records could test a single row
-    by whether `fit` refuses; only the curator, with access to the records, can fit. The result is
-    private; see docs/explanation/public.md.
+    a schema with few values may equal records. Without duplicates, six equal rows are allowed, so
+    whoever knows six records could test one further row by whether `fit` refuses; only the curator
+    can. The result is private; see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)

@@ -98,10 +98,9 @@ class ModelFeatures:
         lifted: bool,
         with_trees: bool = True,
     ) -> Self:
-        """Return the features with the given `kernel`, or of columns and trees if it is None.
+        """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
 
-        `public`: encoded public rows (m, d). `lifted`: whether their last column only makes them
-        equally long. `with_trees`: whether leaf counts are added to the columns.
+        `public`: encoded rows (m, d). `lifted`: whether the last column only evens out norms.
         """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.
@@ -125,8 +124,7 @@ class ModelFeatures:
     ) -> Self:
         """Return the features with the stored :meth:`arrays` and the public rows (m, d) of then.
 
-        `lifted`: whether the last column of rows only makes them equally long. Raises InvalidInput
-        if the arrays do not fit such rows.
+        `lifted`: as in :meth:`from_rows`. Raises InvalidInput if the arrays do not fit such rows.
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
@@ -164,10 +162,7 @@ class ModelFeatures:
         return FLOAT32.scale(self.width - 1)
 
     def compute_rows(self, X: FloatMatrix) -> IntegerRows:
-        """Return the integer model features, float32 (n, D), of encoded rows `X`, (n, d).
-
-        A feature of 1 has :attr:`steps_per_one` integer steps; norms are below 1.1.
-        """
+        """Return the model features of encoded rows `X`, (n, d), in whole steps, float32 (n, D)."""
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
         def encode_chunk(start: int) -> None:

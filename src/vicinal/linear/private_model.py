@@ -149,9 +149,8 @@ class PrivateModel:
     ) -> Self:
         """Return the model with the stored :meth:`arrays`.
 
-        `public`: encoded public rows of its training, (m, d). `loss`: that of its training.
-        `lifted`: whether the last column of rows only makes them equally long. Raises InvalidInput
-        if the arrays do not fit such rows.
+        `public`, `loss`: encoded public rows (m, d) and loss of its training. `lifted`: whether the
+        last column only makes rows equally long. Raises InvalidInput if the arrays do not fit.
         """
         features = ModelFeatures.from_arrays(public, arrays, lifted=lifted)
         if not set(_OWN_ARRAYS) <= arrays.keys():
@@ -359,7 +358,7 @@ class LocalGradients:
         return sums
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge the subjects of this process and return their noisy sum, see `Gradients`."""
+        """Charge the subjects and return their noisy sum of gradients, see :class:`Gradients`."""
         return release.publish(self.charge_and_sum(release, weights))
 
 
