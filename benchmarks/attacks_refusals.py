@@ -134,7 +134,7 @@ def sizes_of_refused_fits() -> str:
     """A fit that is refused again must not tell a second noisy size."""
 
     def control() -> str:
-        with patch.object(Interaction, "first_size", lambda _, estimate: estimate):
+        with patch.object(Interaction, "keep_first_noisy_count", lambda _, estimate: estimate):
             return _sizes()
 
     return _verdict(_sizes, control)

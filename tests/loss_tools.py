@@ -2,12 +2,12 @@
 
 from mpmath import mp, mpf
 
-from vicinal.accounting.pld import composed_losses
+from vicinal.accounting.pld import compose_losses
 
 
 def pld_delta(pairs, epsilon):
     """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
-    totals = composed_losses(pairs, 1e-15)
+    totals = compose_losses(pairs, 1e-15)
     return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
 
 

@@ -69,7 +69,7 @@ def dies_at(patch, owner, name, call, *, done):
 
 def components_for_few(patch):
     """Have private models of few features trained on components of a kernel."""
-    patch.setattr("vicinal.linear.model_features.LEAST_MANY", 1)
+    patch.setattr("vicinal.linear.model_features.MIN_KERNEL_FEATURES", 1)
 
 
 def corners(seed, size, d=8, classes=3):

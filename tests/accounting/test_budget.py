@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from vicinal.accounting.budget import METHODS, gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting.budget import METHODS, gdp_delta, gdp_epsilon, zcdp_epsilon
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.errors import InvalidInput
 
@@ -45,7 +45,7 @@ def test_gdp_delta_is_an_upper_bound_and_tight(mu, epsilon):
 
 
 def epsilon_of(rho, delta, method):
-    return gdp_epsilon(math.sqrt(2 * rho), delta) if method == "gdp" else rdp_epsilon(rho, delta)
+    return gdp_epsilon(math.sqrt(2 * rho), delta) if method == "gdp" else zcdp_epsilon(rho, delta)
 
 
 @settings(deadline=None, max_examples=100)
@@ -78,14 +78,14 @@ def test_rdp_epsilon_is_an_upper_bound(rho, delta):
             else (low + third, high)
         )
     best = max(epsilon_at(low), mpf(0))
-    assert mpf(rdp_epsilon(rho, delta)) >= best
-    assert mpf(rdp_epsilon(rho, delta)) <= best * (1 + mpf("1e-6")) + mpf("1e-12")
+    assert mpf(zcdp_epsilon(rho, delta)) >= best
+    assert mpf(zcdp_epsilon(rho, delta)) <= best * (1 + mpf("1e-6")) + mpf("1e-12")
 
 
 def test_edges():
     assert gdp_delta(0, 1) == 0
     assert gdp_epsilon(0, 1e-5) == 0
-    assert rdp_epsilon(0, 1e-5) == 0
+    assert zcdp_epsilon(0, 1e-5) == 0
     assert gdp_delta(100, 0) == pytest.approx(1)
     assert math.isfinite(gdp_epsilon(50, 1e-300))
 

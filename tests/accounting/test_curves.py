@@ -11,7 +11,7 @@ from loss_tools import exact_binomial_delta, pld_delta
 from vicinal.accounting import _certificate, composition
 from vicinal.accounting._counts import RenyiCurve
 from vicinal.accounting._divergence import GaussianPair
-from vicinal.accounting.budget import gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting.budget import gdp_delta, gdp_epsilon, zcdp_epsilon
 from vicinal.accounting.composition import METHODS, Composition, compose
 from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.pld import compute_pld_epsilon
@@ -53,7 +53,7 @@ def test_one_gaussian_by_every_method(mu, delta):
     exact = gdp_epsilon(mu, delta)
     assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
     assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
-    assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
+    assert cost.to_epsilon(delta, "rdp") == pytest.approx(zcdp_epsilon(mu**2 / 2, delta), rel=1e-6)
     lowest = _certificate.compute_lower_epsilon(
         [_certificate.build_gaussian_pair(mu, 1.0, 1)], delta
     )

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-from vicinal.accounting._counts import OpenFailure
+from vicinal.accounting._counts import ProbabilisticDisclosure
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.plan import account
@@ -18,7 +18,7 @@ from vicinal.audit.catalogue import list_plan_attacks
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.linear.descent import STEPS
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.mechanisms.linear_model import IndividualGradient
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.plan import IndKNNPlan
@@ -202,7 +202,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     np.savez(tmp_path / "points.npz", x=points)
     priced = run_plan_command("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
     result = json.loads(priced.stdout)
-    assert result["plan"]["model_share"] == SHARE
+    assert result["plan"]["model_share"] == MAX_TRAINING_SHARE
     assert result["plan"]["outlook"] is None
     alternatives = {option["name"]: option for option in result["alternatives"]}
     assert alternatives["label alone"]["model_share"] == 0
@@ -211,7 +211,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
 
 def test_a_small_failure_counts_in_both_directions():
     """Fails if a probability below the rounding of stated masses is dropped."""
-    pair = OpenFailure(1e-13).build_dominating_pair()
+    pair = ProbabilisticDisclosure(1e-13).build_dominating_pair()
     assert pair.infinite_masses == (1e-13, 1e-13)
     low = 2e-9
     high = low * math.exp(5)

@@ -161,11 +161,11 @@ def test_the_hull_of_a_block_dominates_each_of_its_votes():
     positions = _screening._list_margins(screening)
     losses = np.linspace(-0.3, 0.3, 61)
     for low, high in itertools.pairwise(range(0, len(positions), 37)):
-        hull = _screening._build_option(screening, positions[low], positions[high])
-        bound = _screening._compute_option_excess(hull, losses)
+        hull = _screening._build_cover(screening, positions[low], positions[high])
+        bound = _screening._compute_cover_excess(hull, losses)
         for index in range(low, high + 1, 5):
-            single = _screening._build_option(screening, positions[index], positions[index])
-            assert (_screening._compute_option_excess(single, losses) <= bound + 1e-15).all()
+            single = _screening._build_cover(screening, positions[index], positions[index])
+            assert (_screening._compute_cover_excess(single, losses) <= bound + 1e-15).all()
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.25])

@@ -42,7 +42,7 @@ def of_one_class(size):
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_point_pays_what_a_record_in_its_place_pays(release, monkeypatch):
     """The records are the public points, which is refused elsewhere."""
-    monkeypatch.setattr("vicinal.predictors.inputs.are_copies", lambda *_: False)
+    monkeypatch.setattr("vicinal.predictors.inputs.detect_copied_records", lambda *_: False)
     X = PUBLIC * (1 + 1e-9)
     y = np.arange(len(X)) % CLASSES
     classifier = IndKNNClassifier(

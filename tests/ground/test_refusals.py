@@ -467,4 +467,4 @@ def test_memory_is_eight_bytes_a_record():
     (claim,) = REGISTRY._claims
     assert claim.records.rows.nbytes == 8 * len(X)
     more = RecordDigests.from_records(X[:5] + 1, None)
-    assert len(claim.records.join(more, same_records=False).rows) == len(X) + 5
+    assert len(claim.records.merge(more, same_records=False).rows) == len(X) + 5

@@ -18,8 +18,8 @@ def records(rows=slice(None), ids=None):
     return RecordDigests.from_records(ROWS[rows], ids)
 
 
-def begin(registry, claimed, declaration=ONCE, replacing=None, sized=False):
-    return registry.begin(claimed, declaration, replacing, sized=sized)
+def begin(registry, claimed, declaration=ONCE, replacing=None, counted=False):
+    return registry.begin_interaction(claimed, declaration, replacing, releases_count=counted)
 
 
 def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_released():
@@ -29,7 +29,7 @@ def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_release
         begin(registry, records())
     del held
     held = begin(registry, records())
-    held.release()
+    held.mark_released()
     del held
     gc.collect()
     with pytest.raises(PrivacyRefused):
@@ -43,8 +43,8 @@ def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
     first.withdraw()
     second = begin(registry, records())
     with pytest.raises(PrivacyRefused, match="fitted again"):
-        first.release()
-    second.release()
+        first.mark_released()
+    second.mark_released()
     second.withdraw()
     with pytest.raises(PrivacyRefused):
         begin(registry, records(), replacing=second)
@@ -52,27 +52,27 @@ def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
 
 def test_an_interaction_that_is_resumed_counts_as_released():
     registry = FitRegistry()
-    begin(registry, records()).release()
+    begin(registry, records()).mark_released()
     with pytest.raises(PrivacyRefused):
-        registry.resume(records(), ("another plan", 1))
-    registry.resume(records(), ONCE)
+        registry.resume_interaction(records(), ("another plan", 1))
+    registry.resume_interaction(records(), ONCE)
     other = FitRegistry()
-    other.resume(records(), ONCE)
+    other.resume_interaction(records(), ONCE)
     with pytest.raises(PrivacyRefused):
         begin(other, records())
 
 
 def test_only_the_same_records_and_budget_repeat_a_noisy_size():
     registry = FitRegistry()
-    first = begin(registry, records(), sized=True)
-    assert first.first_size(100.0) == 100.0
+    first = begin(registry, records(), counted=True)
+    assert first.keep_first_noisy_count(100.0) == 100.0
     with pytest.raises(PrivacyRefused):  # while it is held
-        begin(registry, records(), sized=True)
+        begin(registry, records(), counted=True)
     first.withdraw()
-    assert begin(registry, records(), sized=True).first_size(101.0) == 100.0
+    assert begin(registry, records(), counted=True).keep_first_noisy_count(101.0) == 100.0
     for claimed, declaration in ((records(slice(1, 200)), ONCE), (records(), TWICE)):
         with pytest.raises(PrivacyRefused):
-            begin(registry, claimed, declaration, sized=True)
+            begin(registry, claimed, declaration, counted=True)
 
 
 def test_declared_interactions_are_counted_for_each_record():

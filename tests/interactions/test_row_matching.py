@@ -9,9 +9,9 @@ import pytest
 from vicinal.interactions import row_matching as module
 from vicinal.interactions.row_matching import (
     RecordDigests,
-    are_copies,
     compute_id_digests,
     compute_row_digests,
+    detect_copied_records,
     overlap_exceeds_chance,
 )
 
@@ -62,16 +62,16 @@ def test_a_digest_is_that_of_its_row_in_blocks_of_any_size(monkeypatch):
 def test_another_process_has_other_digests(monkeypatch):
     rows = np.ones((1, 2))
     digests = compute_row_digests(rows)[0], compute_id_digests([1])[0]
-    monkeypatch.setattr(module, "_process_key", lambda: b"another")
-    module._make_keys.cache_clear()
+    monkeypatch.setattr(module, "_create_process_key", lambda: b"another")
+    module._derive_hash_coefficients.cache_clear()
     others = compute_row_digests(rows)[0], compute_id_digests([1])[0]
-    module._make_keys.cache_clear()
+    module._derive_hash_coefficients.cache_clear()
     assert digests[0] != others[0]
     assert digests[1] != others[1]
 
 
 def test_a_digest_is_the_documented_sum():
-    key = module._process_key() + (2).to_bytes(8, "little")
+    key = module._create_process_key() + (2).to_bytes(8, "little")
     keys = np.frombuffer(hashlib.shake_256(key).digest(48), "<u8").reshape(3, 2).tolist()
     words = np.array([1.5, -2.0], np.float32).view(np.uint32).tolist()
     sums = [keys[0][k] + words[0] * keys[1][k] + words[1] * keys[2][k] for k in range(2)]
@@ -132,7 +132,7 @@ def test_false_alarms_are_as_rare_as_stated(sizes, shift, monkeypatch):
     """Independent tables, whose rows coincide most where populations and sizes are equal."""
     rng = np.random.default_rng([*sizes, shift])
     level = 0.1
-    monkeypatch.setattr(module, "MAX_FALSE_ALARM", level)
+    monkeypatch.setattr(module, "MAX_FALSE_POSITIVE_RATE", level)
     alarms = 0
     for _ in range(300):
         first, second = (np.sort(rng.integers(0, 900, rng.poisson(size))) for size in sizes)
@@ -146,13 +146,13 @@ def test_claims_join_with_repetitions_of_other_records_only():
     rows = np.array([[1.0], [1.0], [2.0]])
     claim = RecordDigests.from_records(rows, [1, 1, 2])
     more = RecordDigests.from_records(np.array([[1.0], [3.0]]), [2, 3])
-    added = claim.join(more, same_records=False)
+    added = claim.merge(more, same_records=False)
     np.testing.assert_array_equal(added.rows, digests([[1], [1], [1], [2], [3]]))
     assert len(added.ids) == 3
-    again = claim.join(claim, same_records=True)
+    again = claim.merge(claim, same_records=True)
     assert again.equals(claim)
     assert not again.equals(added)
-    seen = claim.join(more, same_records=True)
+    seen = claim.merge(more, same_records=True)
     np.testing.assert_array_equal(seen.rows, digests([[1], [1], [2], [3]]))
 
 
@@ -160,14 +160,14 @@ def test_next_to_six_known_records_one_public_row_decides():
     """The refusal depends on one record, as its documentation says: it is for the curator only."""
     public = np.r_[RNG.normal(size=(50, 4)), R[:6]]
     candidate, stranger = R[6:7], RNG.normal(size=(1, 4))
-    assert not are_copies(public, R)
-    assert not are_copies(np.r_[public, stranger], R)
-    assert are_copies(np.r_[public, candidate], R)
+    assert not detect_copied_records(public, R)
+    assert not detect_copied_records(np.r_[public, stranger], R)
+    assert detect_copied_records(np.r_[public, candidate], R)
 
 
 def test_public_rows_made_up_from_few_values_may_equal_records():
     """As with `--reference from-schema` and a column of whole numbers from 0 to 30."""
     records = np.arange(30.0)[:, None]
     made_up = np.arange(400.0)[:, None] % 31
-    assert not are_copies(made_up, records)
-    assert are_copies(records[:20], records)
+    assert not detect_copied_records(made_up, records)
+    assert detect_copied_records(records[:20], records)

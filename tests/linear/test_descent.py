@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from vicinal.linear.descent import (
-    LEAST_CLIP,
-    MOST_CLIP,
+    MAX_CLIP,
+    MIN_CLIP,
     RETAINED_INFORMATION,
     STEPS,
-    Descent,
+    KalmanWeights,
     compute_clip,
     compute_step_noise,
 )
@@ -27,12 +27,12 @@ def create_class_loss(count):
 
 
 def run_descent(gradient_at, n_records=1e9, noise=1e-9):
-    descent = Descent(
+    kalman = KalmanWeights(
         ROWS.astype(np.float32), UNIT, [(D, SPREAD)], create_class_loss(2), n_records, 2.0, noise
     )
     for _ in range(STEPS):
-        descent.step(gradient_at(descent.weights))
-    return descent.weights
+        kalman.update(gradient_at(kalman.weights))
+    return kalman.weights
 
 
 def test_without_noise_it_arrives():
@@ -49,20 +49,20 @@ def test_without_noise_it_arrives():
 def test_without_noise_it_arrives_at_least_squares():
     """Three steps suffice, as the loss is exactly quadratic."""
     values = RNG.uniform(-0.7, 0.7, (M, 2))
-    descent = Descent(
+    kalman = KalmanWeights(
         ROWS.astype(np.float32), UNIT, [(D, 0.5)], VectorLoss(2, 0.5, 0.5), 1e9, 2.0, 1e-9
     )
     for _ in range(3):
-        descent.step(ROWS.T @ (ROWS / UNIT @ descent.weights - values) / UNIT / M)
+        kalman.update(ROWS.T @ (ROWS / UNIT @ kalman.weights - values) / UNIT / M)
     best = np.linalg.lstsq(ROWS / UNIT, values, rcond=None)[0]
-    np.testing.assert_allclose(descent.weights, best, atol=1e-2)
+    np.testing.assert_allclose(kalman.weights, best, atol=1e-2)
 
 
 def test_under_noise_it_is_the_mean_given_all_gradients():
     """The reference is one Gaussian regression on all noisy gradients."""
     rng = np.random.default_rng(5)
     target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
-    descent = Descent(
+    kalman = KalmanWeights(
         ROWS.astype(np.float32), UNIT, [(D, SPREAD)], create_class_loss(2), 1e12, 2.0, noise
     )
     rows = ROWS / UNIT
@@ -74,18 +74,18 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     precisions, information_vector = np.eye(D + 1), np.zeros((D + 1, 2))
     covariance = noise**2 * np.diag(spread**2)  # equal on all weights
     for _ in range(STEPS):
-        curvature = descent._compute_curvature() * moment  # as the filter assumes it
-        gradient = curvature @ ((descent.weights - target) / spread[:, None]) / spread[:, None]
+        curvature = kalman._compute_curvature() * moment  # as the filter assumes it
+        gradient = curvature @ ((kalman.weights - target) / spread[:, None]) / spread[:, None]
         gradient += rng.normal(0, noise, gradient.shape)
-        measured = descent.weights / spread[:, None]
+        measured = kalman.weights / spread[:, None]
         measured = measured - np.linalg.solve(curvature, spread[:, None] * gradient)
         information = curvature.T @ np.linalg.inv(covariance) @ curvature
         information_vector = RETAINED_INFORMATION * information_vector + information @ measured
         precisions = (
             np.eye(D + 1) + RETAINED_INFORMATION * (precisions - np.eye(D + 1)) + information
         )
-        descent.step(gradient)
-    found = descent.weights / spread[:, None]
+        kalman.update(gradient)
+    found = kalman.weights / spread[:, None]
     np.testing.assert_allclose(found, np.linalg.solve(precisions, information_vector), atol=2e-4)
 
 
@@ -106,11 +106,11 @@ def test_the_clip_follows_from_the_noise():
     """The noise of the mean over all steps is a fixed share of the sampling variance."""
     share, n, width, loss = 0.03, 800, 20, create_class_loss(2)
     clip = compute_clip(share, n, width, loss)
-    assert LEAST_CLIP < clip < MOST_CLIP
+    assert MIN_CLIP < clip < MAX_CLIP
     noise = (clip * compute_step_noise(share) / n) ** 2 / STEPS
-    assert width * 2 * noise == pytest.approx(1 / (loss.scatter * n))
-    assert compute_clip(share, 50, width, loss) == LEAST_CLIP
-    assert compute_clip(share, 10**9, width, loss) == MOST_CLIP
+    assert width * 2 * noise == pytest.approx(1 / (loss.sampling_to_noise_variance * n))
+    assert compute_clip(share, 50, width, loss) == MIN_CLIP
+    assert compute_clip(share, 10**9, width, loss) == MAX_CLIP
     vectors = VectorLoss(2, 0.5, 0.5)
     assert compute_clip(share, 4 * n, width, vectors) == pytest.approx(clip / 2), (
         "they differ by half"
@@ -120,38 +120,39 @@ def test_the_clip_follows_from_the_noise():
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
 def test_the_curvature_is_that_of_cut_gradients(clip):
     """The reference sums over rows and labels, weighted by the label probabilities."""
-    descent = Descent(
+    kalman = KalmanWeights(
         ROWS.astype(np.float32), UNIT, [(D, SPREAD)], create_class_loss(3), 100, clip, 0.1
     )
-    descent.weights = RNG.normal(size=(D + 1, 3))
+    kalman.weights = RNG.normal(size=(D + 1, 3))
     curved = []
     for row in ROWS / UNIT:
-        p = softmax(row[None] @ descent.weights)[0]
+        p = softmax(row[None] @ kalman.weights)[0]
         norms = [np.linalg.norm(row) * np.linalg.norm(p - np.eye(3)[y]) for y in range(3)]
         uncut = sum(p[y] * min(1.0, clip / norms[y]) for y in range(3))
         curved.append((p * (1 - p)).sum() / 2 * uncut)
-    assert descent._compute_curvature() == pytest.approx(np.mean(curved), rel=1e-4)
+    assert kalman._compute_curvature() == pytest.approx(np.mean(curved), rel=1e-4)
 
 
 def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
     """With ten classes the curvature at the start is a fifth of its bound."""
-    descent = Descent(
+    kalman = KalmanWeights(
         ROWS.astype(np.float32), UNIT, [(D, SPREAD)], create_class_loss(10), 1e12, 9.0, 1e-9
     )
     gradient = RNG.normal(size=(D + 1, 10))
-    scaled_rows = ROWS / UNIT * descent._prior_std.T
+    scaled_rows = ROWS / UNIT * kalman._prior_std.T
     moment = scaled_rows.T @ scaled_rows
     moment += np.eye(D + 1) * np.diag(moment)[:-1].mean() / M
-    max_step = np.linalg.solve(moment / (M + 1) / 2, descent._prior_std * gradient)
-    descent.step(gradient)
-    np.testing.assert_allclose(descent._scaled_weights, -max_step, rtol=1e-6)
+    max_step = np.linalg.solve(moment / (M + 1) / 2, kalman._prior_std * gradient)
+    kalman.update(gradient)
+    np.testing.assert_allclose(kalman._scaled_weights, -max_step, rtol=1e-6)
 
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():
     budget = TrainingBudget(2000, 0.06, 0.5, 3, create_class_loss(2), 1.0)
     assert budget.step_noise == compute_step_noise(0.01)
-    assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
-    assert budget.clip(20) == pytest.approx(compute_clip(0.01, 2000, 20, create_class_loss(2)))
+    assert MIN_CLIP < budget.compute_clip(20) < MAX_CLIP
+    clip = compute_clip(0.01, 2000, 20, create_class_loss(2))
+    assert budget.compute_clip(20) == pytest.approx(clip)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +164,16 @@ def test_doubts_are_the_variance_that_gradients_have_left_in_a_row_s_score(
     """The variance is exact per row with all directions, else exact on average of public rows."""
     monkeypatch.setattr(VectorLoss, "n_variance_directions", n_variance_directions)
     loss = VectorLoss(2, 0.5, 0.5)
-    descent = Descent(ROWS.astype(np.float32), UNIT, [(D, 0.5)], loss, 1e3, 1.0, 0.01)
+    kalman = KalmanWeights(ROWS.astype(np.float32), UNIT, [(D, 0.5)], loss, 1e3, 1.0, 0.01)
     for _ in range(5):
-        descent.step(RNG.normal(0, 0.01, (D + 1, 2)))
-    to_weights = descent._eigenbasis_to_weights
+        kalman.update(RNG.normal(0, 0.01, (D + 1, 2)))
+    to_weights = kalman._eigenbasis_to_weights
     rows = np.vstack([ROWS, 3 * ROWS[:3]]) / UNIT
     rows[:, -1] = 0.3
     variances = np.einsum(
-        "ij,jk,ik->i", rows, to_weights @ np.diag(1 / descent._precision) @ to_weights.T, rows
+        "ij,jk,ik->i", rows, to_weights @ np.diag(1 / kalman._precision) @ to_weights.T, rows
     )
-    found = np.square(rows @ descent.variance_directions).sum(axis=1)
+    found = np.square(rows @ kalman.variance_directions).sum(axis=1)
     if is_exact:
         np.testing.assert_allclose(found, variances, rtol=1e-9)
     assert found[:M].mean() == pytest.approx(variances[:M].mean(), rel=0.02)

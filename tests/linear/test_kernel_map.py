@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.linear import kernel_map
 from vicinal.linear.kernel_map import KernelMap
-from vicinal.linear.model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
+from vicinal.linear.model_features import MAX_KERNEL_RECORDS, MIN_KERNEL_FEATURES, ModelFeatures
 from vicinal.linear.private_model import LinearModel
 from vicinal.mechanisms.gradients import round_weights
 from vicinal.neighbours.kernels import FLOAT32, quantise_directions
@@ -78,8 +78,9 @@ def test_no_likenesses_have_sums_beyond_32_bits(scale):
 
 
 def test_public_rows_that_are_few_or_alike_give_fewer_components():
-    facts = (LEAST_MANY, 60_000), (LEAST_MANY - 1, 60_000), (LEAST_MANY, MOST_RECORDS + 1)
-    made = [ModelFeatures.planned(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
+    d_min, n_max = MIN_KERNEL_FEATURES, MAX_KERNEL_RECORDS
+    facts = (d_min, 60_000), (d_min - 1, 60_000), (d_min, n_max + 1)
+    made = [ModelFeatures.for_training(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
     assert [kernel is not None for kernel in made] == [True, False, False]
     assert made[0].width <= 50
     alike = KernelMap.from_public_rows(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
@@ -90,14 +91,14 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
 def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
     kernel = KernelMap.from_public_rows(np.tile(row, (M, 1)), WIDTH)
-    rows = ModelFeatures.from_rows(PUBLIC, kernel, lifted=False).rows(X)
+    rows = ModelFeatures.from_rows(PUBLIC, kernel, lifted=False).compute_rows(X)
     assert kernel.width == 1
     assert np.isfinite(rows).all()
 
 
 @pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
 def test_rows_are_whole_and_short_enough(rows):
-    found = FEATURES.rows(rows)
+    found = FEATURES.compute_rows(rows)
     assert found.shape == (len(rows), FEATURES.width)
     assert (found == np.rint(found)).all()
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 8191

@@ -36,14 +36,14 @@ def test_a_record_s_weight_is_not_learnt_and_predictions_are_as_short_as_records
 
 
 def test_its_votes_are_vectors_of_as_many_records_as_it_is_worth():
-    votes = LOSS.votes(PREDICTIONS, np.full(2, NOISE), np.full(2, EXPECTED))
+    votes = LOSS.convert_to_votes(PREDICTIONS, np.full(2, NOISE), np.full(2, EXPECTED))
     np.testing.assert_allclose(votes[:, 0], 0.6 * count_model_votes())
     np.testing.assert_allclose(votes[:, 1:], PREDICTED * count_model_votes()[:, None])
 
 
 def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     """Fails if the noise that is stated is not that of the sums, or lacks that of the training."""
-    votes = LOSS.votes(PREDICTIONS, np.full(2, NOISE), np.full(2, EXPECTED))
+    votes = LOSS.convert_to_votes(PREDICTIONS, np.full(2, NOISE), np.full(2, EXPECTED))
     released = votes + EXPECTED * np.array([[0.6, 0.1, 0.3], [0.6, 0.0, 0.2]])
     queried = np.array([True, False])
     sums, probabilities = LOSS.join_votes(
@@ -54,7 +54,7 @@ def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     np.testing.assert_allclose(sums[0, 0], 0.6 * EXPECTED)
     np.testing.assert_allclose(sums[1, 1:] / sums[1, 0] * 0.6, PREDICTED[1])
     scale = EXPECTED / (EXPECTED + count_model_votes())
-    noise_std = LOSS.noise_left(NOISE, EXPECTED, DOUBT)
+    noise_std = LOSS.compute_joined_noise(NOISE, EXPECTED, DOUBT)
     np.testing.assert_allclose(noise_std, scale * np.hypot(NOISE, count_model_votes() * DOUBT))
 
 
@@ -70,9 +70,9 @@ def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
         ).fit(X, y[:, None], public=public)._model
         for seed in range(12)
     ]  # fmt: skip
-    rows = np.stack([model.predicted(model_rows(public)) for model in models])
-    assert rows.std(axis=0).mean() < 1.3 * models[0].doubt
-    assert models[0].doubt == models[-1].doubt
+    rows = np.stack([model.predict(model_rows(public)) for model in models])
+    assert rows.std(axis=0).mean() < 1.3 * models[0].score_std
+    assert models[0].score_std == models[-1].score_std
 
 
 def model_rows(public):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from made_up import plan_of
+from vicinal.linear import model_features
 from vicinal.linear._random_trees import LANDMARKS
-from vicinal.linear.model_features import BIAS, OF_COLUMNS, ModelFeatures, are_columns, scores_of
+from vicinal.linear.model_features import BIAS, ModelFeatures, are_columns, compute_scores
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
 from vicinal.planning.engine_factory import create_kernel
@@ -21,7 +22,7 @@ FEATURES = ModelFeatures.from_rows(ROWS, lifted=KERNEL.lifts)
 
 
 def features_of(X):
-    return FEATURES.rows(KERNEL.encode(X).astype(np.float32))
+    return FEATURES.compute_rows(KERNEL.encode(X).astype(np.float32))
 
 
 def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
@@ -31,9 +32,9 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     features = ModelFeatures.from_rows(fine.encode(PUBLIC), lifted=True)
     deviation = PUBLIC.std(axis=0)
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
-    expected = OF_COLUMNS * (X - PUBLIC.mean(axis=0)) / deviation / longest
+    expected = model_features.COLUMNS_NORM * (X - PUBLIC.mean(axis=0)) / deviation / longest
     encoded = fine.encode(X)
-    found = features.rows(encoded) / features.unit
+    found = features.compute_rows(encoded) / features.steps_per_one
     uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]
     trees = (
         features.trees.count_shared_leaves(encoded[:, :D]) - features.center[D:]
@@ -66,9 +67,9 @@ def test_a_row_does_not_depend_on_others_and_is_short_enough(rows):
 def test_a_column_that_public_rows_do_not_have_is_not_divided_by_nothing():
     flat = np.column_stack([PUBLIC, np.zeros(len(PUBLIC))])
     features = ModelFeatures.from_rows(flat, lifted=False)
-    assert np.isfinite(features.rows(np.eye(D + 1))).all()
+    assert np.isfinite(features.compute_rows(np.eye(D + 1))).all()
     alike = ModelFeatures.from_rows(np.ones((5, D)), lifted=False)
-    assert np.isfinite(alike.rows(X)).all()
+    assert np.isfinite(alike.compute_rows(X)).all()
 
 
 @pytest.mark.parametrize("width", [3, 8, 401])
@@ -77,7 +78,7 @@ def test_scores_are_exact_sums_of_whole_numbers(width):
     rows = rng.integers(-8191, 8192, (5, width)).astype(np.float32)
     weights = rng.integers(-(2**30), 2**30, (width, 7)).astype(np.float64)
     expected = rows.astype(np.int64) @ weights.astype(np.int64)
-    found = scores_of(rows, weights, 1.0) * WEIGHT_STEPS
+    found = compute_scores(rows, weights, 1.0) * WEIGHT_STEPS
     np.testing.assert_array_equal(found, expected.astype(np.float64))
 
 
@@ -109,6 +110,6 @@ def test_columns_of_a_table_are_told_from_embeddings_by_public_values_that_come_
     kernel = create_kernel(plan, rows)
     assert kernel.lifts == columns
     encoded = np.asarray(kernel.encode(rows), dtype=np.float32)
-    made = ModelFeatures.planned(encoded, 300, lifted=kernel.lifts)
+    made = ModelFeatures.for_training(encoded, 300, lifted=kernel.lifts)
     assert (made.kernel is None) == columns
-    assert made.width <= ModelFeatures.most(encoded.shape[1], 300)
+    assert made.width <= ModelFeatures.compute_max_width(encoded.shape[1], 300)

@@ -62,12 +62,12 @@ def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_mod
     shares = [0.6, 0.3, 0.1]
     trained = fitted(class_prior=shares)._model
     model = _private_model.PrivateModel(
-        trained.model, R, trained.used, trained.loss, trained.doubts
+        trained.model, R, trained.spent_shares, trained.loss, trained.variance_directions
     )
-    said = model.predicted(R)
+    said = model.predict(R)
     np.testing.assert_allclose(said.mean(axis=0), shares, atol=1e-6)
-    np.testing.assert_array_equal(model.mapped(R)[1].values, said)
-    assert model.sure(said).sum() == (1 - _private_model.ASKED) * len(R)
+    np.testing.assert_array_equal(model.map_rows(R)[1].values, said)
+    assert model.is_certain(said).sum() == (1 - _private_model.PRIVATE_VOTE_SHARE) * len(R)
 
 
 def test_it_repeats_itself_in_simulation_on_any_number_of_threads(both):
@@ -80,9 +80,9 @@ def test_it_repeats_itself_in_simulation_on_any_number_of_threads(both):
 def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     """One source for both: a source made anew from the seed would draw the same numbers."""
     made = []
-    honest = _private_model.train
+    honest = _private_model.train_private_model
     monkeypatch.setattr(
-        "vicinal.planning.engine_factory.train",
+        "vicinal.planning.engine_factory.train_private_model",
         lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
     )
     assert fitted()._engine.votes.noise is made[0]
@@ -90,7 +90,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
 
 def test_after_the_planned_questions_the_model_answers_alone():
     classifier = fitted(release="label")
-    most = int(np.ceil(_private_model.ASKED * 200))
+    most = int(np.ceil(_private_model.PRIVATE_VOTE_SHARE * 200))
     asked = [classifier.query(Q).asked.sum() for _ in range(4)]
     assert sum(asked) == most
     before = classifier._shard.ledger.remaining.copy()
@@ -156,7 +156,7 @@ def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(para
         ({"kernel": "rbf"}, 120, "it needs kernel='cosine'"),
         ({"n_neighbors": 20}, 120, "'n_neighbors' is given"),
         ({"noise_multiplier": 2.0}, 120, "'noise_multiplier' is given"),
-        ({}, _private_model.LEAST_PUBLIC - 1, "it takes 10 public rows, and there are 9"),
+        ({}, _private_model.MIN_PUBLIC_ROWS - 1, "it takes 10 public rows, and there are 9"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:The public reference is too small")
@@ -169,8 +169,8 @@ def test_where_the_default_trains_none_the_guarantee_says_why(parameters, rows, 
 
 def test_the_default_trains_one_where_public_facts_allow_it():
     classifier = IndKNNClassifier(range(CLASSES), epsilon=8.0, n_queries=20, n_records=N)
-    classifier.fit(X - 2e-3, Y, public=R[: _private_model.LEAST_PUBLIC + 30])
-    assert classifier.model_share_ == _private_model.SHARE
+    classifier.fit(X - 2e-3, Y, public=R[: _private_model.MIN_PUBLIC_ROWS + 30])
+    assert classifier.model_share_ == _private_model.MAX_TRAINING_SHARE
     assert "stays in the model" in str(classifier.guarantee())
 
 
@@ -178,7 +178,7 @@ def test_the_default_trains_one_where_public_facts_allow_it():
 def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon):
     classifier = make(n_records=n, epsilon=epsilon, model_share="auto")
     settled = IndKNNPlan.from_estimator(classifier).choose_model_share(120)
-    assert settled.model_share == _private_model.SHARE
+    assert settled.model_share == _private_model.MAX_TRAINING_SHARE
     assert IndKNNPlan.from_estimator(classifier).choose_model_share(0).model_share == 0
     assert fitted(model_share=0)._model is None
 
@@ -186,27 +186,28 @@ def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon
 def test_two_witnesses_count_by_their_precision():
     shares, loss = np.array([[0.5, 0.5], [0.99, 0.01]]), _losses.ClassLoss(np.ones(2) / 2)
     said = _losses.Predictions(shares, np.full(2, 0.1))
-    quiet, loud = (loss.votes(said, noise, np.array([100.0, 100.0])) for noise in (1.0, 100.0))
+    quiet, loud = (loss.convert_to_votes(said, noise, np.full(2, 100.0)) for noise in (1.0, 100.0))
     assert (loud > 50 * quiet).all(), "votes that are noise leave the model's word"
     assert (quiet[1].sum() > 5 * quiet[0].sum()).all(), "and so does a model that is sure"
     np.testing.assert_allclose(quiet / quiet.sum(axis=1, keepdims=True), shares)
     spread, error = 0.25 / 41, (1 / 100) ** 2 + 0.1**2
     assert quiet[0].sum() == pytest.approx(100 * error / spread)
-    of_a_table = loss.votes(_losses.Predictions(shares, said.doubts, True), 1.0, np.full(2, 100.0))
+    said = _losses.Predictions(shares, said.score_std, True)
+    of_a_table = loss.convert_to_votes(said, 1.0, np.full(2, 100.0))
     np.testing.assert_allclose(of_a_table[0], quiet[0] * 161 / 41)
 
 
 def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
     loss = _losses.ClassLoss(np.ones(2) / 2)
     said = _losses.Predictions(np.array([[1.0, 0.0]]), np.zeros(1))
-    votes = loss.votes(said, np.array([3.0]), np.array([100.0]))
+    votes = loss.convert_to_votes(said, np.array([3.0]), np.array([100.0]))
     assert votes.sum() == pytest.approx(1e4 * 3.0)
 
 
 def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
     classifier, _ = both
     rows = np.asarray(classifier._encoder.encode(R.astype(np.float32)), dtype=np.float32)
-    mapped = classifier._model.features(rows)
+    mapped = classifier._model.compute_metric_rows(rows)
     lengths = np.linalg.norm(mapped[:, -CLASSES:], axis=1)
     assert lengths.mean() == pytest.approx(0.25, rel=1e-5)
     np.testing.assert_allclose(np.linalg.norm(mapped[:, :-CLASSES], axis=1), 1, rtol=2e-3)
@@ -216,8 +217,8 @@ def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
 def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
     monkeypatch.setattr(_losses, "_TABLE_DIRICHLET_VOTES", known)
-    monkeypatch.setattr(_private_model, "ASKED", 0.5)
-    monkeypatch.setattr("vicinal.planning.plan.ASKED", 0.5)
+    monkeypatch.setattr(_private_model, "PRIVATE_VOTE_SHARE", 0.5)
+    monkeypatch.setattr("vicinal.planning.plan.PRIVATE_VOTE_SHARE", 0.5)
     classifier = fitted(epsilon=50.0)
     answers, chances = classifier.query(Q), classifier.model_probabilities(Q)
     assert answers.asked.any()
@@ -243,7 +244,7 @@ def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
     plan = plan_of(epsilon=1.0, n_queries=10, n_records=100)
     kernel = create_kernel(plan, public)
     encoded = kernel.encode(public).astype(np.float32)
-    features = ModelFeatures.planned(encoded, 100, lifted=kernel.lifts)
+    features = ModelFeatures.for_training(encoded, 100, lifted=kernel.lifts)
     assert kernel.lifts == (features.kernel is None) == (width < 64)
 
 

@@ -17,7 +17,6 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
 from vicinal.accounting.budget import UNITS
 from vicinal.engine.shard import LocalShardBase
 from vicinal.linear import descent, losses, private_model
-from vicinal.linear.descent import Descent
 from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
@@ -93,7 +92,7 @@ def without(subjects, victim, step, model, targets, encoder):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
+    rows = model.features.compute_rows(encoder.encode(X[stay]).astype(np.float32))
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
@@ -131,7 +130,7 @@ SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 @pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
-    monkeypatch.setattr(descent, "MOST_CLIP", clip)
+    monkeypatch.setattr(descent, "MAX_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -147,13 +146,13 @@ def test_training_on_components_loses_what_the_victim_paid(subjects, victim, mon
 
 def of_private_landmarks(patch):
     """Take the kernel's likenesses, or the trees, from private records."""
-    honest = ModelFeatures.planned
+    honest = ModelFeatures.for_training
 
     def broken(_, n_records, lifted):
         encoder = ENCODER if lifted else OF_MANY
         return honest(encoder.encode(X).astype(np.float32), n_records, lifted=lifted)
 
-    patch.setattr(ModelFeatures, "planned", broken)
+    patch.setattr(ModelFeatures, "for_training", broken)
 
 
 @pytest.mark.parametrize("control", [None, of_private_landmarks])
@@ -164,7 +163,8 @@ def test_trees_are_those_of_public_rows(control, monkeypatch):
     given = ModelFeatures.from_rows(ENCODER.encode(R).astype(np.float32), lifted=True)
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
     assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
-    same = np.array_equal(given.rows(ENCODER.encode(X)), made.rows(ENCODER.encode(X)))
+    rows = ENCODER.encode(X)
+    same = np.array_equal(given.compute_rows(rows), made.compute_rows(rows))
     assert same == (control is None)
 
 
@@ -214,7 +214,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
-    monkeypatch.setattr(descent, "MOST_CLIP", descent.LEAST_CLIP)  # so that gradients are cut
+    monkeypatch.setattr(descent, "MAX_CLIP", descent.MIN_CLIP)  # so that gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
@@ -241,19 +241,21 @@ def metric(public):
 
 def test_a_record_in_the_metric_does_not_depend_on_other_records():
     model, rng = metric(R), np.random.default_rng(4)
-    everybody = model.features(X)
+    everybody = model.compute_metric_rows(X)
     for _ in range(5):
         present = rng.permutation(N)[: rng.integers(1, N)]
-        assert (model.features(X[present]) == everybody[present]).all()
-        assert (model.predicted(X[present]) == model.predicted(X)[present]).all()
-        assert (model.mapped(X[present])[1].doubts == model.mapped(X)[1].doubts[present]).all()
+        assert (model.compute_metric_rows(X[present]) == everybody[present]).all()
+        assert (model.predict(X[present]) == model.predict(X)[present]).all()
+        deviations = [model.map_rows(rows)[1].score_std for rows in (X[present], X)]
+        assert (deviations[0] == deviations[1][present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
     """The check above, across worlds, sees a metric whose means are taken over the records."""
     others = X[1:]
-    assert (metric(R).features(others) == metric(R).features(X)[1:]).all()
-    assert (metric(others).features(others) != metric(X).features(X)[1:]).any()
+    assert (metric(R).compute_metric_rows(others) == metric(R).compute_metric_rows(X)[1:]).all()
+    own_rows = metric(others).compute_metric_rows(others)
+    assert (own_rows != metric(X).compute_metric_rows(X)[1:]).any()
 
 
 # ---------------------------------------------------------------- the gate
@@ -284,7 +286,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.planning.engine_factory.train", lambda *_, **__: model)
+        patch.setattr("vicinal.planning.engine_factory.train_private_model", lambda *_, **__: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -324,7 +326,7 @@ def unsure_of(model, turn):
 
 
 def shares_of(model):
-    return model.predicted(ENCODER.encode(X).astype(np.float32))
+    return model.predict(ENCODER.encode(X).astype(np.float32))
 
 
 @pytest.mark.parametrize("turn", [0, 5, 40])
@@ -343,7 +345,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
 
     def seen(self, features, labels, *rest, **named):
         rows = ENCODER.encode(np.asarray(features)).astype(np.float32)
-        records["shares"], records["labels"] = model.predicted(rows), labels
+        records["shares"], records["labels"] = model.predict(rows), labels
         return fit(self, features, labels, *rest, **named)
 
     def peeking(self, shares):  # noqa: ARG001 (a method)
@@ -405,7 +407,8 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 def what_descends(world, monkeypatch, **parameters):
     """Return all that a descent is given in a world, and what its steps and the metric get."""
     facts, steps, published, metrics = [], [], [], []
-    begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
+    weights, publish = descent.KalmanWeights, GradientRelease.publish
+    begin, step = weights.__init__, weights.update
 
     def begun(self, *args):
         facts.append((*args[:3], repr(args[3]), *args[4:]))
@@ -421,12 +424,12 @@ def what_descends(world, monkeypatch, **parameters):
         return published[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Descent, "__init__", begun)
-        patch.setattr(Descent, "step", stepped)
+        patch.setattr(weights, "__init__", begun)
+        patch.setattr(weights, "update", stepped)
         patch.setattr(GradientRelease, "publish", told)
         patch.setattr(
-            "vicinal.planning.engine_factory.metric_kernel",
-            lambda rows: metrics.append(rows.copy()) or private_model.metric_kernel(rows),
+            "vicinal.planning.engine_factory.build_metric_kernel",
+            lambda rows: metrics.append(rows.copy()) or private_model.build_metric_kernel(rows),
         )
         carried = SIDES if parameters.get("numbers") else Y
         fitted = classifier(**parameters).fit(X[world], carried[world], world, public=R)
@@ -439,14 +442,14 @@ def test_a_descent_is_given_public_facts_and_what_was_published(numbers, monkeyp
     worlds = np.arange(N), np.flatnonzero(Y == 0)
     told = [what_descends(world, monkeypatch, numbers=numbers) for world in worlds]
     if numbers:
-        assert told[0][0]._model.doubt == told[1][0]._model.doubt > 0
+        assert told[0][0]._model.score_std == told[1][0]._model.score_std > 0
     for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
         np.testing.assert_array_equal(here, there)
     for fitted, facts, steps, published, metrics in told:
         clip = facts[0][5] / N  # the declared number, in both worlds
         for step, sums in zip(steps, published, strict=True):
             np.testing.assert_allclose(step, sums * clip, rtol=1e-12)
-        rows = fitted._model.features(ENCODER.encode(R).astype(np.float32))
+        rows = fitted._model.compute_metric_rows(ENCODER.encode(R).astype(np.float32))
         np.testing.assert_array_equal(metrics[0], rows)
 
 
@@ -469,7 +472,7 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     integers = fitted._encode_features(Q[answers.asked])
     expected = fitted._engine.radius.estimate_counts(integers)
     grid = fitted._engine.votes.grid.steps
-    said = fitted._model.mapped(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]
-    votes = fitted._model.loss.votes(said, answers.noise[answers.asked], expected)
+    said = fitted._model.map_rows(ENCODER.encode(Q[answers.asked]).astype(np.float32))[1]
+    votes = fitted._model.loss.convert_to_votes(said, answers.noise[answers.asked], expected)
     found = np.concatenate([total - own for (_, total), own in zip(joined, sums, strict=True)])
     np.testing.assert_allclose(found / grid, votes, rtol=1e-6, atol=1 / grid)

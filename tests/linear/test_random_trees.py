@@ -83,15 +83,15 @@ def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(
     kernel = Cosine.fit_to_public(public)
     features = ModelFeatures.from_rows(kernel.encode(public), lifted=kernel.lifts)
     assert features.block_sizes == (public.shape[1], min(len(public), LANDMARKS))
-    rows = features.rows(kernel.encode(X[:, : public.shape[1]]))
+    rows = features.compute_rows(kernel.encode(X[:, : public.shape[1]]))
     assert np.isfinite(rows).all()
-    assert 0 < np.linalg.norm(rows, axis=1).max() < 1.1 * features.unit
+    assert 0 < np.linalg.norm(rows, axis=1).max() < 1.1 * features.steps_per_one
 
 
 def test_none_are_grown_where_components_stand_in_place_of_columns():
     """On 5,000 rows of 512 features they took seconds, at every opening."""
-    features = ModelFeatures.planned(PUBLIC[:384].reshape(36, 64), 100, lifted=False)
-    kept = ModelFeatures.kept(PUBLIC[:384].reshape(36, 64), features.arrays(), lifted=False)
+    features = ModelFeatures.for_training(PUBLIC[:384].reshape(36, 64), 100, lifted=False)
+    kept = ModelFeatures.from_arrays(PUBLIC[:384].reshape(36, 64), features.arrays(), lifted=False)
     for made in (features, kept):
         assert made.kernel is not None
         assert np.isinf(made.trees.cuts).all()

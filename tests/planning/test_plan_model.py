@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.planning import plan_simulation as _plan_simulation
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate, simulate_model
@@ -42,7 +42,8 @@ def test_it_plays_what_fit_finds(simulated_model):
         range(CLASSES), PLAN.epsilon, n_queries=PLAN.n_queries, release="label", n_records=N,
         model_share=PLAN.model_share, simulation_seed=0,
     ).fit(X, y, public=R)  # fmt: skip
-    assert simulated_model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
+    spent_share = fitted._model.typical_spent_share
+    assert simulated_model.budget_share == pytest.approx(1 - spent_share, abs=0.1)
     same = simulated_model.predicted.values.argmax(axis=1) == fitted.model_probabilities(R).argmax(
         axis=1
     )
@@ -104,7 +105,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     setup = create_setup(public, labels)
     known = PLAN.changed(n_public=len(R))
     share = known.replanned(model_share=0).automatic_model_share
-    assert share == SHARE
+    assert share == MAX_TRAINING_SHARE
     plan = known.replanned(model_share=share)
     setup_beside = setup.with_simulated_model(plan, 0)
     fitted = IndKNNClassifier(
@@ -117,7 +118,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     choice = PlanChoice.from_plan(plan, setup_beside.reference, setup_beside.model.budget_share)
     assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
     assert (~setup_beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
-    found = 1 - fitted._model.typical_use
+    found = 1 - fitted._model.typical_spent_share
     assert setup_beside.model.budget_share <= found + 0.03
     if many:
         return
@@ -137,6 +138,6 @@ def test_what_trainings_leave_is_what_fit_leaves_for_votes(refreshes, monkeypatc
     )
     plan = PLAN.replanned(model_refreshes=refreshes)
     left = simulate_model(*encode_points(), LABELS, plan, 3).budget_share
-    used = np.mean([model.typical_use for model in models]) * (1 + refreshes)
+    used = np.mean([model.typical_spent_share for model in models]) * (1 + refreshes)
     assert left == pytest.approx(1 - used)
     assert used > 0

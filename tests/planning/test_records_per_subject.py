@@ -95,7 +95,7 @@ def test_public_points_wear_as_subjects_do():
 def test_training_is_expected_to_cost_a_subject_more():
     """At an epsilon whose clip is above what one record's gradient is long."""
     plan = {"model_share": 0.5, "epsilon": 8.0}
-    used = [fitted(declared, **plan)._model.used.mean() for declared in (1, EACH, 1e6)]
+    used = [fitted(declared, **plan)._model.spent_shares.mean() for declared in (1, EACH, 1e6)]
     assert 2 * used[0] < used[1] < used[2] <= 0.5
 
 

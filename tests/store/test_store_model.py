@@ -313,7 +313,7 @@ def test_every_training_is_charged_its_part(refreshable):
 
 def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
     """Where gradients are cut nothing stops a subject, so noise must not be for more."""
-    monkeypatch.setattr("vicinal.linear.descent.MOST_CLIP", 0.25)
+    monkeypatch.setattr("vicinal.linear.descent.MAX_CLIP", 0.25)
     with make(tmp_path / "store", model_share=0.8, model_refreshes=1) as store:
         durable = store._parts.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS
@@ -329,7 +329,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     assert (new.model.weights != old).any()
     assert len(refreshable._parts.shard._mapped) == 1  # the old model's rows are let go of
     queries = refreshable.schema.create_kernel().encode(Q).astype(np.float32)
-    wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
+    wrong = (new.predict(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
 

@@ -89,7 +89,7 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
     with Store.open(tmp_path / "store") as store:
         state = store._audience_states["default"]
         np.testing.assert_array_equal(state.private_model.model.model.weights, first)
-        assert state.private_model.model.doubt == like._model.doubt > 0
+        assert state.private_model.model.score_std == like._model.score_std > 0
         repeated = store.predict(Q, idempotency_key="a")
         noise = np.full(len(Q), state.noise_scale)
         told = state.plan.target.answers(reply.sums, noise)

@@ -74,14 +74,14 @@ def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
         _GAUSSIAN_REACH + mu,
         _GAUSSIAN_CELLS + math.ceil(_GAUSSIAN_CELLS * mu / 18),
     )
-    log_masses_without = _compute_log_interval_masses(edges)
-    log_ratios = _compute_log_interval_masses(edges - mu) - log_masses_without
+    log_masses_without = _compute_log_normal_masses(edges)
+    log_ratios = _compute_log_normal_masses(edges - mu) - log_masses_without
     losses = subsample_log_ratio(log_ratios, gamma)
     return AttainedPair(np.exp(log_masses_without + losses), losses, count)
 
 
-def _compute_log_interval_masses(edges: Floats) -> Floats:
-    """Return log of the normal mass between consecutive `edges` (m + 1,), as (m,)."""
+def _compute_log_normal_masses(edges: Floats) -> Floats:
+    """Return log probabilities of N(0, 1) between consecutive ascending `edges` (m + 1,), (m,)."""
     # Intervals right of 0 are mirrored, so that both tails are precise.
     is_mirrored = edges[:-1] > 0
     low = np.where(is_mirrored, -edges[1:], edges[:-1])
@@ -94,9 +94,9 @@ def build_threshold_test_pair(
 ) -> AttainedPair:
     """Return the pair of `count` threshold tests, each passed with probability Phi(`margin`).
 
-    With the subject the margin is `shift` > 0 larger; `gamma` is the probability of Poisson
-    sampling. The number of passed tests is the outcome of one binomial release. If passing is too
-    rare for doubles, the pair has no outcomes.
+    That is without the subject; with it the margin is `shift` > 0 larger, both in noise scales.
+    `gamma` is the probability of Poisson sampling. The number of passed tests is the outcome of one
+    binomial release. If passing is too rare for doubles, the pair has no outcomes.
     """
     pass_ratio, fail_ratio = compute_log_tail_ratios(np.array([margin]), shift)
     losses = np.array(
@@ -146,34 +146,47 @@ def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
             informative_pairs.append(finite_pair)
     if not informative_pairs:
         return 0.0
-    step, start, masses, error = _compose_rounded_down(informative_pairs, delta * 1e-4)
-    first = max(0, math.ceil(-start / step) + 1)
-    losses = start + step * np.arange(first, len(masses))
-    mass = masses[first:]
+    total = _compose_rounded_down(informative_pairs, delta * 1e-4)
+    first = max(0, math.ceil(-total.first_loss / total.step) + 1)
+    losses = total.first_loss + total.step * np.arange(first, len(total.masses))
+    mass = total.masses[first:]
     n_searched = int(np.searchsorted(losses, _MAX_EPSILON))
     # The divergence at each loss is sum over larger losses of P - e^epsilon Q.
     mass_with = np.cumsum(mass[::-1])[::-1][:n_searched]
     mass_without = np.cumsum((mass * np.exp(-losses))[::-1])[::-1][:n_searched]
-    divergence = (mass_with - np.exp(losses[:n_searched]) * mass_without) * _ROUNDED_DOWN - error
-    excluded = np.flatnonzero(divergence >= delta)
+    divergence = (mass_with - np.exp(losses[:n_searched]) * mass_without) * _ROUNDED_DOWN
+    excluded = np.flatnonzero(divergence - total.error >= delta)
     return max(0.0, float(losses[excluded[-1]])) * _ROUNDED_DOWN if len(excluded) else 0.0
 
 
-def _compose_rounded_down(
-    pairs: Sequence[AttainedPair], tail: float
-) -> tuple[float, float, Floats, float]:
-    """Return the distribution of the sum of all losses, rounded down to a grid.
+@dataclasses.dataclass(frozen=True)
+class _RoundedLosses:
+    """Masses (n,) of the losses first_loss + i step, rounded down.
 
-    `tail`: failure probability of each bound on the sum. Returned are the grid step, the first
-    loss, the masses (n,), and the absolute error of a divergence computed from them.
+    `error`: the absolute error of a divergence computed from them.
     """
-    low, high = _bound_loss_range(pairs, tail)
+
+    step: float
+    first_loss: float
+    masses: Floats
+    error: float
+
+
+def _compose_rounded_down(
+    pairs: Sequence[AttainedPair], failure_probability: float
+) -> _RoundedLosses:
+    """Return the distribution of the sum of all losses of the composed pairs, rounded down.
+
+    `failure_probability`: of each of the bounds on the sum (Chernoff, Hoeffding, Bernstein).
+    """
+    low, high = _bound_loss_range(pairs, failure_probability)
     n_releases = sum(pair.count for pair in pairs)
     # The error of rounding losses to the grid grows with the square root of their number.
     points = max(_MIN_POINTS, int(_MAX_POINTS * min(1.0, math.sqrt(n_releases / _FULL_GRID_COUNT))))
     step = (high - low) / points
     # Twice the deviation of the sum of fractions f from its mean, each at most half a cell.
-    slack = 2 * math.ceil(math.sqrt(-n_releases * math.log(tail) / 2) - math.log(tail))
+    depth = -math.log(failure_probability)
+    slack = 2 * math.ceil(math.sqrt(n_releases * depth / 2) + depth)
     # A release made once is rounded down by at most one cell; its mean fraction is not added back.
     n_single = sum(pair.count == 1 for pair in pairs)
     size = round_up_fft_length(points + slack + n_single + 2)
@@ -192,21 +205,20 @@ def _compose_rounded_down(
             mean_fraction += pair.count * mean
             square_deviation = float(pair.masses @ (fractions - mean) ** 2)
             fraction_variance += pair.count * square_deviation / float(pair.masses.sum())
-    # Bernstein: the sum of fractions is below its mean by more than this with probability `tail`.
-    depth = -math.log(tail)
+    # Bernstein: the sum of fractions is below its mean by more than this if the bound fails.
     deviation = 0.0
     if fraction_variance:
         deviation = math.sqrt(2 * fraction_variance * depth) + depth / 3
     grid_start = math.floor(low / step - mean_fraction - deviation) - n_single
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
-    error = 4 * tail + _FFT_ERROR * (n_releases + math.log2(size)) * norm
+    error = 4 * failure_probability + _FFT_ERROR * (n_releases + math.log2(size)) * norm
     masses = np.roll(np.fft.irfft(spectrum, size), (first_cell - grid_start) % size)
     first_loss = step * (grid_start + mean_fraction - deviation)
-    return step, first_loss, np.maximum(masses, 0.0), error
+    return _RoundedLosses(step, first_loss, np.maximum(masses, 0.0), error)
 
 
 def _bound_loss_range(pairs: Sequence[AttainedPair], tail: float) -> tuple[float, float]:
-    """Return (low, high): the sum of all losses is below or above with probability <= `tail`."""
+    """Return (low, high): the composed loss is beyond either with probability <= `tail`."""
     variance = 0.0
     for pair in pairs:
         mean = float(pair.masses @ pair.losses)

@@ -61,17 +61,18 @@ MAX_PAIR_SIGMA = 1e4
 class LaplacePair(DominatingPair):
     """Laplace noise moved by the whole sensitivity, against the same noise.
 
-    `size` is sensitivity over scale: the largest privacy loss.
+    `max_loss` is sensitivity over scale: the largest privacy loss.
     """
 
-    size: float
+    max_loss: float
 
     @property
     def is_symmetric(self) -> bool:
         return True
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        divergence = -np.expm1(np.minimum(np.abs(epsilons) - self.size, 0.0) / 2)
+        """Return the excess divergence at real `epsilons` (m,), as (m,); see the module's text."""
+        divergence = -np.expm1(np.minimum(np.abs(epsilons) - self.max_loss, 0.0) / 2)
         return np.asarray(np.exp(np.minimum(epsilons, 0.0)) * divergence)
 
     def discretize(self, count: int) -> AttainedPair:
@@ -79,11 +80,11 @@ class LaplacePair(DominatingPair):
 
         The outcomes are the intervals between the two centres, and one half-line on either side.
         """
-        edges = self.size * np.linspace(0, 1, _LAPLACE_CELLS + 1)
+        edges = self.max_loss * np.linspace(0, 1, _LAPLACE_CELLS + 1)
         masses_without = np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges)) / 2
-        masses = np.concatenate([[np.exp(-self.size) / 2], masses_without[::-1], [0.5]])
+        masses = np.concatenate([[np.exp(-self.max_loss) / 2], masses_without[::-1], [0.5]])
         interval_losses = np.log(masses_without[::-1] / masses_without)
-        losses = np.concatenate([[-self.size], interval_losses, [self.size]])
+        losses = np.concatenate([[-self.max_loss], interval_losses, [self.max_loss]])
         return AttainedPair(masses * _ROUNDED_DOWN, losses, count)
 
 
@@ -140,6 +141,7 @@ class FinitePair(DominatingPair):
     is_symmetric: bool = False
 
     def compute_excess(self, epsilons: Floats) -> Floats:
+        """Return the excess divergence at real `epsilons` (m,), as (m,), from the profile H."""
         magnitude = np.abs(epsilons)
         scale = np.exp(np.minimum(epsilons, 0.0))
         forward = _compute_profile(
@@ -219,12 +221,11 @@ class FiniteLosses:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenFailure:
+class ProbabilisticDisclosure:
     """A mechanism that reveals everything with a `probability`, and nothing otherwise.
 
-    Together with releases that satisfy D_E at every E = e^epsilon it has a divergence of at most
-    D_E + `probability`. So a composition subtracts the probability from delta, and converts the
-    other releases at the remaining delta.
+    It is (0, `probability`)-DP. So a composition subtracts the probability from delta, and converts
+    the other releases at the remaining delta.
     """
 
     probability: float
@@ -236,15 +237,17 @@ class OpenFailure:
     def build_dominating_pair(self) -> FinitePair:
         """Return the pair with loss 0 and, with `probability`, infinite loss."""
         remaining = np.array([1 - self.probability])
+        infinite_masses = (self.probability, self.probability)
         # Built directly: a probability below the rounding of stated masses must not be dropped.
-        return FinitePair(
-            np.zeros(1), remaining, remaining, (self.probability, self.probability), True
-        )
+        return FinitePair(np.zeros(1), remaining, remaining, infinite_masses, is_symmetric=True)
 
 
 @lru_cache(maxsize=64)
 def _build_finite_pair(release: FiniteLosses) -> FinitePair:
-    """Return the pair of stated losses, with masses normalised, or raise InvalidInput."""
+    """Return the dominating pair of a stated loss distribution, normalized and truncated.
+
+    Losses of magnitude above 600 become infinite. Raises InvalidInput for no distribution.
+    """
     losses, masses = np.array(release.losses), np.array(release.masses)
     total = math.fsum(release.masses)
     masses = masses * ((1 - release.infinite) / total)
@@ -253,7 +256,8 @@ def _build_finite_pair(release: FiniteLosses) -> FinitePair:
     if abs(total + release.infinite - 1) > _TOLERANCE or total_without > 1 + _TOLERANCE:
         raise InvalidInput(
             "The 'probabilities' parameter must add up to 1 with 'infinite', and times "
-            "e^-loss to at most 1: losses are of a law against the one without the subject."
+            "e^-loss to at most 1: losses are log ratios of the distribution with the subject to "
+            "that without."
         )
     if total_without > 1 - _ROUNDING_MASS:
         masses_without = masses_without / total_without
@@ -263,7 +267,10 @@ def _build_finite_pair(release: FiniteLosses) -> FinitePair:
 
 
 def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
-    """Return the larger RDP of both directions, (m,); infinite if a loss can be infinite."""
+    """Return the larger RDP of both directions at `orders` (m,), as (m,).
+
+    It is infinite if a loss can be infinite.
+    """
     if max(pair.infinite_masses) > 0:
         return np.full_like(orders, np.inf)
     powers = np.stack([orders, orders if pair.is_symmetric else 1 - orders])
@@ -297,7 +304,7 @@ class DiscreteLaplace:
 
 @lru_cache(maxsize=256)
 def _build_discrete_laplace_pair(scale: float, shift: int) -> FinitePair:
-    """Return discrete Laplace noise of `scale` moved by `shift` >= 1, against the same noise."""
+    """Return the pair of discrete Laplace noise of `scale`, moved by the integer `shift` >= 1."""
     # Outcomes on either side of both centres share a loss, -shift/scale or shift/scale; each of the
     # shift - 1 integers between the centres has its own.
     inner = np.arange(1, shift)
@@ -328,7 +335,7 @@ class DiscreteGaussian:
 
 @lru_cache(maxsize=64)
 def _build_discrete_gaussian_pair(sigma: float, shift: int) -> FinitePair:
-    """Return discrete Gaussian noise of scale `sigma` moved by `shift`, against the same noise."""
+    """Return the pair of discrete Gaussian noise of scale `sigma`, moved by the integer `shift`."""
     reach = math.ceil(_GAUSSIAN_REACH * sigma) + 1
     noise = np.arange(-reach, reach + 1, dtype=np.float64)
     weights = np.exp(-((noise / sigma) ** 2) / 2)

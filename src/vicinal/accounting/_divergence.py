@@ -83,7 +83,7 @@ def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), precise also for b close to 1 or to 0."""
+    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`, precise also near b = 1 and b = 0."""
     power_less_1 = power - 1
     near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
         log_ratio
@@ -93,7 +93,10 @@ def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floats) -> Floats:
-    """Return e^{-`largest_exponent`} G_b(L), for exponents max(b L, L) whose e^x may overflow."""
+    """Return G_b(L) e^{-x}, x = `largest_exponent` = max(b L, L) > 30, where e^x may overflow.
+
+    `power` is b, `log_ratio` is L; all have the same shape.
+    """
     power_less_1 = power - 1
     near_one = -np.expm1(-power_less_1 * log_ratio) - power_less_1 * np.exp(
         -power_less_1 * log_ratio
@@ -105,7 +108,7 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 
 
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1."""
+    """Return log G_b(L) (m,), b = `power`, by the series of (1 + u)^b - 1 - b u, u = e^L - 1."""
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
     j = 2
@@ -137,7 +140,7 @@ def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Float
 
 
 def _compute_log_cdf_ratio(x: Floats, y: Floats) -> Floats:
-    """Return log Phi(y) - log Phi(x), by erfcx where both x and y are in the left tail."""
+    """Return log Phi(y) - log Phi(x) elementwise, by erfcx where both x and y are negative."""
     both_negative = np.log(erfcx(-y * _SQRT_HALF) / erfcx(-x * _SQRT_HALF)) - (y - x) * (y + x) / 2
     return np.asarray(np.where((x < 0) & (y < 0), both_negative, log_ndtr(y) - log_ndtr(x)))
 
@@ -217,6 +220,7 @@ class GaussianPair(DominatingPair):
         return self.mu if self.gamma == 1 else None
 
     def compute_excess(self, epsilons: Floats) -> Floats:
+        """Return the excess divergence under Poisson sampling at real `epsilons` (m,), as (m,)."""
         return subsample_excess(
             lambda inner: compute_gaussian_excess(self.mu, inner), self.gamma, epsilons
         )
@@ -235,15 +239,18 @@ def subsample_excess(
     """
     if gamma == 1:
         return np.asarray(compute_base_excess(epsilons))
-    with np.errstate(divide="ignore", over="ignore"):
-        ratio = np.expm1(epsilons) / gamma
-        inner_epsilons = np.where(
-            epsilons > 30, epsilons - math.log(gamma), np.log1p(np.maximum(ratio, -1.0))
-        )
+    inner_epsilons = invert_sampling(epsilons, gamma)
     is_positive = inner_epsilons > -np.inf
     result = np.zeros_like(epsilons)
     result[is_positive] = gamma * compute_base_excess(inner_epsilons[is_positive])
     return result
+
+
+def invert_sampling(epsilons: Floats, gamma: float) -> Floats:
+    """Return log x', x' = (e^eps - 1 + gamma) / gamma, elementwise; minus infinity for x' <= 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))
+    return np.where(epsilons > 30, epsilons - math.log(gamma), for_small)
 
 
 def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:

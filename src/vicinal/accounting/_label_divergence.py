@@ -31,8 +31,8 @@ from vicinal.accounting._divergence import compute_hazard, subsample_log_ratio
 from vicinal.arrays import Floats, Indices
 
 IntervalBounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
-"""Maps (low ends, high ends, problem indices) of intervals to upper bounds on log G on each
-interval, and the limits of these bounds as the intervals shrink to their low ends."""
+"""Maps the low ends, high ends and problem indices of m intervals, (m,) each, to upper bounds on
+log G on each interval, and the limits of these bounds as intervals shrink to their low ends."""
 
 TOLERANCE = 1e-5  # Relative excess over the supremum at which the search over margins stops
 # |alpha log L| below which psi is summed by its power series: the formula would cancel.
@@ -70,15 +70,16 @@ def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
 
 
 def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(L) elementwise, from log L and alpha; minus infinity at L = 1."""
+    """Return log psi(L) elementwise, from log L and `order` alpha; minus infinity at L = 1."""
     with np.errstate(divide="ignore"):
         return 2 * np.log(np.abs(log_ratio)) + compute_log_curvature(log_ratio, order)
 
 
 def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
-    """Return log of the sum of alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2.
+    """Return :func:`compute_log_curvature` where alpha log L is small, by its power series.
 
-    `scaled` is x = alpha log L, at most 1/2 in magnitude.
+    It is the log of the sum of alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled` is
+    x = alpha log L, at most 1/2 in magnitude; `order` is alpha.
     """
     log_order = np.log(order)
     total = np.zeros_like(scaled)
@@ -89,18 +90,15 @@ def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
     return np.asarray(2 * log_order + np.log(total))
 
 
-def bound_log_gain(a: Floats, mu: Floats) -> Floats:
-    """Return an upper bound on log Phi(a + mu) - log Phi(a).
-
-    `a` is the margin, `mu` the shift; they broadcast.
-    """
+def bound_log_gain(margin: Floats, mu: Floats) -> Floats:
+    """Return an upper bound on log Phi(margin + mu) - log Phi(margin); arguments broadcast."""
     # The difference is the integral of the hazard, which is convex. For a narrow shift the
     # trapezium lies above it, and is far more exact than a difference of logarithms.
     with np.errstate(invalid="ignore"):
-        gain = np.asarray(log_ndtr(a + mu) - log_ndtr(a))
+        gain = np.asarray(log_ndtr(margin + mu) - log_ndtr(margin))
     is_narrow = np.broadcast_to(mu < _NARROW_SHIFT, gain.shape)
     if is_narrow.any():
-        start = np.broadcast_to(a, gain.shape)[is_narrow]
+        start = np.broadcast_to(margin, gain.shape)[is_narrow]
         shift = np.broadcast_to(mu, gain.shape)[is_narrow]
         mean_hazard = (compute_hazard(start) + compute_hazard(start + shift)) / 2
         gain[is_narrow] = shift * mean_hazard
@@ -174,17 +172,17 @@ class ThresholdTests(SampledTests):
         above = np.logaddexp(bound_rare_log_term(-high, shift, self.orders), win_log_psi)
         return np.asarray(np.maximum(inside, np.maximum(below, above)))
 
-    def _compute_log_ratio(self, a: Floats, *, is_loss: bool) -> Floats:
-        """Return log L of winning, or with `is_loss` of losing, the test at margins `a`."""
+    def _compute_log_ratio(self, margin: Floats, *, is_loss: bool) -> Floats:
+        """Return log L of winning, or with `is_loss` of losing, the test at each `margin` a."""
         mu = np.asarray(self.mu)
-        gain = -bound_log_gain(-a - mu, mu) if is_loss else bound_log_gain(a, mu)
+        gain = -bound_log_gain(-margin - mu, mu) if is_loss else bound_log_gain(margin, mu)
         return self.convert_log_ratio(gain)
 
-    def _compute_log_weight(self, a: Floats, *, is_loss: bool) -> Floats:
-        """Return the base log probability of winning, or of losing, at margins `a`."""
+    def _compute_log_weight(self, margin: Floats, *, is_loss: bool) -> Floats:
+        """Return the base log probability b of winning, or of losing, at each `margin` a."""
         sign = -1 if is_loss else 1
-        log_without: Floats = log_ndtr(sign * a)
-        log_with: Floats = log_ndtr(sign * (a + self.mu))
+        log_without: Floats = log_ndtr(sign * margin)
+        log_with: Floats = log_ndtr(sign * (margin + self.mu))
         if self.reverse:
             return mix_log_probabilities(log_without, log_with, self.gamma)
         return log_without
@@ -192,9 +190,9 @@ class ThresholdTests(SampledTests):
     def _bound_on_intervals(
         self, low: Floats, high: Floats, problems: Indices
     ) -> tuple[Floats, Floats]:
-        """Return upper bounds on log G on [low, high], and log G at `low`; all are (m,).
+        """Return upper bounds on log G on intervals of margins, and log G at their low ends, (m,).
 
-        `problems` (m,) are the indices of the intervals' orders.
+        The intervals are [low, high], (m,) each; `problems` (m,) are the indices of their orders.
         """
         order = self.orders[problems]
         log_psi_win = compute_log_psi(self._compute_log_ratio(low, is_loss=False), order)
@@ -215,7 +213,7 @@ def branch_and_bound(
 ) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem, (n,).
 
-    `low` and `high` are (n,), one interval for each problem (here: each order). An interval is
+    A problem is one Rényi order; `low` and `high` are (n,), one interval for each. An interval is
     closed once its bound on log(1 + G), the divergence times alpha - 1, is within a relative
     `tolerance` of the largest such limit.
     """
@@ -284,7 +282,7 @@ def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
 
 
 def _find_mode(u: Floats, v: Floats) -> Floats:
-    """Return the x >= 0 at which the integrand of the winning probability is largest."""
+    """Return the x >= 0 at which phi(x - u) Phi(x - v), the integrand of P[x wins], is largest."""
     x = np.maximum(u, (u + v) / 2)
     # Newton's method; six steps from this start are enough for a quadrature.
     for _ in range(6):
@@ -294,7 +292,7 @@ def _find_mode(u: Floats, v: Floats) -> Floats:
 
 
 def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
-    """Return the log probabilities that x wins, y wins or another class wins, (3, ...)."""
+    """Return log probabilities that x, y or another class wins, (3, ...), at centres (u, v)."""
     return np.stack(
         [
             integrate_log_win_probability(u, v),

@@ -67,11 +67,11 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
 
-def rdp_epsilon(rho: float, delta: float) -> float:
-    """Return epsilon of a rho-zCDP mechanism at `delta`, rounded up.
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return epsilon of a rho-zCDP mechanism at `delta` by its RDP rho alpha, rounded up.
 
     Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
-    Source: Balle et al. 2020, Theorem 21, applied to the line rho alpha.
+    Source: Balle et al. 2020, Theorem 21.
     """
     from scipy.optimize import minimize_scalar  # takes a third of a second; few plans need it
 
@@ -99,7 +99,7 @@ def rdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
-    """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
+    """Return the largest zCDP budget B of an (epsilon, delta)-DP interaction, rounded down.
 
     `method` is the interpretation of the budget, one of ``METHODS``; see the module's text.
     """
@@ -113,7 +113,7 @@ def _compute_budget(epsilon: float, delta: float, method: str) -> float:
     """Return :func:`zcdp_budget`; cached, because a fit uses it several times."""
     if method == "gdp":
         return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
-    return _find_largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
+    return _find_largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
 
 
 def _find_largest(holds: Callable[[float], bool]) -> float:
@@ -173,7 +173,7 @@ def unit_rate(scale: int, budget: float) -> float:
     """Return the charge in units of a contribution of one squared grid step, rounded up.
 
     `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` is the full budget B in
-    zCDP, that of ``UNITS`` units.
+    zCDP, which ``UNITS`` units stand for.
     """
     scale = checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE)
     return _compute_rate(scale, checks.check_real("budget", budget, above=0))

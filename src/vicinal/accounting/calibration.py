@@ -30,7 +30,7 @@ _EPSILON_PRECISION = 2e-4  # Relative distance of epsilon below the target at wh
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedPlan:
-    """The calibrated value of a field, and the price of the plan with it.
+    """The calibrated value of a field, and the privacy cost of the plan with it.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class CalibratedPlan:
     value : float or int
         The calibrated value.
     price : dict
-        The price of the plan with this value, see :meth:`Plan.price`.
+        The privacy cost of the plan with this value, see :meth:`Plan.price`.
 
     Examples
     --------
@@ -126,10 +126,11 @@ def calibrate(
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """A search for the value at which a monotone function reaches a target, on the safe side.
+    """A search for the value of a field at which epsilon reaches a target, on the safe side.
 
-    `compute_epsilon` maps a value to the epsilon of the plan. A value is safe if its epsilon is at
-    most `target`. With `is_integer` only whole numbers are tried.
+    `compute_epsilon` maps a value to the epsilon of the plan, a monotone function; `is_increasing`:
+    whether larger values increase it. A value is safe if its epsilon is at most `target`. With
+    `is_integer` only whole numbers are tried.
     """
 
     compute_epsilon: Callable[[float], float]
@@ -138,7 +139,7 @@ class _Search:
     is_integer: bool
 
     def find_value(self, low: float, high: float, start: float) -> float | None:
-        """Return the safe value in `low` .. `high` with the largest epsilon, approximately.
+        """Return the safe value in [low, high] with the largest epsilon, approximately.
 
         The search walks from `start` in growing steps until the target lies between two values.
         None if no value in the range is safe.
@@ -167,7 +168,7 @@ class _Search:
             factor = factor**2
 
     def _narrow_bracket(self, safe: float, unsafe: float) -> float:
-        """Return a safe value next to the target, which lies between `safe` and `unsafe`.
+        """Return a safe value whose epsilon is close to the target, between `safe` and `unsafe`.
 
         By false position in logarithms (Illinois).
         """

@@ -1,6 +1,6 @@
 """Compiled charges of the individual filter, and the largest contribution that a budget affords.
 
-The module is separate from the mathematics behind it, so that pricing a plan loads no compiler.
+The module is separate from the mathematics behind it, so that a plan's cost needs no compiler.
 Proof that no rounding undercharges: `budget.py`; for released labels: label_only.md, section 6.
 
 Units: contributions are in steps of the vote grid, budgets in units (`budget.UNITS` for a full

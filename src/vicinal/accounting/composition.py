@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.accounting import budget
-from vicinal.accounting._counts import OpenFailure
+from vicinal.accounting._counts import ProbabilisticDisclosure
 from vicinal.accounting._divergence import DominatingPair
 from vicinal.accounting.pld import compute_pld_epsilon
 from vicinal.accounting.screening import Screening, build_batch_pairs, can_be_batched
@@ -120,13 +120,15 @@ class Composition:
         return total * _ROUNDED_UP
 
     def split_failures(self) -> tuple[Composition, float]:
-        """Return the composition without :class:`OpenFailure`, and their summed probability."""
+        """Return the composition without probabilistic disclosures, and their total probability."""
         failures = [
             count * release.probability
             for release, count in self.terms
-            if isinstance(release, OpenFailure)
+            if isinstance(release, ProbabilisticDisclosure)
         ]
-        remaining = tuple(term for term in self.terms if not isinstance(term[0], OpenFailure))
+        remaining = tuple(
+            term for term in self.terms if not isinstance(term[0], ProbabilisticDisclosure)
+        )
         probability = math.fsum(failures) * (1 + _FAILURE_ROUNDING) if failures else 0.0
         return Composition(remaining), probability
 
@@ -147,7 +149,7 @@ class Composition:
         Infinite if the method gives no bound at this delta.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
-        method = self._check_method(method)
+        method = self._require_method(method)
         if not self.terms:
             return 0.0
         without_failures, failure = self.split_failures()
@@ -161,15 +163,15 @@ class Composition:
             square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
             return budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
-            # The profile of a batch ends at its grid. Beyond it answers are priced one by one.
+            # The profile of a batch ends at its grid. Beyond it answers are composed one by one.
             value = compute_pld_epsilon(self._build_batched_pairs(), delta)
             return (
                 value
                 if math.isfinite(value)
                 else compute_pld_epsilon(self.list_dominating_pairs(), delta)
             )
-        conversion = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
-        _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + conversion(orders, delta))
+        convert = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
+        _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + convert(orders, delta))
         return max(0.0, epsilon)
 
     def least_epsilon(self, delta: float) -> float:
@@ -180,7 +182,7 @@ class Composition:
     def best_order(self, delta: float) -> float:
         """Return the Rényi order alpha at which the method ``rdp`` attains its epsilon at `delta`.
 
-        Open failures are left out: their RDP is infinite at every order.
+        Probabilistic disclosures are left out: their RDP is infinite at every order.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
         without_failures, _ = self.split_failures()
@@ -189,7 +191,7 @@ class Composition:
         )
         return order
 
-    def _check_method(self, method: str) -> str:
+    def _require_method(self, method: str) -> str:
         """Return `method` if it is valid for these releases, or raise InvalidInput."""
         method = checks.check_choice("method", method, METHODS)
         if method not in _RDP_METHODS and method not in self.methods():
@@ -220,7 +222,7 @@ class Composition:
     ) -> tuple[float, float]:
         """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
 
-        `objective(orders, rdp)` maps orders (m,) and the composition's RDP at them to values (m,).
+        `objective` maps orders (m,) and the composition's RDP at them, (m,), to values (m,).
         """
         stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
         orders = np.union1d(_FIRST_ORDERS, np.concatenate([[], *stated_orders]))

@@ -24,8 +24,8 @@ from vicinal.arrays import Floats
 def compute_grid_excess(scale: float, shift: float) -> float:
     """Return tau of grid_noise.md, rounded up: the largest excess of a hockey-stick divergence.
 
-    It is the excess of discrete over continuous Gaussian noise. The noise `scale` s >= 1 and the
-    `shift` 0 <= D <= s are in grid steps.
+    It is the excess of discrete over continuous Gaussian noise of `scale` s >= 1, moved by `shift`,
+    0 <= shift <= s; both are in grid steps.
     """
     scale = checks.check_real("scale", scale, minimum=1)
     ratio = checks.check_real("shift", shift, minimum=0, maximum=scale) / scale
@@ -35,7 +35,7 @@ def compute_grid_excess(scale: float, shift: float) -> float:
 
 @lru_cache(maxsize=4096)
 def grid_slack(scale: float) -> float:
-    """Return eta, the addition to delta of a GDP guarantee by one coordinate of one release.
+    """Return eta, the delta that discrete noise adds for one coordinate of one release under GDP.
 
     The noise `scale` is in grid steps. The bound is valid for every shift up to `scale` steps; the
     mechanisms allow no larger ones.
@@ -74,7 +74,7 @@ class SubsampledGaussian:
         return np.minimum(self._bound_by_convexity(orders), exact)
 
     def _bound_by_convexity(self, orders: Floats) -> Floats:
-        """Return log(1 - gamma + gamma E[u^alpha]) / (alpha - 1), u the ratio without sampling."""
+        """Return the upper bound log(1 - gamma + gamma E[u^alpha]) / (alpha - 1), u unsampled."""
         # The bound holds because u^alpha is convex.
         log_moments = orders * (orders - 1) / (2 * self.sigma**2)
         return np.asarray(subsample_log_ratio(log_moments, self.gamma) / (orders - 1))
@@ -102,7 +102,7 @@ class SubsampledGaussian:
 
 
 def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats) -> float:
-    """Return log of the sum of e^`log_mass` G_b(`log_ratio`) over nodes (m,), b = `power`."""
+    """Return the log of the sum over nodes (m,) of e^`log_mass` G_b(`log_ratio`), b = `power`."""
     terms = log_mass + compute_log_tangent_gap(np.full_like(log_ratio, power), log_ratio)
     largest = float(terms.max())
     if not np.isfinite(largest):
@@ -112,9 +112,9 @@ def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats)
 
 @lru_cache(maxsize=32)
 def _compute_nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Floats, Floats]:
-    """Return log(weight * density of N(0, 1)) and log likelihood ratio at the nodes -13 + i step.
+    """Return log(step * density of N(0, 1)) and log(P/Q), both (size + 1,), at -13 + i step.
 
-    Both are (size + 1,).
+    P and Q are those of the module's text, with `mu` and the sampling probability `gamma`.
     """
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)
     log_density = math.log(step) - z**2 / 2 - math.log(2 * math.pi) / 2

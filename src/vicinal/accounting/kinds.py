@@ -61,8 +61,8 @@ _ASSUMES_SHARED_FILTER = (
     "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
 )
 _ASSUMES_NO_GRID_COST = (
-    "a budget B is priced as it is: an estimator in Gaussian DP may add 1 % of its own delta for "
-    "the grid of its votes, which a release with epsilon includes"
+    "the cost of a budget B is that of B alone: an estimator in Gaussian DP may add 1 % of its own "
+    "delta for the grid of its votes, which a release with epsilon includes"
 )
 _ASSUMES_DISJOINT_TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
@@ -76,7 +76,7 @@ _ASSUMES_STATED_COSTS = (
 
 
 def describe_check(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldCheck:
-    """Return `check` with its `bounds` filled in and `meaning` as its docstring.
+    """Return `check` with its keyword arguments `bounds` filled in, and `meaning` as docstring.
 
     The reference of plans prints the docstring of a field's check as the meaning of the field.
     """
@@ -116,7 +116,7 @@ _MAX_LIST_LENGTH = 20_000
 
 
 def check_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return a nonempty list of numbers as a tuple, each within `bounds` of `check_real`."""
+    """Return a nonempty JSON list of numbers as a tuple; `bounds` are keywords of `check_real`."""
     if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_LIST_LENGTH:
         raise InvalidInput(
             f"The '{name}' parameter must be a list of 1 to {_MAX_LIST_LENGTH} numbers."
@@ -125,7 +125,7 @@ def check_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...
 
 
 def check_increasing_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return a nonempty, strictly increasing list of numbers within `bounds` as a tuple."""
+    """Return a nonempty, strictly increasing JSON list as a tuple, see :func:`check_numbers`."""
     values = check_numbers(name, value, **bounds)
     if any(first >= second for first, second in pairwise(values)):
         raise InvalidInput(f"The '{name}' parameter must grow from number to number.")
@@ -180,8 +180,8 @@ class PlannedRelease(ABC):
         values = {key: getattr(self, key) for key in sorted(self.list_field_names())}
         return {key: value for key, value in values.items() if value is not None}
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Return the release with defaults filled in that depend on other fields or on the plan.
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Return the release with all defaults, after checks that involve several fields.
 
         Parameters
         ----------
@@ -212,9 +212,10 @@ class PlannedRelease(ABC):
         """
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return the different components of one release as dicts of plain values, for reports.
+        """Return one dict of JSON values for each differently parameterized mechanism of a release.
 
-        ``alone`` is the component's epsilon at `delta`. Empty for releases of one component.
+        For reports, such as the training and the answers of one Ind-KNN. Key ``part`` names it, and
+        ``alone`` is its epsilon at `delta`, the plan's. Empty for releases of one mechanism.
         """
         return []
 
@@ -225,7 +226,7 @@ class PlannedRelease(ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _EqualComponents(PlannedRelease):
-    """A release that is the composition of `n_components` equal components."""
+    """A release that is the composition of `n_components` equal mechanisms, its components."""
 
     @abstractmethod
     def build_component(self) -> PricedRelease:
@@ -240,7 +241,7 @@ class _EqualComponents(PlannedRelease):
         return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
-        """Return the pair of a subject that moves every component by the whole sensitivity."""
+        """Return the pair of a subject that moves all components by their sensitivity, or None."""
         component = self.build_component()
         n_components = count * self.n_components
         if isinstance(component, SubsampledGaussian):
@@ -398,7 +399,8 @@ class PlannedTraining(_EqualComponents):
     sigma: float = declare_field(check_noise_scale)
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
+        """Raise InvalidInput if `count` trainings have too many gradients; fills in nothing."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -450,7 +452,8 @@ class PlannedIndKNN(_EqualComponents):
     model_share: float | None = declare_field(check_fraction, None)
     model_steps: int | None = declare_field(check_step_count, None)
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Return the release with the plan's `delta` and the default number of gradients."""
         if (self.epsilon is None) == (self.B is None):
             raise InvalidInput(
                 f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
@@ -475,18 +478,18 @@ class PlannedIndKNN(_EqualComponents):
         return dataclasses.replace(self, delta=own_delta, model_steps=model_steps)
 
     def compute_budget(self) -> float:
-        """Return the budget B (zCDP) of the individual filter, from B or from epsilon and delta."""
+        """Return the filter's budget B (zCDP), without the share of delta kept for the grid."""
         if self.B is not None:
             return float(self.B)
-        # `resolve_fields` has filled in both.
+        # `validate_and_fill_fields` has filled in both.
         assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018
         return budget.zcdp_budget(self.epsilon, self.delta * (1 - _GRID_SHARE), "gdp")
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:
-        """Return the prices of the training and of the answers; empty without a training.
+        """Return the privacy costs of the training and of the answers; empty without a training.
 
-        Each is priced at the plan's `delta` as if it were alone, the answers with the whole budget.
-        The epsilon of the common filter is below the sum of the two.
+        ``alone`` is the epsilon of one without the other at the plan's `delta`, the answers with
+        the whole budget. The epsilon of the common filter is below the sum of the two.
         """
         if self.model_share is None or self.model_steps is None:
             return []
@@ -518,19 +521,19 @@ class PlannedIndKNN(_EqualComponents):
         return self._add_grid_failures(super().compose_releases(count), count)
 
     def _add_grid_failures(self, composition: Composition, count: int) -> Composition:
-        """Return `composition` together with the grid failures of `count` filters."""
-        # A budget stated as B is priced without its grid, see `_ASSUMES_NO_GRID_COST`.
+        """Return `composition` with the failure probability of the grids of `count` filters."""
+        # The cost of a budget stated as B is that without its grid, see `_ASSUMES_NO_GRID_COST`.
         if self.B is not None:
             return composition
-        failure = counts.OpenFailure(self._compute_failure_probability())
+        failure = counts.ProbabilisticDisclosure(self._compute_failure_probability())
         return composition.add(Composition.from_release(failure, count))
 
     def _compute_failure_probability(self) -> float:
-        """Return the probability of an open failure that covers the grid and the tail of labels."""
+        """Return the probability of disclosure that covers the grid and the tail of labels."""
         # Votes: the failures of all grids, at most the share of delta at which the filter's meter
         # stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
         # (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.
-        assert self.delta is not None  # noqa: S101 (resolve_fields)
+        assert self.delta is not None  # noqa: S101 (validate_and_fill_fields)
         one_minus_divergence = 1.0
         if self.release == "label":
             # 1 - D_1(z0) = 2 Phi(-sqrt(z0) / 2).
@@ -599,7 +602,8 @@ class PlannedConfidentGNMax(PlannedRelease):
     answered: int | None = declare_field(check_query_count, None)
     release: str = declare_field(check_release, "votes")
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Raise InvalidInput if more than `count` queries are answered; fills in nothing."""
         if self.answered is not None:
             _checks.check_integer(f"{name}.answered", self.answered, minimum=0, maximum=count)
         return self
@@ -644,7 +648,8 @@ class _PlannedCells(_EqualComponents):
     def n_components(self) -> int:
         return self.cells
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        """Raise InvalidInput if `count` releases have too many cells; fills in nothing."""
         _checks.check_integer(f"{name}.cells", self.cells, minimum=1, maximum=MAX_COUNT // count)
         return self
 
@@ -709,9 +714,9 @@ class PlannedRenyi(_PlannedCells):
         describe_check("divergences", check_numbers, minimum=0, maximum=1e9)
     )
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
         _check_same_length(name, "rdp", self.rdp, "orders", self.orders)
-        return super().resolve_fields(name, delta, count)
+        return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.RenyiCurve:
         return counts.RenyiCurve(self.orders, self.rdp)
@@ -739,9 +744,9 @@ class PlannedLosses(_PlannedCells):
         describe_check("a probability", _checks.check_real, minimum=0, below=1), 0.0
     )
 
-    def resolve_fields(self, name: str, delta: float, count: int) -> Self:
+    def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
         _check_same_length(name, "probabilities", self.probabilities, "losses", self.losses)
-        return super().resolve_fields(name, delta, count)
+        return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.FiniteLosses:
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
@@ -754,7 +759,7 @@ class PlannedLosses(_PlannedCells):
     def list_assumptions(self) -> tuple[str, ...]:
         return (
             _ASSUMES_STATED_COSTS,
-            "losses are under the law with the subject, in one direction or both",
+            "losses are under the distribution with the subject, in one direction or both",
         )
 
 

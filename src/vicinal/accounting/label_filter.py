@@ -1,17 +1,19 @@
 r"""The charge of a released label in an individual filter under Gaussian DP.
 
-A subject has z' = mu^2 of its budget remaining. A label is charged p, fixed before the label is
-drawn, so that z = z' - p remains (the *residue*). The charge is valid if every threshold test of
-the subject's shift m, composed with a Gaussian release of z, has at most the hockey-stick
-divergence of a Gaussian release of z', up to a tail proportional to p. Then the whole interaction
-has at most the divergence of the Gaussian release of the whole budget, up to the tail. Proof, and
-every bound used here, by its number: label_only.md, sections 6 and 8 (with the symbols of 8).
+Budgets are in units of mu^2. A subject has z' of its budget remaining. A label is charged p, fixed
+before the label is sampled, so that z = z' - p remains after the charge: the *residue*. The charge
+is valid if every threshold test of the subject's shift m, composed with a Gaussian release of z,
+has at most the hockey-stick divergence of a Gaussian release of z', up to a tail proportional to p.
+Then the whole interaction has at most the divergence of the Gaussian release of the whole budget,
+up to the tail. Proof, and every bound used here, by its number: label_only.md, sections 6 and 8
+(with the symbols of 8).
 
-The charge is s m^2 with a *share* s <= 1. For one residue z :func:`_certify_shares` finds the
-smallest s on cells of k = m / sqrt(z) for which a - s (B + t) <= 0 at all margins b and all losses
-eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the scaled excess of the test over the Gaussian of z, B
-that of the Gaussian of z' over the Gaussian of z, and t the scaled tail. Values are computed on a
-grid of (b, k, y); between its points bounds of second derivatives apply.
+Released votes would be charged m^2; a label is charged the *share* s <= 1 of it. For one residue z
+:func:`_find_certified_shares` finds the smallest s on cells of k = m / sqrt(z) for which
+a - s (B + t) <= 0 at all margins b and all losses eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the
+scaled excess of the test over the Gaussian of z, B that of the Gaussian of z' over the Gaussian of
+z, and t the scaled tail. Values are computed on a grid of (b, k, y); between its points bounds of
+second derivatives apply.
 """
 
 import math
@@ -26,8 +28,8 @@ from vicinal.accounting._divergence import compute_hazard
 from vicinal.arrays import Bools, Floats
 
 MAX_CLASSES = 1 << 16  # The largest number of classes for which a bound may depend on their number
-# The largest share s below 1. A label is charged at most this share of its votes' price, or all of
-# it, so that a lower bound on the residue is known before the share is.
+# The largest share s below 1. A label is charged at most this share of the charge of its votes, or
+# all of it, so that a lower bound on the residue is known before the share is.
 MAX_REDUCED_SHARE = 0.875
 _N_ROWS = 24  # Rows of the table: residues sqrt(z) of equal width
 _N_CELLS = 30  # Cells of a row: relative shifts k of equal width, from 0 to `_MAX_RELATIVE_SHIFT`
@@ -37,15 +39,17 @@ _MAX_RELATIVE_SHIFT = 1.2
 _MARGIN_STEP = 0.075
 _OUTER_MARGIN_STEP = 0.25
 _LOSS_STEP = 0.15  # Grid step of losses, in y
-_MAX_MARGIN = 4.0  # The largest margin b of the grid; beyond, the tail t suffices (8.1)
-# The largest mu of a budget; labels under a larger one are charged as votes are (8.1).
+# Numbers in parentheses are sections of label_only.md.
+_MAX_MARGIN = 4.0  # The largest margin b of the grid; beyond, a < .002 is far below s B > .06 (8.1)
+# The largest mu of a budget for which (8.1) is proven; above, labels are charged as votes are.
 _MAX_MU = 3.0
-_MAX_STEEPNESS = 6.0  # The log ratio over sqrt(z) up to which the quadrature is exact (8.2)
-# The y up to which the quadrature is exact (8.2). Budgets of a delta so small that a larger y is
-# needed are charged as where votes are released.
+# *Steepness*: an outcome's log likelihood ratio over sqrt(z). Up to this one, and up to the loss y
+# below, 24 nodes integrate within `_ROUNDING` (8.2).
+_MAX_STEEPNESS = 6.0
+# Budgets of a delta so small that a larger y is needed are charged as where votes are released.
 _MAX_LOSS = 18.0
 # Bisections of the interval [0.6, 1], from `MAX_REDUCED_SHARE`: shares are exact to about .001.
-_N_HALVINGS = 9
+_N_BISECTIONS = 9
 # Relative allowance for quadratures, rounding, and the edges of rows and cells (section 6).
 _ROUNDING = 1e-6
 
@@ -140,15 +144,16 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
 
 @lru_cache(maxsize=16)
 def _compute_shares(budget: float, tail: float) -> Floats:
-    """Return the table of shares (rows, cells + 1) of a zCDP `budget` with a `tail` of delta.
+    """Return the shares of :class:`ChargeTable` for a zCDP `budget` and a `tail` of delta.
 
-    The first row (no residue) and the last cell (larger shifts) are 1; shares increase with the
-    shift.
+    The first row (no residue) and the last cell (larger shifts) are 1; shares increase along rows.
     """
     mu = math.sqrt(2 * budget)
     shares = np.ones((_N_ROWS, _N_CELLS + 1))
     for row in range(1, _N_ROWS if mu <= _MAX_MU else 0):
-        certified = _certify_shares(row / _N_ROWS * mu, tail / (2 * budget)) * (1 + _ROUNDING)
+        certified = _find_certified_shares(row / _N_ROWS * mu, tail / (2 * budget)) * (
+            1 + _ROUNDING
+        )
         shares[row, :-1] = np.maximum.accumulate(
             np.where(certified > MAX_REDUCED_SHARE, 1.0, certified)
         )
@@ -156,22 +161,25 @@ def _compute_shares(budget: float, tail: float) -> Floats:
     return shares
 
 
-def _certify_shares(root: float, tail: float) -> Floats:
-    """Return the certified share of every cell of relative shifts, (cells,).
+def _find_certified_shares(sqrt_residue: float, tail_per_charge: float) -> Floats:
+    """Return the smallest share proven valid for each cell of relative shifts k, (cells,).
 
-    `root` is sqrt(z), the lower end of the row of residues; `tail` the delta per mu^2.
+    `sqrt_residue` is sqrt(z), the lower end of the row of residues; `tail_per_charge` the delta
+    that a charge adds, divided by the charge p.
     """
     # The scaled tail t at loss y is tail_scale exp(y^2 / 2).
-    tail_scale = 2 * root * tail * _SQRT_2_PI
-    max_loss = _find_max_loss(root, tail_scale)
+    tail_scale = 2 * sqrt_residue * tail_per_charge * _SQRT_2_PI
+    max_loss = _find_max_loss(sqrt_residue, tail_scale)
     if max_loss > _MAX_LOSS:
         return np.ones(_N_CELLS)
-    losses = np.arange(-root / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
-    low_tests, high_tests = _bound_tests(root, losses, tail_scale)
+    losses = np.arange(-sqrt_residue / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
+    low_tests, high_tests = _bound_tests(sqrt_residue, losses, tail_scale)
     low, high = np.full(_N_CELLS, 0.6), np.ones(_N_CELLS)
     middle = np.full(_N_CELLS, MAX_REDUCED_SHARE)
-    for _ in range(_N_HALVINGS):
-        is_uncertified = _find_uncertified(middle, root, losses, tail_scale, low_tests, high_tests)
+    for _ in range(_N_BISECTIONS):
+        is_uncertified = _find_uncertified(
+            middle, sqrt_residue, losses, tail_scale, low_tests, high_tests
+        )
         low, high = np.where(is_uncertified, middle, low), np.where(is_uncertified, high, middle)
         middle = (low + high) / 2
     return high
@@ -180,7 +188,7 @@ def _certify_shares(root: float, tail: float) -> Floats:
 def _find_max_loss(root: float, tail_scale: float) -> float:
     """Return the loss y from which the tail alone suffices for all shifts (8.1).
 
-    Above `_MAX_LOSS` if there is none in range. `tail_scale`: the scaled tail at y = 0.
+    More than `_MAX_LOSS` if none does. `root` is sqrt(z), `tail_scale` the scaled tail t at y = 0.
     """
     y = root
     x = _MAX_RELATIVE_SHIFT**2 * _U
@@ -193,7 +201,7 @@ def _find_max_loss(root: float, tail_scale: float) -> float:
 
 
 def _build_margin_grid(root: float, tail_scale: float) -> Floats:
-    """Return the ascending grid of margins b; beyond its ends the tail suffices (8.1)."""
+    """Return the ascending grid of margins b, (m,), beyond which the tail suffices (8.1)."""
     max_shift = _MAX_RELATIVE_SHIFT * root
     start = -4 - max_shift
     while True:
@@ -207,20 +215,24 @@ def _build_margin_grid(root: float, tail_scale: float) -> Floats:
     return np.concatenate([low_margins, central_margins, high_margins])
 
 
-def _bound_mean_hazard(a: Floats, m: Floats) -> Floats:
-    """Return an upper bound on the mean hazard (log Phi(a + m) - log Phi(a)) / m on [a, a + m]."""
-    # A quotient would cancel for small m; there the trapezium of the convex hazard is taken.
-    divisor = np.where(m < 1e-3, 1.0, m)
-    mean = (log_ndtr(a + divisor) - log_ndtr(a)) / divisor
-    trapezium = (compute_hazard(a) + compute_hazard(a + m)) / 2
-    return np.asarray(np.where(m < 1e-3, trapezium, mean))
+def _bound_mean_hazard(start: Floats, width: Floats) -> Floats:
+    """Return an upper bound on the mean reversed hazard phi/Phi over [start, start + width].
+
+    It is (log Phi(start + width) - log Phi(start)) / width. Both arguments have the same shape.
+    """
+    # The quotient would cancel for small widths; there the trapezium of the convex hazard is taken.
+    divisor = np.where(width < 1e-3, 1.0, width)
+    mean = (log_ndtr(start + divisor) - log_ndtr(start)) / divisor
+    trapezium = (compute_hazard(start) + compute_hazard(start + width)) / 2
+    return np.asarray(np.where(width < 1e-3, trapezium, mean))
 
 
 def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
-    """Return upper bounds on a over all margins, at both ends of every cell of shifts (8.2).
+    """Return upper bounds on the scaled excess a over all margins, at every cell's ends (8.2).
 
-    `losses` (n,) is the grid of y. Both results are (cells, n): a at the lower and at the upper
-    shift of the cell, plus the largest distance of a from the chord between them.
+    `root` is sqrt(z), `losses` (n,) the grid of y, `tail_scale` the scaled tail t at y = 0. Both
+    results are (cells, n): a at the lower and at the upper shift of the cell, plus the largest
+    distance of a from the chord between them.
     """
     step = _MAX_RELATIVE_SHIFT * root / _N_CELLS
     margins = _build_margin_grid(root, tail_scale)
@@ -261,7 +273,7 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
         steep = steepness[1:, :-1]
         win_strip = np.minimum(
             win_rate[:-1, :-1] * exprel(positive_y * steep),
-            shift_ratio * win_rate[1:, :-1] * _bound_mean_tilt(positive_y, steep),
+            shift_ratio * win_rate[1:, :-1] * _bound_mean_exponential_tilt(positive_y, steep),
         )
         kappa = step**2 / 8 * (bend_along_m + positive_y / root)
         kappa = np.maximum(kappa[:, :-1], kappa[:, 1:])[:-1]
@@ -275,10 +287,11 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
 
 
 class _TestIntegral:
-    """The function g of section 8 at equidistant losses y from `first_loss` on.
+    """The function g of section 8 of label_only.md, at equidistant losses y from `first_loss` on.
 
     It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2).
-    `log_ratio` is r, of winning (positive) or of losing (negative); `root` is sqrt(z).
+    `log_ratio` is r, of winning (positive) or of losing (negative), for every shift and margin, an
+    array of 2 dimensions; `root` is sqrt(z).
     """
 
     def __init__(self, log_ratio: Floats, root: float, first_loss: float) -> None:
@@ -290,14 +303,17 @@ class _TestIntegral:
         self._factor_per_step = np.exp(_LOSS_STEP * steepness)
 
     def integrate_next(self) -> Floats:
-        """Return the integral at the current y, and go on to y + `_LOSS_STEP`."""
+        """Return the integral at the current y in the shape of r, and advance y by `_LOSS_STEP`."""
         total = self._terms.sum(axis=0)
         self._terms *= self._factor_per_step
         return np.asarray(total)
 
 
-def _bound_mean_tilt(y: float, steepness: Floats) -> Floats:
-    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness], y >= 0."""
+def _bound_mean_exponential_tilt(y: float, steepness: Floats) -> Floats:
+    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness].
+
+    `y` >= 0 is the scaled loss of the module's text. The result has the shape of `steepness`.
+    """
     # The exponent lies below its tangents.
     tangent_point = np.minimum(steepness, y)
     inside = np.exp(tangent_point * (y - tangent_point / 2)) * exprel(
@@ -317,8 +333,8 @@ def _find_uncertified(
 ) -> Bools:
     """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
 
-    `share` (cells,) is s, `root` is sqrt(z), `losses` (n,) the grid of y; `low_tests` and
-    `high_tests` (cells, n) are the bounds on a of :func:`_bound_tests`.
+    `share` (cells,) is s, `root` is sqrt(z), `losses` (n,) the grid of y, `tail_scale` the scaled
+    tail t at y = 0; `low_tests` and `high_tests` (cells, n) bound a, see :func:`_bound_tests`.
     """
     share = share[:, None]
     edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS

@@ -1,7 +1,7 @@
 r"""Rényi bounds for releasing only the label with the most noisy votes.
 
-Proof note: label_only.md. The noise of each vote count is Gaussian: continuous, or discrete on a
-grid at least as fine as :data:`LINE_GRID` and :data:`PLANE_GRID` require. The label of discrete
+Proof note: label_only.md. The noise of each vote count is Gaussian: continuous, or discrete with a
+scale of at least :data:`LINE_GRID` or :data:`MIN_PLANE_SCALE` grid steps. The label of discrete
 noise is not a function of the label of continuous noise, so both are proven, and every bound here
 includes the difference.
 
@@ -76,7 +76,7 @@ def compute_two_coordinate_rdp(
 
 
 def compute_grid_excess(scale: float, order: float, mu: float) -> float:
-    """Return the relative excess of the RDP of a label under discrete over continuous noise.
+    """Return an upper bound on the relative excess of a label's RDP under discrete noise.
 
     For one moving count: noise `scale` >= 1 in grid steps, shift `mu` <= 1 in noise scales, and a
     Rényi `order` with order * mu <= 64. At the coarsest grid allowed, 2^22, it is below 2e-6.
@@ -92,7 +92,7 @@ def compute_grid_excess(scale: float, order: float, mu: float) -> float:
 
 
 def _compute_plane_grid_excess(order: float, mu: float) -> float:
-    """Return the same for two moving counts, any `mu`, and a scale >= :data:`MIN_PLANE_SCALE`."""
+    """Return this bound for two moving counts, any `mu`, and a scale >= :data:`MIN_PLANE_SCALE`."""
     depth = 4 * math.sqrt(2) * order * mu + 60
     offset = 0.5 / MIN_PLANE_SCALE
     cell = 2 * (depth + 40) ** 2 / MIN_PLANE_SCALE**2
@@ -102,7 +102,7 @@ def _compute_plane_grid_excess(order: float, mu: float) -> float:
 
 
 def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return D_alpha (n,) of a label of two classes, grid included."""
+    """Return a bound on D_alpha (n,) of a label of two classes; `mu`: one vote in noise scales."""
     # The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
     shift = math.sqrt(2) * mu
     excess = np.array([compute_grid_excess(LINE_GRID, alpha, shift) for alpha in alphas])
@@ -113,7 +113,7 @@ def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
 
 
 def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return D_alpha (n,) of the worst three-way comparison, grid included."""
+    """Return the same for three or more classes, from the worst three-way comparison."""
     bound = np.empty_like(alphas)
     # Orders of similar magnitude are searched together.
     octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
@@ -131,7 +131,7 @@ def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
 
 
 def _convert_to_rdp(log_g: Floats, alphas: Floats) -> Floats:
-    """Return D_alpha = log(1 + G) / (alpha - 1) from log G (n,), with an allowance for rounding."""
+    """Return D_alpha = log(1 + G) / (alpha - 1), (n,), from log G, with a rounding allowance."""
     return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _ROUNDING))
 
 

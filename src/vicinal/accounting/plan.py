@@ -1,4 +1,4 @@
-"""A plan of releases as JSON, and its price before any budget is spent.
+"""A plan of releases as JSON, and its privacy cost before any budget is spent.
 
 A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
 their fields are defined in :mod:`vicinal.accounting.kinds`. Everything in a plan is public.
@@ -24,7 +24,7 @@ COMMON_ASSUMPTIONS = (
         "parameters do not depend on private data"
     ),
     (
-        "noise has the stated law: real Gaussian noise, or discrete noise whose "
+        "noise has the stated distribution: real Gaussian noise, or discrete noise whose "
         "difference from it is accounted for elsewhere"
     ),
 )
@@ -48,7 +48,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Planned releases, and the delta at which they are priced.
+    """Planned releases, and the delta at which their epsilon is computed.
 
     Examples
     --------
@@ -147,14 +147,14 @@ class Plan:
         return _certificate.compute_lower_epsilon(pairs, self.delta)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions under which the price holds, each sentence once."""
+        """Return the assumptions under which the bounds hold, each sentence once."""
         step_assumptions = [a for step in self.steps for a in step.release.list_assumptions()]
         return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return ``releases`` of :meth:`price`; `total` is the composition of the plan."""
+        """Return ``releases`` of :meth:`price`, a dict for each step; `total`: of all steps."""
         order = total.best_order(self.delta)
-        # Open failures have infinite RDP at every order, and the same price beside any step.
+        # Probabilistic disclosures have infinite RDP at every order, and cost the same in any step.
         without_failures = [step.composition().split_failures()[0] for step in self.steps]
         costs = [float(cost.rdp(order)[0]) for cost in without_failures]
         if not math.isfinite(sum(costs)):
@@ -177,7 +177,7 @@ class Plan:
 
 
 def account(plan: object) -> dict[str, Any]:
-    """Return the price of a plan given as the plain values of its JSON; see :meth:`Plan.price`.
+    """Return the privacy cost of a plan, given as the plain values of its JSON; see `Plan.price`.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return the checked step of one release, called `name` in errors, of a plan with `delta`."""
+    """Return the checked step of an entry of ``releases``, called `name` in error messages."""
     fields = check_mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")
@@ -208,7 +208,7 @@ def _parse_step(name: str, release: object, delta: float) -> Step:
         name, values, (*kind.list_field_names(), "count"), required=kind.list_required_fields()
     )
     count = checks.check_integer(f"{name}.count", values.pop("count", 1), minimum=1, maximum=10**9)
-    resolved = kind.from_fields(name, values).resolve_fields(name, delta, count)
+    resolved = kind.from_fields(name, values).validate_and_fill_fields(name, delta, count)
     step = Step(resolved, count)
     try:
         step.composition()
@@ -227,7 +227,7 @@ def check_mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
-    """Raise InvalidInput if a field of `name` is not `allowed`, or a `required` one is missing."""
+    """Raise InvalidInput if a field of `name` is not `allowed`, or a `required` one missing."""
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:
         if key not in allowed:

@@ -31,12 +31,12 @@ _COARSE_POINTS = 1024  # Points of the coarser grids on which Chernoff's bound i
 _ROUNDED_UP = 1 + 1e-9  # Factor on divergences and epsilon: far more than their rounding errors
 # Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
 _FFT_ERROR = 8 * 2.0**-53
-# Rates r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation.
+# Exponents r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation.
 _RATES = np.geomspace(0.2, 50, 16)
-# Rates r of Chernoff's bound for few rare losses, in units of 1 / loss.
+# Exponents r of Chernoff's bound for few rare losses, in units of 1 / loss.
 _RARE_RATES = np.geomspace(0.05, 50, 16)
 _MIN_SPREAD = 1e-12  # The smallest standard deviation that the rates are divided by
-# Points of the integral over the excess divergence, relative to the end of the range.
+# Integration nodes of the excess divergence, as fractions of the range's end.
 _INTEGRATION_POINTS = np.append(0.0, np.geomspace(1e-5, 1, 400))
 # Losses above this are not represented: e^loss comes close to the largest double. A pair that
 # reaches further gives next to no protection.
@@ -45,30 +45,18 @@ _MAX_LOSS = 600.0
 _CANDIDATE_ENDS = np.append(np.geomspace(1e-13, _MAX_LOSS, 500)[:-1], _MAX_LOSS)
 
 
-@dataclasses.dataclass(frozen=True)
-class LossMass:
-    """The distribution of one release's loss under P: `probabilities` (m,) at (first + i) h.
-
-    `infinite` is the probability of an infinite loss.
-    """
-
-    first: int
-    probabilities: Floats
-    infinite: float
-
-
 def compute_pld_epsilon(pairs: Sequence[tuple[DominatingPair, int]], delta: float) -> float:
     """Return epsilon >= 0 of the composition of all `pairs`, each with its count, at `delta`.
 
     It is the larger one of both directions, rounded up; infinite if no bound holds.
     """
-    totals = composed_losses(pairs, max(delta * 1e-6, 1e-18))
+    totals = compose_losses(pairs, max(delta * 1e-6, 1e-18))
     return max(total.epsilon(delta) for total in totals) if totals else math.inf
 
 
 @dataclasses.dataclass(frozen=True)
-class ComposedLoss:
-    """The distribution of the composed loss under P.
+class LossDistribution:
+    """The distribution under P of the loss of one release, or of a composition.
 
     `probabilities` (m,) belong to losses (first + i) step; `infinite` is the probability of an
     infinite loss.
@@ -113,7 +101,9 @@ class ComposedLoss:
         return max(0.0, root) * _ROUNDED_UP
 
 
-def composed_losses(pairs: Sequence[tuple[DominatingPair, int]], tail: float) -> list[ComposedLoss]:
+def compose_losses(
+    pairs: Sequence[tuple[DominatingPair, int]], tail: float
+) -> list[LossDistribution]:
     """Return the composed loss of all `pairs`, each with its count, in both directions.
 
     One direction if both are equal; none if the losses are out of range. `tail` is the mass that
@@ -129,11 +119,11 @@ def composed_losses(pairs: Sequence[tuple[DominatingPair, int]], tail: float) ->
     directions = (False,) if all(pair.is_symmetric for pair, _ in merged) else (False, True)
     totals = []
     for is_mirrored in directions:
-        masses = [
+        distributions = [
             _discretize_pair(pair, loss_range, step, is_mirrored and not pair.is_symmetric)
             for (pair, _), loss_range in zip(merged, ranges, strict=True)
         ]
-        totals.append(_convolve_losses(masses, counts, step, spread, tail))
+        totals.append(_convolve_losses(distributions, counts, step, spread, tail))
     return totals
 
 
@@ -148,7 +138,7 @@ def _merge_gaussians(
 
 
 def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """Return (low, high), the losses beyond which the excess divergence is at most `tail`."""
+    """Return (low, high): beyond these losses the finite excess divergence is at most `tail`."""
     # The masses of infinite loss are subtracted first: no grid is wide enough for them.
     infinite_with, infinite_without = pair.infinite_masses
     high = _find_end(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
@@ -167,7 +157,10 @@ def _find_end(excess: Floats, tail: float) -> float:
 def _estimate_spread(
     pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
 ) -> float:
-    """Return the approximate standard deviation of the composed loss; `ranges` are loss ranges."""
+    """Return the approximate standard deviation of the composed loss.
+
+    `ranges`: the lowest and highest loss on the grid of each of the `pairs`.
+    """
     # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
     # of the excess divergence over all real eps.
     variance = 0.0
@@ -180,7 +173,10 @@ def _estimate_spread(
 
 
 def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
-    """Return the grid step h for `count` losses of total standard deviation `spread`."""
+    """Return the grid step h for `count` losses whose sum has standard deviation `spread`.
+
+    `ranges`: the lowest and highest loss on the grid of each distinct release.
+    """
     # Rounding adds at most h^2/4 to the variance of each loss.
     reach = max(20 * spread + 2 * spread**2, *(2 * (high - low) for low, high in ranges))
     return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
@@ -188,7 +184,7 @@ def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]
 
 def _discretize_pair(
     pair: DominatingPair, loss_range: tuple[float, float], step: float, is_mirrored: bool
-) -> LossMass:
+) -> LossDistribution:
     """Return the loss distribution of (P, Q), or with `is_mirrored` of (Q, P), on the grid.
 
     The dots of the profile at multiples of `step` within `loss_range` are connected. In terms of
@@ -209,35 +205,39 @@ def _discretize_pair(
     mass = np.append(rise, 0.0) - math.exp(step) * np.insert(rise, 0, 0.0)
     mass[0] = rise[0] - excess[0]
     mass[-first] += 1
-    return LossMass(first, np.maximum(mass, 0.0), float(excess[-1]))
+    return LossDistribution(step, first, np.maximum(mass, 0.0), float(excess[-1]))
 
 
 def _convolve_losses(
-    masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
-) -> ComposedLoss:
-    """Return the distribution of the sum of `counts` losses of each distribution of `masses`.
+    distributions: Sequence[LossDistribution],
+    counts: Sequence[int],
+    step: float,
+    spread: float,
+    tail: float,
+) -> LossDistribution:
+    """Return the distribution of a sum of losses: `counts[i]` of each of the `distributions[i]`.
 
-    `step` is the grid step of all, `spread` the standard deviation of the sum. All omitted mass, at
-    most `tail` besides the infinite losses, counts as infinite loss.
+    `step` is the grid step of all, `spread` the standard deviation of the sum. Omitted mass, at
+    most `tail`, counts as infinite loss.
     """
-    low, high = _bound_sum(masses, counts, step, spread, tail)
+    low, high = _bound_sum(distributions, counts, step, spread, tail)
     start = math.floor(low / step)
     size = round_up_fft_length(math.ceil(high / step) - start + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     first_cell = 0
     infinite = tail
-    for mass, count in zip(masses, counts, strict=True):
+    for loss, count in zip(distributions, counts, strict=True):
         # Probabilities are added up by index modulo `size`.
-        wrapped = np.zeros(-(-len(mass.probabilities) // size) * size)
-        wrapped[: len(mass.probabilities)] = mass.probabilities
+        wrapped = np.zeros(-(-len(loss.probabilities) // size) * size)
+        wrapped[: len(loss.probabilities)] = loss.probabilities
         wrapped = wrapped.reshape(-1, size).sum(axis=0)
         spectrum *= compute_spectrum_power(np.fft.rfft(wrapped), count)
-        first_cell += count * mass.first
-        infinite += count * mass.infinite
+        first_cell += count * loss.first
+        infinite += count * loss.infinite
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
     infinite += _FFT_ERROR * (sum(counts) + math.log2(size)) * norm
     probabilities = np.roll(np.fft.irfft(spectrum, size), (first_cell - start) % size)
-    return ComposedLoss(step, start, np.maximum(probabilities, 0.0), infinite)
+    return LossDistribution(step, start, np.maximum(probabilities, 0.0), infinite)
 
 
 def round_up_fft_length(min_length: int) -> int:
@@ -269,17 +269,21 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
 
 
 def _bound_sum(
-    masses: Sequence[LossMass], counts: Sequence[int], step: float, spread: float, tail: float
+    distributions: Sequence[LossDistribution],
+    counts: Sequence[int],
+    step: float,
+    spread: float,
+    tail: float,
 ) -> tuple[float, float]:
-    """Return bounds (low, high), at least one `step` apart, beyond which the sum has mass `tail`.
+    """Return (low, high), at least one `step` apart: on either side the sum has mass <= `tail`.
 
-    The arguments are those of :func:`_convolve_losses`. The bounds hold on a coarser grid, too.
+    The arguments are those of :func:`_convolve_losses`. Computed on coarser grids.
     """
-    distributions = [
-        (*_coarsen_grid(step * mass.first, step, mass.probabilities), count)
-        for mass, count in zip(masses, counts, strict=True)
+    coarse_distributions = [
+        (*_coarsen_grid(step * loss.first, step, loss.probabilities), count)
+        for loss, count in zip(distributions, counts, strict=True)
     ]
-    low, high = compute_chernoff_bounds(distributions, spread, tail)
+    low, high = compute_chernoff_bounds(coarse_distributions, spread, tail)
     return low, max(high, low + step)
 
 
@@ -307,7 +311,7 @@ def compute_chernoff_bounds(
 
 
 def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
-    """Return losses and probabilities on a coarser grid, of about `_COARSE_POINTS` points.
+    """Return losses and probabilities, both (k,), on a coarser grid of about `_COARSE_POINTS`.
 
     The fine grid has `probabilities` (m,) at first_loss + i step.
     """

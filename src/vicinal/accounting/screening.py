@@ -12,7 +12,7 @@ of m answers the worst case over such strategies satisfies, with C the excess di
 
 where U and V are the losses of passing and failing. C_m dominates the batch, and costs less than m
 answers each with its own worst t for every eps. C_{j-1} is kept on a uniform grid. Far from the
-threshold many t are covered by one *option* that dominates all of them.
+threshold many t are covered by one *cover* that dominates all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -31,6 +32,7 @@ from vicinal.accounting._divergence import (
     DominatingPair,
     compute_log_tail_ratios,
     compute_log_tangent_gap,
+    invert_sampling,
     subsample_log_ratio,
 )
 from vicinal.arrays import Floats, Ints, Places
@@ -66,10 +68,9 @@ class Screening:
         return np.maximum(*self.compute_rdp_by_direction(orders))
 
     def compute_rdp_by_direction(self, orders: Floats) -> tuple[Floats, Floats]:
-        """Return D(with | without) and D(without | with) at `orders` (m,), as two (m,)."""
+        """Return D(with | without) and D(without | with) at `orders`, (m,) each, rounded up."""
         powers = np.concatenate([orders, 1 - orders])
         largest = _maximize_log_gaps(powers, _compute_all_answers(self), _choose_block(self.k))
-        # Rounded up.
         scaled = _compute_log_one_plus_exp(largest + 1e-11 + 1e-12 * np.abs(largest))
         return scaled[: len(orders)] / (orders - 1), scaled[len(orders) :] / (orders - 1)
 
@@ -90,7 +91,7 @@ class Screening:
         return ScreeningPair(self)
 
     def compute_margin(self, index: Places, side: Places) -> Floats:
-        """Return the margin a of each step, in units of sigma.
+        """Return the margin a of each step of the largest vote count, in units of sigma.
 
         `side` is 0 for upward and 1 for downward steps; the margin increases with `index` in
         0..k-1: the largest vote count is `index` on side 0 and k - `index` on side 1.
@@ -98,14 +99,10 @@ class Screening:
         start = np.where(side == 0, -self.threshold, self.threshold - self.k)
         return np.asarray((start + index) / self.sigma)
 
-    def compute_answers(self, margin: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return log q, log(1-q), U = log(r/q) and V = log((1-r)/(1-q)) at each `margin`.
-
-        These are the log probabilities of passing and failing without the subject, and the privacy
-        losses of passing and failing.
-        """
+    def compute_answers(self, margin: Floats) -> ScreeningAnswers:
+        """Return the probabilities and losses of an answer, in the shape of `margin`."""
         pass_ratio, fail_ratio = compute_log_tail_ratios(margin, 1 / self.sigma)
-        return (
+        return ScreeningAnswers(
             log_ndtr(margin),
             log_ndtr(-margin),
             subsample_log_ratio(pass_ratio, self.gamma),
@@ -113,13 +110,26 @@ class Screening:
         )
 
 
+class ScreeningAnswers(NamedTuple):
+    """Probabilities and privacy losses of answers, arrays with one entry for each margin.
+
+    `log_pass` and `log_fail` are log q and log(1-q), without the subject. `pass_loss` and
+    `fail_loss` are U = log(r/q) and V = log((1-r)/(1-q)).
+    """
+
+    log_pass: Floats
+    log_fail: Floats
+    pass_loss: Floats
+    fail_loss: Floats
+
+
 def _choose_block(k: int) -> int:
-    """Return how many of the `k` margins of a side are bounded together."""
+    """Return the number of the `k` margins of a side that are bounded together."""
     return max(_MIN_BLOCK, -(-k // _MAX_BLOCKS))
 
 
 def _compute_log_one_plus_exp(log_values: Floats) -> Floats:
-    """Return log(1 + e^x) elementwise, > 0 for every x."""
+    """Return log(1 + e^x) elementwise, > 0 for every x in `log_values`."""
     result = np.logaddexp(0.0, log_values)
     is_small = log_values < -30
     result[is_small] = np.exp(np.maximum(log_values[is_small], _MIN_LOG_DIVERGENCE))
@@ -127,8 +137,8 @@ def _compute_log_one_plus_exp(log_values: Floats) -> Floats:
 
 
 @functools.lru_cache(maxsize=8)
-def _compute_all_answers(screening: Screening) -> tuple[Floats, ...]:
-    """Return the four arrays of :meth:`Screening.compute_answers` at the margins of both sides.
+def _compute_all_answers(screening: Screening) -> ScreeningAnswers:
+    """Return the answers at all margins, first of the upward and then of the downward side.
 
     Margins ascend on each side. The last one is repeated up to a multiple of the block size.
     """
@@ -163,16 +173,16 @@ class ScreeningPair(DominatingPair):
         return result
 
     def _find_tangent_margin(self, epsilons: Floats) -> Floats:
-        """Return the real margin at which the curve (q, r) has slope e^eps; infinite if nowhere."""
-        gamma = self.screening.gamma
+        """Return the real margins at which (q, r) has slope e^eps, (m,); infinite if nowhere."""
         shift = 1 / self.screening.sigma
-        with np.errstate(divide="ignore", over="ignore"):
-            for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))
-        inner_epsilons = np.where(epsilons > 30, epsilons - math.log(gamma), for_small)
+        inner_epsilons = invert_sampling(epsilons, self.screening.gamma)
         return np.asarray(-(inner_epsilons + shift**2 / 2) / shift)
 
     def _round_margin(self, targets: Floats, side: int, offset: int) -> Floats:
-        """Return the last margin of `side` at or below `targets` (offset 0), or the next (1)."""
+        """Return, for real margins `targets` (m,), a nearby margin of `side` (0 or 1), (m,).
+
+        It is the last one at or below the target for `offset` 0, the next one for `offset` 1.
+        """
         screening = self.screening
         first = screening.compute_margin(np.array(0), np.array(side))
         steps = np.floor((targets - first) * screening.sigma) + offset
@@ -199,9 +209,9 @@ BATCH = 64
 _CELLS_PER_DEVIATION = 20
 # Standard deviations of the total loss that the grid of a profile covers on either side.
 _GRID_DEVIATIONS = 10.0
-# Width (in noise scales) of the interval of margins that one option covers near the threshold.
+# Width (in noise scales) of the interval of margins that one cover dominates near the threshold.
 _MIN_BLOCK_WIDTH = 0.02
-# Margins further than `_BLOCK_CENTRE` from the threshold share an option with wider intervals: the
+# Margins further than `_BLOCK_CENTRE` from the threshold share a cover with wider intervals: the
 # width grows by `_BLOCK_GROWTH` for each noise scale of distance.
 _BLOCK_GROWTH = 0.3
 _BLOCK_CENTRE = 0.7
@@ -226,6 +236,7 @@ class ScreeningBatchPair(DominatingPair):
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
+        """Return the excess divergence C_size at real `epsilons` (m,), interpolated, as (m,)."""
         step, profiles = _compute_profiles(self.screening, BATCH)
         return np.asarray(interpolate_profile(profiles[self.size], step, epsilons))
 
@@ -250,8 +261,8 @@ def build_batch_pairs(screening: Screening, count: int) -> list[tuple[ScreeningB
 
 
 @dataclasses.dataclass(frozen=True)
-class _Option:
-    """A choice of the largest vote count t, or a distribution that dominates several choices.
+class _Cover:
+    """A pair of distributions that dominates the answer at one or several vote counts t.
 
     `masses` (m,) are the probabilities of the outcomes with the subject, `losses` (m,) their
     privacy losses.
@@ -263,16 +274,16 @@ class _Option:
 
 @functools.lru_cache(maxsize=8)
 def _compute_profiles(screening: Screening, size: int) -> tuple[float, Floats]:
-    """Return the grid step, and C_0 ... C_size on the grid as (size + 1, 2 n + 1).
+    """Return the grid step, and C_0 ... C_size of the module's text on the grid.
 
-    The grid has the points -n step, ..., n step.
+    The grid has the points -n step, ..., n step; the second result is (size + 1, 2 n + 1).
     """
-    options = _build_options(screening)
+    covers = _build_covers(screening)
     spread = max(
         math.sqrt(
-            float(option.masses @ np.where(abs(option.losses) < _MAX_LOSS, option.losses, 0) ** 2)
+            float(cover.masses @ np.where(abs(cover.losses) < _MAX_LOSS, cover.losses, 0) ** 2)
         )
-        for option in options
+        for cover in covers
     )
     step = spread / _CELLS_PER_DEVIATION
     n_answers = np.arange(size + 1)
@@ -281,30 +292,28 @@ def _compute_profiles(screening: Screening, size: int) -> tuple[float, Floats]:
     )
     half = int(reach[-1])
     epsilons = np.asarray(step * np.arange(-half, half + 1), dtype=np.float64)
-    option_excess = np.stack(
-        [_compute_option_excess_on_grid(option, epsilons, step) for option in options]
+    cover_excess = np.stack(
+        [_compute_cover_excess_on_grid(cover, epsilons, step) for cover in covers]
     )
-    profiles = _maximize_profiles(
-        option_excess, *_compute_shift_weights(options, step, half), reach
-    )
+    profiles = _maximize_profiles(cover_excess, *_compute_shift_weights(covers, step, half), reach)
     return step, profiles * (1 + 1e-9)
 
 
-def _compute_option_excess_on_grid(option: _Option, epsilons: Floats, step: float) -> Floats:
-    """Return the excess divergence of one option on the grid `epsilons` (2 n + 1,)."""
-    # It is zero beyond the option's largest loss.
+def _compute_cover_excess_on_grid(cover: _Cover, epsilons: Floats, step: float) -> Floats:
+    """Return the excess divergence of one cover on the grid `epsilons` (2 n + 1,) of this step."""
+    # It is zero beyond the cover's largest loss.
     half = len(epsilons) // 2
-    n_cells = min(half, math.ceil(float(np.abs(option.losses).max()) / step) + 1)
+    n_cells = min(half, math.ceil(float(np.abs(cover.losses).max()) / step) + 1)
     excess = np.zeros_like(epsilons)
     nonzero = slice(half - n_cells, half + n_cells + 1)
-    excess[nonzero] = _compute_option_excess(option, epsilons[nonzero])
+    excess[nonzero] = _compute_cover_excess(cover, epsilons[nonzero])
     return excess
 
 
-def _compute_option_excess(option: _Option, epsilons: Floats) -> Floats:
-    """Return H_eps - max(0, 1 - e^eps) of one option at `epsilons` (n,), as (n,)."""
+def _compute_cover_excess(cover: _Cover, epsilons: Floats) -> Floats:
+    """Return H_eps - max(0, 1 - e^eps) of one cover at `epsilons` (n,), as (n,)."""
     excess = np.zeros_like(epsilons)
-    for mass, loss in zip(option.masses, option.losses, strict=True):
+    for mass, loss in zip(cover.masses, cover.losses, strict=True):
         if_positive = -np.expm1(np.minimum(epsilons - loss, 0.0))
         # Below 0: the share of this outcome in H_eps - (1 - e^eps); the masses sum to 1.
         if_negative = np.exp(np.minimum(epsilons, 0.0) - loss) * -np.expm1(
@@ -315,20 +324,20 @@ def _compute_option_excess(option: _Option, epsilons: Floats) -> Floats:
 
 
 def _compute_shift_weights(
-    options: Sequence[_Option], step: float, half: int
+    covers: Sequence[_Cover], step: float, half: int
 ) -> tuple[Ints, Floats, Floats]:
     """Return the shift of a profile by every outcome, and the weights of its interpolation.
 
     The outcome of mass r and loss U adds r C(eps - U) to a profile. Returned are three arrays
-    (options, outcomes): the shift -U in whole cells of `step`, within +-`half`, and the weights
+    (covers, outcomes): the shift -U in whole cells of `step`, within +-`half`, and the weights
     (times r) of the grid points at that shift and one above, linear in e^eps.
     """
-    n_outcomes = max(len(option.masses) for option in options)
-    # Options with fewer outcomes are padded with masses of 0.
-    masses, losses = np.zeros((2, len(options), n_outcomes))
-    for index, option in enumerate(options):
-        masses[index, : len(option.masses)] = option.masses
-        losses[index, : len(option.losses)] = option.losses
+    n_outcomes = max(len(cover.masses) for cover in covers)
+    # Covers with fewer outcomes are padded with masses of 0.
+    masses, losses = np.zeros((2, len(covers), n_outcomes))
+    for index, cover in enumerate(covers):
+        masses[index, : len(cover.masses)] = cover.masses
+        losses[index, : len(cover.losses)] = cover.losses
     shifts = -losses / step
     cells = np.clip(np.floor(shifts), -half, half - 1)
     upper_weights = np.expm1(step * np.clip(shifts - cells, 0.0, 1.0)) / math.expm1(step)
@@ -348,11 +357,11 @@ def interpolate_profile(profile: Floats, step: float, epsilons: Floats) -> Float
     return np.asarray((1 - weight) * profile[index] + weight * profile[index + 1])
 
 
-def _build_options(screening: Screening) -> list[_Option]:
-    """Return options that together dominate every choice of t."""
+def _build_covers(screening: Screening) -> list[_Cover]:
+    """Return covers that together dominate every choice of t."""
     max_margin = _CERTAIN_MARGIN + 1 / screening.sigma
     all_margins = _list_margins(screening)
-    options = _build_certain_options(screening, max_margin, all_margins)
+    covers = _build_certain_covers(screening, max_margin, all_margins)
     margins = all_margins[np.abs(all_margins) <= max_margin]
     first = 0
     while first < len(margins):
@@ -360,15 +369,13 @@ def _build_options(screening: Screening) -> list[_Option]:
         width = _MIN_BLOCK_WIDTH + _BLOCK_GROWTH * distance
         last = int(np.searchsorted(margins, margins[first] + width, side="right")) - 1
         last = max(last, first)
-        options.append(_build_option(screening, margins[first], margins[last]))
+        covers.append(_build_cover(screening, margins[first], margins[last]))
         first = last + 1
-    return options
+    return covers
 
 
-def _build_certain_options(
-    screening: Screening, max_margin: float, margins: Floats
-) -> list[_Option]:
-    """Return options that dominate those `margins` (ascending) beyond +-`max_margin`.
+def _build_certain_covers(screening: Screening, max_margin: float, margins: Floats) -> list[_Cover]:
+    """Return covers of the `margins` (m,), ascending, that lie beyond +-`max_margin`; at most two.
 
     Below, the probability r to pass, at most that at -max_margin, counts as unbounded loss. Above,
     failing without the subject is at most as probable as at max_margin; with it, perhaps never.
@@ -376,20 +383,20 @@ def _build_certain_options(
     log_pass, log_fail, pass_loss, _ = screening.compute_answers(
         np.array([-max_margin, max_margin])
     )
-    options = []
+    covers = []
     if margins[0] < -max_margin:
         passed = math.exp(log_pass[0] + pass_loss[0])
         losses = np.array([_MAX_LOSS, math.log1p(-passed)])
-        options.append(_Option(np.array([passed, 1 - passed]), losses))
+        covers.append(_Cover(np.array([passed, 1 - passed]), losses))
     if margins[-1] > max_margin:
         failed = math.exp(log_fail[1])
         losses = np.array([-math.log1p(-failed), -_MAX_LOSS])
-        options.append(_Option(np.array([1.0, failed * math.exp(-_MAX_LOSS)]), losses))
-    return options
+        covers.append(_Cover(np.array([1.0, failed * math.exp(-_MAX_LOSS)]), losses))
+    return covers
 
 
 def _list_margins(screening: Screening) -> Floats:
-    """Return the margins of all upward steps in ascending order, nearly equal ones once."""
+    """Return the margins of the steps of both sides in ascending order, nearly equal ones once."""
     index = np.arange(screening.k)
     margins = np.concatenate(
         [screening.compute_margin(index, np.full_like(index, side)) for side in (0, 1)]
@@ -398,14 +405,14 @@ def _list_margins(screening: Screening) -> Floats:
     return margins[np.diff(margins, prepend=-np.inf) > 1e-9 / screening.sigma]
 
 
-def _build_option(screening: Screening, low: float, high: float) -> _Option:
-    """Return the option that dominates the margins between `low` and `high`."""
+def _build_cover(screening: Screening, low: float, high: float) -> _Cover:
+    """Return the cover of all margins from `low` to `high`."""
     log_pass, log_fail, pass_loss, fail_loss = screening.compute_answers(np.array([low, high]))
     if high == low:
         masses = np.array(
             [math.exp(log_pass[0] + pass_loss[0]), math.exp(log_fail[0] + fail_loss[0])]
         )
-        return _Option(masses, np.array([pass_loss[0], fail_loss[0]]))
+        return _Cover(masses, np.array([pass_loss[0], fail_loss[0]]))
     # Log slopes of the curve at both ends: the losses of the hull's two segments between them.
     shift = 1 / screening.sigma
     log_slopes = subsample_log_ratio(-np.array([low, high]) * shift - shift**2 / 2, screening.gamma)
@@ -427,14 +434,14 @@ def _build_option(screening: Screening, low: float, high: float) -> _Option:
             math.exp(log_fail[1] + fail_loss[1]),
         ]
     )
-    return _Option(masses, np.array([pass_loss[0], log_slopes[0], log_slopes[1], fail_loss[1]]))
+    return _Cover(masses, np.array([pass_loss[0], log_slopes[0], log_slopes[1], fail_loss[1]]))
 
 
-def _maximize_log_gaps(powers: Floats, answers: tuple[Floats, ...], block: int) -> Floats:
+def _maximize_log_gaps(powers: Floats, answers: ScreeningAnswers, block: int) -> Floats:
     """Return the maximum over margins of log(q G_b(U) + (1-q) G_b(V)), for every power b, (m,).
 
-    `powers` (m,) are b. `answers` are those of :meth:`Screening.compute_answers` at n margins,
-    which ascend within blocks of `block`, a divisor of n. Blocks are skipped as in the proof note.
+    `powers` (m,) are b. `answers` are at n margins, which ascend within blocks of `block`, a
+    divisor of n. Blocks are skipped as in the proof note.
     """
     log_pass, log_fail, pass_loss, fail_loss = answers
     first = np.arange(0, len(log_pass), block)
@@ -465,21 +472,17 @@ def _compute_log_gaps(
 
 
 def _maximize_profiles(
-    option_excess: Floats,
-    cells: Places,
-    lower_weights: Floats,
-    upper_weights: Floats,
-    reach: Places,
+    cover_excess: Floats, cells: Places, lower_weights: Floats, upper_weights: Floats, reach: Places
 ) -> Floats:
     """Return C_0 ... C_m of the module's text on the grid, as (m + 1, 2 h + 1).
 
-    `option_excess` (o, 2 h + 1) is the excess divergence of every option; `cells`, `lower_weights`
+    `cover_excess` (o, 2 h + 1) is the excess divergence of every cover; `cells`, `lower_weights`
     and `upper_weights` (o, k) are those of :func:`_compute_shift_weights`. `reach` (m + 1,) is the
     distance from the centre, in grid steps, up to which C_j is computed; beyond, the value at that
     distance is taken, which is larger.
     """
-    half = option_excess.shape[1] // 2
-    profiles = np.zeros((len(reach), option_excess.shape[1]))
+    half = cover_excess.shape[1] // 2
+    profiles = np.zeros((len(reach), cover_excess.shape[1]))
     weights = np.concatenate([lower_weights, upper_weights], axis=1)
     starts = half + np.concatenate([cells, cells + 1], axis=1)
     shifts = [
@@ -490,7 +493,7 @@ def _maximize_profiles(
         low, high = half - int(reach[j]), half + int(reach[j]) + 1
         windows = sliding_window_view(np.pad(profiles[j - 1], half, mode="edge"), high - low)
         largest = profiles[j, low:high]
-        for excess, (start, weight) in zip(option_excess, shifts, strict=True):
+        for excess, (start, weight) in zip(cover_excess, shifts, strict=True):
             np.maximum(largest, excess[low:high] + weight @ windows[low + start], out=largest)
         profiles[j, :low] = largest[0]
         profiles[j, high:] = largest[-1]

@@ -23,7 +23,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 from vicinal import checks
 from vicinal.accounting.budget import gdp_epsilon
 from vicinal.accounting.plan import Plan
-from vicinal.accounting.pld import composed_losses
+from vicinal.accounting.pld import compose_losses
 from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.votes import SLACK_SHARE
@@ -396,7 +396,7 @@ class PlanClaim(Claim):
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
         """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
-        losses = composed_losses(self._dominating_pairs, 1e-12)
+        losses = compose_losses(self._dominating_pairs, 1e-12)
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)
         deltas = [

@@ -24,7 +24,7 @@ from vicinal.audit.interactions import (
     build_attack_copies,
     select_faults,
 )
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.guarantees import compute_total_budget
 from vicinal.planning.plan import IndKNNPlan
@@ -256,7 +256,7 @@ class IndKNNAudit:
 
     def attack_model(
         self,
-        share: float = SHARE,
+        share: float = MAX_TRAINING_SHARE,
         refreshes: int = 1,
         release: str = "votes",
         target_spec: TargetSpec | None = None,

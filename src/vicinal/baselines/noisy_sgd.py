@@ -252,7 +252,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
             encoded = self._encoder.encode(standardized)
             # NoisySGD treats all features equally, unlike the private model. With features of trees
             # its AUC was .01 lower on 1,000 records.
-            self._features = ModelFeatures.planned(
+            self._features = ModelFeatures.for_training(
                 encoded, plan.n_records or 0, lifted=self._encoder.lifts, with_trees=False
             )
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)
@@ -278,7 +278,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """
         encoded = self._encoder.encode((features - self._center) / self._spread)
         if self._features is not None:
-            return self._features.rows(encoded)
+            return self._features.compute_rows(encoded)
         bias = round(BIAS * FLOAT32.scale(encoded.shape[1]))
         return np.hstack([encoded, np.full((len(encoded), 1), bias, dtype=np.float32)])
 

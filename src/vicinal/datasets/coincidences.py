@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.interactions.row_matching import is_excess
+from vicinal.interactions.row_matching import detect_excess_matches
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Coincidences:
     @property
     def suspicious(self) -> bool:
         """Whether more rows are shared than chance explains, as if copied from the records."""
-        return is_excess(self.shared, self.public, self.expected / self.public)
+        return detect_excess_matches(self.shared, self.public, self.expected / self.public)
 
     def __str__(self) -> str:
         verdict = (

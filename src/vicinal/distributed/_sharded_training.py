@@ -22,7 +22,7 @@ from vicinal.ledger.answers import bytes_of, read_parts, text_of, write_parts
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
-from vicinal.linear.private_model import PrivateModel, no_records, train
+from vicinal.linear.private_model import PrivateModel, build_empty_records, train_private_model
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store.audience_state import AudienceState, charge_proxies, restore_plan
 from vicinal.store.opening import OpenStore
@@ -65,8 +65,8 @@ class ShardedGradients:
         self.plan = restore_plan(store, audience)
         self.features, self.public = load_feature_map(store, audience)
         noise, self.slack = create_training_noise(store, audience, self.plan)
-        self.mechanism = self.plan.training.mechanism(
-            no_records(self.features.width), self.features.unit, noise, self.slack
+        self.mechanism = self.plan.training.build_mechanism(
+            build_empty_records(self.features.width), self.features.steps_per_one, noise, self.slack
         )
         self._published = read_parts(store.database, audience.number)
         self._step = 0
@@ -101,7 +101,7 @@ class ShardedGradients:
 
     def train(self) -> PrivateModel:
         """Return the model after all steps; public."""
-        return train(self.plan.training, self.features, self.public, self)
+        return train_private_model(self.plan.training, self.features, self.public, self)
 
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
         """Store the trained model and the delta that it used, inside a change.
@@ -117,5 +117,5 @@ class ShardedGradients:
         audience.slack = self.slack.spent
         write_model(store, audience, model)
         if state is not None:
-            charge_proxies(store, state, model.used)
+            charge_proxies(store, state, model.spent_shares)
             state.detach_index(store.shard)

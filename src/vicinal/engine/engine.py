@@ -124,7 +124,7 @@ class QueryEngine:
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.check_grid(len(queries))
         if self.interaction is not None:
-            self.interaction.release()
+            self.interaction.mark_released()
         answers = []
         report_progress = begin_work("answers", len(queries))
         for start in range(0, len(queries), self.block):
@@ -170,7 +170,7 @@ class QueryEngine:
         queried = self.model_gate.select_queries(values)
         expected = self.radius.estimate_counts(block)
         noise = self.multiplier * np.sqrt(expected)
-        votes = loss.votes(predicted, noise, expected)
+        votes = loss.convert_to_votes(predicted, noise, expected)
         released, noise[queried] = self._release_votes(block[queried], votes[queried])
         if self.votes.label_only:
             labels = self.decision.chosen(values)
@@ -181,7 +181,7 @@ class QueryEngine:
             labels = joined.argmax(axis=1)
         else:
             labels = self.decision.chosen(probabilities)
-        noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
+        noise = np.asarray(loss.compute_joined_noise(noise, expected, predicted.score_std))
         return QueryAnswers(labels, joined, queried, noise, probabilities)
 
     def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:

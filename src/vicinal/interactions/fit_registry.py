@@ -2,7 +2,7 @@
 
 A guarantee is for one *interaction*: all releases of one fitted object. A second interaction with
 the same subjects adds its loss to the first. Each fit therefore claims its records here. A claim
-that overlaps with an earlier one is refused unless both declared in advance that several
+that overlaps with an earlier one is refused unless both fits declared in advance that several
 interactions share one budget. This guards against mistakes; the guarantee does not depend on it.
 docs/decisions/0045-refusals-and-interactions.md lists the overlaps that it does not notice.
 """
@@ -20,151 +20,169 @@ import numpy as np
 from vicinal.errors import PrivacyRefused
 from vicinal.interactions.row_matching import RecordDigests
 
-Declaration = tuple[Hashable, int]
-"""The identity of a plan, and how many interactions that carry it out share the budget."""
+SharedBudgetDeclaration = tuple[Hashable, int]
+"""The identity of a plan, and the number of interactions with it that share one budget."""
 
 
 @dataclass(eq=False)
 class _Claim:
     """A claim on records, and the objects that may still release something from them.
 
-    `size`: the first noisy number of records, once released.
+    `is_released`: whether more than `noisy_count` was released. `noisy_count`: the first noisy
+    number of records, once released. `holders`: the interactions with this claim.
     """
 
     records: RecordDigests
-    declaration: Declaration
-    released: bool = False
-    size: float | None = None
+    declaration: SharedBudgetDeclaration
+    is_released: bool = False
+    noisy_count: float | None = None
     holders: weakref.WeakSet[Interaction] = field(default_factory=weakref.WeakSet)
 
     @property
-    def counts(self) -> bool:
+    def is_active(self) -> bool:
         """Whether something was released, or still can be."""
-        return self.released or self.size is not None or len(self.holders) > 0
+        return self.is_released or self.noisy_count is not None or len(self.holders) > 0
 
 
 class Interaction:
-    """A fitted object's hold on its claim. The claim lapses with it if nothing was released."""
+    """A fitted object's handle of its claim, which is dropped with it if nothing was released.
+
+    `is_withdrawn`: whether the claim was given up, so that a later fit may have the records.
+    """
 
     def __init__(self, claim: _Claim) -> None:
         self._claim = claim
-        self.withdrawn = False
+        self.is_withdrawn = False
         claim.holders.add(self)
 
-    def release(self) -> None:
+    def mark_released(self) -> None:
         """Record that something is going to be released; call this before noise is sampled.
 
         Raises PrivacyRefused after a withdrawal, since another interaction may have the records.
         """
-        if self.withdrawn:
-            raise PrivacyRefused("The estimator was fitted again, so it answers as it is now.")
-        self._claim.released = True
+        if self.is_withdrawn:
+            raise PrivacyRefused("The estimator was fitted again: this fit can release no answers.")
+        self._claim.is_released = True
 
     def withdraw(self) -> None:
         """Give up the claim, unless something was released."""
-        if not self._claim.released:
-            self.withdrawn = True
+        if not self._claim.is_released:
+            self.is_withdrawn = True
             self._claim.holders.discard(self)
 
-    def first_size(self, estimate: float) -> float:
-        """Return the first noisy number of these records, which refused fits cannot sample anew."""
-        if self._claim.size is None:
-            self._claim.size = estimate
-        return self._claim.size
+    def keep_first_noisy_count(self, noisy_count: float) -> float:
+        """Return the first noisy number of the claimed records, so that fits get no second sample.
+
+        `noisy_count`: a new noisy number of them, stored and returned if there is none yet.
+        """
+        if self._claim.noisy_count is None:
+            self._claim.noisy_count = noisy_count
+        return self._claim.noisy_count
 
 
 @dataclass
 class FitRegistry:
     """All interactions of a process. All methods may be called from any thread.
 
-    Each method raises PrivacyRefused if a record is in too many interactions, or in one with
-    another declaration.
+    Each method takes the digests of all `records` that an interaction uses, and raises
+    PrivacyRefused if one of them is in too many interactions, or in one with another declaration.
     """
 
     _claims: list[_Claim] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def begin(
+    def begin_interaction(
         self,
         records: RecordDigests,
-        declaration: Declaration,
+        declaration: SharedBudgetDeclaration,
         replacing: Interaction | None,
         *,
-        sized: bool,
+        releases_count: bool,
     ) -> Interaction:
         """Claim records for a new interaction.
 
         - `replacing`: the previous interaction of the same object, which does not count if it
           released nothing.
-        - `sized`: whether a noisy number of records will be released and charged. If it is all that
-          these records have released, and no other object holds them, it is released again.
+        - `releases_count`: whether a noisy number of records will be released and charged. If it is
+          all that these records have released, and no other object holds them, it is used again.
         """
         new = _Claim(records, declaration)
-        previous = None if replacing is None or replacing._claim.released else replacing._claim
+        previous = None if replacing is None or replacing._claim.is_released else replacing._claim
         with self._lock:
-            claim = (self._find_sized(new, previous) if sized else None) or new
-            unused = previous if previous is not None and previous.size is None else None
-            self._check(new, (claim, unused))
+            claim = (self._find_counted_claim(new, previous) if releases_count else None) or new
+            unused = previous if previous is not None and previous.noisy_count is None else None
+            self._refuse_overlap(new, (claim, unused))
             return self._register_claim(claim)
 
-    def resume(self, records: RecordDigests, declaration: Declaration) -> Interaction:
-        """Claim records for an interaction that continues after its earlier holder was cut off."""
+    def resume_interaction(
+        self, records: RecordDigests, declaration: SharedBudgetDeclaration
+    ) -> Interaction:
+        """Claim records for a released interaction that continues an interrupted one."""
         new = _Claim(records, declaration)
         with self._lock:
-            self._check(new, [claim for claim in self._claims if claim.declaration == declaration])
+            exempt = [claim for claim in self._claims if claim.declaration == declaration]
+            self._refuse_overlap(new, exempt)
             interaction = self._register_claim(new)
-            interaction.release()
+            interaction.mark_released()
             return interaction
 
-    def extend(
+    def extend_claim(
         self, interaction: Interaction, records: RecordDigests, *, same_records: bool
     ) -> None:
-        """Add records to a claim, or with `same_records` other features of its records."""
+        """Add new records to a claim, or with `same_records` other features of its records."""
         claim = interaction._claim
         with self._lock:
-            joined = claim.records.join(records, same_records=same_records)
-            self._check(_Claim(joined, claim.declaration), (claim,))
-            claim.records = joined
+            merged = claim.records.merge(records, same_records=same_records)
+            self._refuse_overlap(_Claim(merged, claim.declaration), (claim,))
+            claim.records = merged
 
     def _register_claim(self, claim: _Claim) -> Interaction:
+        """Add the claim if it is new, and return a further interaction with it."""
         if claim not in self._claims:
             self._claims.append(claim)
         return Interaction(claim)
 
-    def _find_sized(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
-        """Return the free claim on the same records and budget that released only the size."""
+    def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
+        """Return a claim equal to `new` that released only its noisy count and has no holder.
+
+        Only `previous`, the claim that `new` replaces, may have one. None if there is none.
+        """
         for claim in self._claims:
-            only_sized = claim.size is not None and not claim.released
+            is_counted_only = claim.noisy_count is not None and not claim.is_released
             is_free = claim is previous or not claim.holders
             same_budget = claim.declaration == new.declaration
-            if only_sized and is_free and same_budget and claim.records.equals(new.records):
+            if is_counted_only and is_free and same_budget and claim.records.equals(new.records):
                 return claim
         return None
 
-    def _check(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
+    def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
+        """Raise PrivacyRefused if claim `new` overlaps others too often.
+
+        `exempt`: claims that do not count, as `new` replaces or continues them; None is ignored.
+        """
         if self._find_problem(new, exempt):
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
             if problem := self._find_problem(new, exempt):
                 raise PrivacyRefused(problem)
 
     def _find_problem(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return why a claim must be refused next to all but the exempt claims, or ""."""
-        self._claims = [claim for claim in self._claims if claim.counts]
+        """Return the reason to refuse `new` next to all but the `exempt` claims, or ""."""
+        self._claims = [claim for claim in self._claims if claim.is_active]
         max_interactions = new.declaration[1]
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)
         id_uses = np.zeros(0 if new.records.ids is None else len(new.records.ids), dtype=np.int64)
         for claim in self._claims:
             if any(claim is exempted for exempted in exempt):
                 continue
-            shared, uses = new.records.find_shared_ids(claim.records), id_uses
-            if shared is None:
-                shared, uses = new.records.find_shared_rows(claim.records), row_uses
-            if not shared.any():
+            is_shared, uses = new.records.mark_shared_ids(claim.records), id_uses
+            if is_shared is None:
+                is_shared, uses = new.records.mark_shared_rows(claim.records), row_uses
+            if not is_shared.any():
                 continue
             if claim.declaration != new.declaration:
                 both_single = max_interactions == claim.declaration[1] == 1
                 return _MESSAGE if both_single else _OTHER_DECLARATION + _MESSAGE
-            uses += shared
+            uses += is_shared
         if 1 + int(row_uses.max(initial=0)) + int(id_uses.max(initial=0)) <= max_interactions:
             return ""
         if max_interactions == 1:

@@ -20,7 +20,7 @@ from vicinal.accounting.plan import Plan as PricedPlan
 from vicinal.arrays import AnyArray, Floats, Floats32, Ints, Places
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
-from vicinal.linear.private_model import SHARE
+from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.parameters import AUTO
 from vicinal.planning.guarantees import count_draws_by_scale, create_guarantee, ind_knn_guarantee
 from vicinal.planning.plan import IndKNNPlan
@@ -301,7 +301,7 @@ class IndKNNLabeller(Labeller):
         elif plan.may_train():
             # Whether a model is trained is decided by the fit. The guarantee with a model also
             # holds without one.
-            share = plan.model_share or SHARE
+            share = plan.model_share or MAX_TRAINING_SHARE
             plan = plan.changed(model_share=share)
         return ind_knn_guarantee(plan)
 

@@ -60,7 +60,7 @@ class RandomTrees:
 
 
 def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
-    """Return at most `max_rows` of the rows, at even distances."""
+    """Return at most `max_rows` of the rows (n, d), at equal distances in their order."""
     count = min(len(rows), max_rows)
     return rows[np.arange(count) * len(rows) // max(count, 1)]
 
@@ -86,7 +86,7 @@ def _sample_split(
 
 
 def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
-    """Return the index of each row's leaf in every tree, (n, trees)."""
+    """Return the leaf index of each row (n, d) in each tree with such splits, (n, trees)."""
     leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
     _descend_trees(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
     return leaves
@@ -94,7 +94,7 @@ def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the leaf of every row (n, d) in every tree to `leaves`, (n, trees)."""
+    """Write the leaf index of each row (n, d) in each tree, split by `cuts`, to `leaves`."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):
@@ -106,7 +106,7 @@ def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add shared leaves of rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
+    """Add the leaves shared by rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

@@ -22,16 +22,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from vicinal.arrays import Floats
+from vicinal.linear.kernel_map import IntegerRows
 from vicinal.linear.losses import TrainingLoss
-from vicinal.linear.model_features import IntegerRows, scores_of
+from vicinal.linear.model_features import compute_scores
 from vicinal.mechanisms.gradients import round_weights
 
 STEPS = 40
 """Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
 
-LEAST_CLIP, MOST_CLIP = 0.25, 1.0
+MIN_CLIP, MAX_CLIP = 0.25, 1.0
 """Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
-are longer than the minimum, so below it noise and signal would shrink alike."""
+are longer than the minimum, so a smaller clip would scale noise and signal equally."""
 
 RETAINED_INFORMATION = 0.95
 """Share of the information from earlier gradients that is kept at each step. The loss is not
@@ -42,40 +43,42 @@ _BIAS_PRIOR_STD = 20.0  # prior standard deviation of the bias weight: almost no
 _MIN_MEAN_SQUARE = 1e-4  # mean square norm of public features below which one row would dominate
 
 
-def compute_step_noise(share: float) -> float:
-    """Return the noise scale of a step, in clipping bounds, for a training that costs `share` zCDP.
+def compute_step_noise(training_budget: float) -> float:
+    """Return the noise standard deviation of a gradient, in units of the clipping norm.
 
-    The scale covers the worst case, a gradient of full length in every step. With less noise,
-    subjects of rare classes would exhaust their share early and be missing from the model.
+    `training_budget`: cost of the whole training, in zCDP. The noise covers the worst case, a
+    gradient of full length in every step. With less noise, subjects of rare classes would exhaust
+    their budget early and be missing from the model.
     """
-    return math.sqrt(STEPS / (2 * share))
+    return math.sqrt(STEPS / (2 * training_budget))
 
 
-def compute_clip(share: float, n_records: float, width: int, loss: TrainingLoss) -> float:
+def compute_clip(training_budget: float, n_records: float, width: int, loss: TrainingLoss) -> float:
     """Return the norm to which gradients are clipped.
 
-    `share`: cost of the training, in zCDP. `n_records`: records that gradients are averaged over.
-    `width`: features with the bias. With clip C, the mean over all steps has noise variance
-    C^2 / (2 share n^2) on each of width * n_scores entries, and the sampling variance of n records
-    is about residual^2 / n over all entries; the loss fixes the ratio of the two (`scatter`).
+    `training_budget`: cost of the whole training, in zCDP. `n_records`: number of records that
+    gradients are averaged over. `width`: number of features with the bias. With clip C, the mean
+    over all steps has noise variance C^2 / (2 training_budget n_records^2) on each of
+    width * n_scores entries, and the sampling variance is about typical_residual_norm^2 / n_records
+    over all entries; the loss fixes the ratio of the two.
     """
-    equal_variance_clip = math.sqrt(2 * share * n_records / (width * loss.n_scores))
-    relative_clip = equal_variance_clip / math.sqrt(loss.scatter)
-    return loss.residual * min(max(relative_clip, LEAST_CLIP), MOST_CLIP)
+    equal_variance_clip = math.sqrt(2 * training_budget * n_records / (width * loss.n_scores))
+    relative_clip = equal_variance_clip / math.sqrt(loss.sampling_to_noise_variance)
+    return loss.typical_residual_norm * min(max(relative_clip, MIN_CLIP), MAX_CLIP)
 
 
-class Descent:
+class KalmanWeights:
     """Posterior mean and variance of weights, updated by noisy mean gradients; public.
 
-    - `rows`, float32 (m, D): public integer rows of the model's features; the last is the bias.
-    - `unit`: integer steps per feature value of 1.
-    - `blocks`: size of each block of features, without the bias, and the prior standard deviation
-      of the scores from that block over public rows.
+    - `rows`, float32 (m, D): model features of public rows, in whole steps; the last is the bias.
+    - `steps_per_one`: integer steps per feature value of 1.
+    - `blocks`: for each block of features, without the bias, the number of features, and the prior
+      standard deviation of the scores from them over public rows.
     - `loss`: the training loss. Classes start with equal shares even if others are declared, since
       a model trained from declared shares would rank rows differently.
     - `n_records`: number of records that gradients are averaged over.
     - `clip`: norm to which gradients are clipped.
-    - `noise`: standard deviation of the noise on each entry of a mean gradient.
+    - `noise_std`: standard deviation of the noise on each entry of a mean gradient.
 
     `weights`, float64 (D, c): the current weights.
     """
@@ -83,19 +86,19 @@ class Descent:
     def __init__(
         self,
         rows: IntegerRows,
-        unit: float,
+        steps_per_one: float,
         blocks: Sequence[tuple[int, float]],
         loss: TrainingLoss,
         n_records: float,
         clip: float,
-        noise: float,
+        noise_std: float,
     ) -> None:
         self._rows = rows.astype(np.float64)
-        self._unit = unit
+        self._steps_per_one = steps_per_one
         self._n_records = n_records
         self._loss = loss
-        features = self._rows / unit
-        self._lengths_in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
+        features = self._rows / steps_per_one
+        self._norms_per_clip = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         mean_squares = np.square(features).mean(axis=0)
         prior_std = np.empty(0)
         start = 0
@@ -111,9 +114,9 @@ class Descent:
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(scaled_features)
         moment /= len(scaled_features) + 1
         # Noise is equal on all unscaled weights, hence proportional to the prior deviation here.
-        whitened_moment = moment / (prior_std * noise)
+        whitened_moment = moment / (prior_std * noise_std)
         self._information, directions = np.linalg.eigh(whitened_moment @ whitened_moment.T)
-        self._gain = directions.T @ (whitened_moment / (prior_std * noise))
+        self._gain = directions.T @ (whitened_moment / (prior_std * noise_std))
         self._eigenbasis_to_weights = prior_std[:, None] * directions
         self._score_variances = (directions * (moment @ directions)).sum(axis=0)
         moment_eigenvalues, self._moment_axes = np.linalg.eigh(moment)
@@ -123,8 +126,8 @@ class Descent:
         self._scaled_weights = np.zeros((len(prior_std), loss.n_scores))
         self.weights = self._scaled_weights
 
-    def step(self, gradient: Floats) -> None:
-        """Update the posterior by a noisy mean gradient at the current weights, float64 (D, c)."""
+    def update(self, gradient: Floats) -> None:
+        """Update the posterior (Kalman filter) by a noisy mean gradient at `weights`, (D, c)."""
         curvature = self._compute_curvature()
         retained = RETAINED_INFORMATION * (self._precision - 1)
         self._precision = 1 + retained + curvature**2 * self._information
@@ -140,10 +143,10 @@ class Descent:
 
     @property
     def variance_directions(self) -> Floats:
-        """Weights (D, r): a row's squared scores by them add up to its score's posterior variance.
+        """Matrix V, float64 (D, r): a row x has posterior score variance |x V|^2.
 
-        The first r - 1 columns are the directions of largest variance; the last one is constant and
-        adds the mean variance, over public rows, of all remaining directions.
+        The first r - 1 columns are the directions of largest variance; the last one is nonzero for
+        the bias only, and adds the mean variance, over public rows, of all remaining directions.
         """
         variances = self._score_variances / self._precision
         by_variance = np.argsort(-variances, kind="stable")
@@ -152,11 +155,11 @@ class Descent:
         columns = np.zeros((width, self._loss.count_variance_columns(width)))
         precision_root = np.sqrt(self._precision[largest])
         columns[:, :-1] = self._eigenbasis_to_weights[:, largest] / precision_root
-        bias = self._rows[0, -1] / self._unit
+        bias = self._rows[0, -1] / self._steps_per_one
         columns[-1, -1] = math.sqrt(float(variances[remaining].sum())) / bias
         return columns
 
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
-        scores = scores_of(self._rows, round_weights(self.weights), self._unit)
-        return self._loss.compute_curvature(scores, self._lengths_in_clips)
+        scores = compute_scores(self._rows, round_weights(self.weights), self._steps_per_one)
+        return self._loss.compute_curvature(scores, self._norms_per_clip)

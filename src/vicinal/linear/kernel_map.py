@@ -20,6 +20,7 @@ from vicinal.neighbours.engines.int16 import Int16Matrix, get_int16_products
 from vicinal.neighbours.kernels import FLOAT32, IntegerMatrix, quantise_directions
 
 IntegerRows = npt.NDArray[np.float32]
+"""Whole numbers, held as float32."""
 
 LANDMARKS = 2000
 """Maximum number of landmarks (public rows)."""
@@ -39,6 +40,8 @@ _ROUNDING_VARIANCE = 1e-10  # maximum variance per landmark that rounding alone 
 _MAX_ENTRY = 1 << 14  # of the integer projection, inside int16
 _CHUNK = 128  # rows at a time: their kernel values stay in a core's cache
 
+# Rows of length one in whole steps, `FLOAT32.scale(d)` of which are 1, are called *unit rows*.
+
 
 class KernelMap:
     """Map of rows to principal components of their kernel values with landmarks; public.
@@ -46,9 +49,9 @@ class KernelMap:
     Parameters
     ----------
     landmarks : int16 (L, d)
-        Public integer rows of length one.
+        Public unit rows: of length one, in whole steps.
     projection : int16 (L, D)
-        From kernel values to components, in integer steps per column.
+        Matrix from kernel values to components, in integer steps of its own for each column.
     shifts : int16 (D,)
         Exponents: a step of column j is 2^shifts[j].
     """
@@ -74,16 +77,18 @@ class KernelMap:
     def from_public_rows(
         cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0
     ) -> Self:
-        """Return the map with at most :data:`LANDMARKS` of the public rows (m, d) as landmarks.
+        """Return the kernel principal components of public rows (m, d), in the search's encoding.
 
-        Each component is divided by its variance to the `power`; 1/4 half-whitens them.
+        At most :data:`LANDMARKS` rows become landmarks. `n_components`: maximum number of
+        components. `power`: each component is divided by its variance to this power; 1/4
+        half-whitens.
         """
         landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
         kernel_values = _compute_kernel(landmarks)
         means = kernel_values.mean(axis=0)
         centered = kernel_values - means - means[:, None] + means.mean()
         n_components = min(n_components, len(landmarks))
-        eigenvalues, eigenvectors = _find_largest_eigenvalues(centered, n_components)
+        eigenvalues, eigenvectors = _compute_top_eigenpairs(centered, n_components)
         # At least one component remains, even if all rows are equal and it is only rounding.
         minimum = max(eigenvalues[0] * _MIN_VARIANCE_RATIO, len(landmarks) * _ROUNDING_VARIANCE)
         n_retained = max(1, np.count_nonzero(eigenvalues > minimum))
@@ -96,7 +101,7 @@ class KernelMap:
         return cls(landmarks.astype(np.int16), integers, shifts)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
-        """Return the parameters by name; stored, as recomputed eigenvectors could differ."""
+        """Return the three parameters by name, to be stored: eigenvectors vary by machine."""
         parameters = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parameters, strict=True))
 
@@ -105,35 +110,36 @@ class KernelMap:
         """D, the number of components."""
         return len(self._shifts)
 
-    def compute_components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
-        """Return the components, float64 (n, D), of integer unit vectors `unit`, (n, d)."""
-        components = np.empty((len(unit), self.width))
+    def compute_components(self, unit_rows: IntegerMatrix) -> npt.NDArray[np.float64]:
+        """Return the centered components, float64 (n, D), of unit rows (n, d)."""
+        components = np.empty((len(unit_rows), self.width))
         steps = 2.0 ** self._shifts.astype(float)
-        for chunk, projected in self._project_chunks(unit):
+        for chunk, projected in self._project_chunks(unit_rows):
             np.subtract(projected, self._center, out=components[chunk])
             components[chunk] *= steps
         return components
 
-    def _project_chunks(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield slices of the rows `unit`, (n, d), and their exact integer components."""
-        factor = np.float32(0.5 / FLOAT32.scale(unit.shape[1]) ** 2)
-        steps = np.float32(1 << BITS)
-        for start in range(0, len(unit), _CHUNK):
+    def _project_chunks(self, unit_rows: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield slices of the unit rows, (n, d), and these rows' exact integer components."""
+        factor = np.float32(0.5 / FLOAT32.scale(unit_rows.shape[1]) ** 2)
+        steps_per_one = np.float32(1 << BITS)
+        for start in range(0, len(unit_rows), _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            products = self._products.multiply(
-                unit[chunk].astype(np.int16), self._prepared_landmarks
+            rows = self._products.multiply(
+                unit[chunk].astype(np.int16)
+            products = self._products.times(rows, self._prepared_landmarks
             )
             kernel_values = np.empty(products.shape, np.int16)
-            _apply_kernel(products, factor, steps, kernel_values)
+            _write_kernel_values(products, factor, steps_per_one, kernel_values)
             yield chunk, self._products.multiply(kernel_values, self._prepared_projection)
 
 
 def _coarsen_projection(
     projection: Int16Matrix, shifts: Int16Matrix
 ) -> tuple[Int16Matrix, Int16Matrix]:
-    """Return the projection and its shifts, rounded so that products with kernel values fit int32.
+    """Return the projection (L, D) and its shifts (D,), coarser where products exceed int32.
 
-    Entries of one sign in a column add up to less than 2^19, and kernel values are at most 2^12.
+    Entries of one sign in a column then add up to less than 2^19; kernel values are at most 2^12.
     """
     entries = projection.astype(np.int64)
     sums = np.maximum(np.maximum(entries, 0).sum(axis=0), np.maximum(-entries, 0).sum(axis=0))
@@ -144,15 +150,15 @@ def _coarsen_projection(
 
 
 def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
-    """Return the kernel ((1 + cosine) / 2)^8 between all pairs of landmarks, (L, L)."""
+    """Return the kernel ((1 + cosine) / 2)^8 of all pairs of landmarks, unit rows (L, d)."""
     cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(landmarks.shape[1]) ** 2
     return np.asarray(np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8)
 
 
-def _find_largest_eigenvalues(
+def _compute_top_eigenpairs(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the `count` largest eigenvalues, falling, and eigenvectors, computed in float32."""
+    """Return the `count` largest eigenvalues, descending, and eigenvectors (L, count); float32."""
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 
     last = len(symmetric) - 1
@@ -163,11 +169,12 @@ def _find_largest_eigenvalues(
 
 
 @compiled
-def _apply_kernel(products, factor, steps, kernel_values):  # type: ignore[no-untyped-def]
-    """Write ((1 + cosine) / 2)^8 in integer steps to `kernel_values`, (n, L).
+def _write_kernel_values(products, factor, steps_per_one, kernel_values):  # type: ignore[no-untyped-def]
+    """Write ((1 + cosine) / 2)^8 in integer steps to `kernel_values`, int16 (n, L).
 
-    `products`, (n, L): integer products, cosine / 2 after multiplication by `factor`. `steps`: of a
-    kernel value of 1. Elementwise, so it rounds equally on every machine.
+    `products`, (n, L): integer inner products; times `factor` they are cosine / 2.
+    `steps_per_one`: integer steps of a kernel value of 1. Elementwise, so it rounds equally on
+    every machine.
     """
     for i in range(len(products)):
         row, output = products[i], kernel_values[i]
@@ -177,4 +184,4 @@ def _apply_kernel(products, factor, steps, kernel_values):  # type: ignore[no-un
             value *= value
             value *= value
             value *= value
-            output[j] = np.rint(value * steps)
+            output[j] = np.rint(value * steps_per_one)

@@ -21,8 +21,10 @@ AnyFloats = Floats | float
 # Chosen on ten plans of six data sets, and on eight tuning tables (decisions 0053 and 0073).
 _DIRICHLET_VOTES = 40.0  # a model's probabilities vary like a Dirichlet distribution of these votes
 _TABLE_DIRICHLET_VOTES = 160.0  # the same for a model of a table's columns and trees
-_NEIGHBOUR_MISMATCH_STD = 0.1  # of neighbours' class shares or mean vector from the query's own
-_VECTOR_MISFIT_STD = 0.04  # of a model's vectors from the query's own, without training noise
+# Standard deviations from the query's own class probabilities or target vector: of the class shares
+# or the mean vector of its neighbours, and of the model's vector if trained without noise.
+_NEIGHBOUR_MISMATCH_STD = 0.1
+_VECTOR_MISFIT_STD = 0.04
 _MAX_VOTES_PER_NOISE = 1e4  # model votes per noise scale, at most: grid steps must fit into int64
 _MIN_PROBABILITY = 1e-9  # lower bound of probabilities and variances before logarithm or division
 _MIN_MODEL_VOTE_SHARE = 0.01  # share of the model's votes that noise cannot remove
@@ -33,59 +35,63 @@ _SHIFT_ITERATIONS = 50  # fixed-point iterations that match mean probabilities t
 class Predictions:
     """Predictions of a private model for a batch of queries; public.
 
-    `values`, float64 (q, c): class probabilities, or vectors. `doubts`, float64 (q,): posterior
+    `values`, float64 (q, c): class probabilities, or vectors. `score_std`, float64 (q,): posterior
     standard deviation of each query's score. `of_columns`: whether the model uses a table's columns
     and trees, to which neighbours add little information.
     """
 
     values: Floats
-    doubts: Floats
+    score_std: Floats
     of_columns: bool = False
 
     def __getitem__(self, selection: Bools | Places | slice) -> Predictions:
-        return Predictions(self.values[selection], self.doubts[selection], self.of_columns)
+        """Return the predictions for the selected queries."""
+        return Predictions(self.values[selection], self.score_std[selection], self.of_columns)
 
 
 class TrainingLoss(ABC):
     """A loss of scores (n, c) and record targets; public.
 
-    - `n_scores`: c.
-    - `residual`: norm of the derivative of a typical record's loss by its scores.
-    - `spread`: prior standard deviation of scores over public rows, by columns and by trees.
-    - `spread_of_components`: the same by kernel components, which replace columns and trees.
-    - `scatter`: ratio of the sampling variance of mean gradients to their noise variance, from
-      which the clip follows.
+    - `n_scores`: c, the number of classes, or of predicted coordinates of a vector.
+    - `typical_residual_norm`: norm of the derivative of a typical record's loss by its scores.
+    - `prior_score_std`: prior standard deviation, over public rows, of the scores from columns and
+      of those from trees.
+    - `prior_component_score_std`: the same from kernel components, which replace both.
+    - `sampling_to_noise_variance`: ratio of the sampling variance of mean gradients to the variance
+      of their privacy noise at which the clip is set.
     - `n_variance_directions`: posterior directions of largest variance, for which the variance of
       a score is computed per query; that of the remaining ones is averaged over public rows.
     """
 
     n_scores: int
-    residual: float
-    spread: ClassVar[tuple[float, float]] = 0.5, 0.2
-    spread_of_components: ClassVar[tuple[float]]
-    scatter: ClassVar[float] = 8.0  # an eighth: gradients of vectors are much alike (decision 0053)
+    typical_residual_norm: float
+    prior_score_std: ClassVar[tuple[float, float]] = 0.5, 0.2
+    prior_component_score_std: ClassVar[tuple[float]]
+    sampling_to_noise_variance: ClassVar[float] = 8.0  # measured for vectors in decision 0053
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the columns of :attr:`Descent.variance_directions` for `width` features."""
+        """Return the columns of :attr:`KalmanWeights.variance_directions` for `width` features."""
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return targets in the form of :class:`~vicinal.mechanisms.gradients.SubjectRows`."""
+        """Return the regression targets of records: class indices (n,), or grid steps (n, c)."""
 
     @abstractmethod
-    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:
-        """Return the mean curvature, per score, of the loss with clipped gradients.
+    def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
+        """Return the mean second derivative, per score, of the loss with clipped gradients.
 
-        `scores`, float64 (m, c): of public rows. `lengths`, float64 (m, 1): row norms in clips.
+        `scores`, float64 (m, c): of public rows. `feature_norms`, float64 (m, 1): norms of these
+        rows' features in units of the clipping norm.
         """
 
     @abstractmethod
-    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:
-        """Return the expected squared norm of each row's clipped gradient, in clips, float64 (m,).
+    def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
+        """Return the mean squared norm of each row's clipped gradient over its possible targets.
 
-        `scores`, (m, c), and `row_squares`, (m,): scores of rows and their squared norms in clips.
+        `scores`, (m, c): of the rows. `feature_squares`, (m,): squared norms of their features.
+        Both norms are in units of the clipping norm.
         """
 
     def compute_shift(self, scores: Floats) -> Floats:
@@ -94,34 +100,46 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def predict(self, scores: Floats) -> Floats:
-        """Return class probabilities, or vectors, of scores; float64 (q, c)."""
+        """Return class probabilities, or vectors, float64 (q, c), for queries' scores (q, c)."""
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
-        """Return the certainty of predictions, float64 (q,): the least certain go to the vote."""
+        """Return the certainty of each prediction, float64 (q,), given :meth:`predict`'s (q, c)."""
 
     @abstractmethod
-    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        """Return the votes that represent the model's prediction, float64 (q, w).
+    def convert_to_votes(
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
+    ) -> Floats:
+        """Return votes that represent the model's predictions, float64 (q, w), to join noisy votes.
 
-        w: coordinates of a record's vote. `noise`: noise scales of the private votes, in votes.
-        `expected`: expected number of neighbours. Both (q,) or one number.
+        Each prediction is multiplied by the number of votes whose mean is as precise. w: the
+        coordinates of a record's vote. `noise_std`: noise of the sum of private votes.
+        `n_expected`: their expected number. Both are (q,) or one number.
         """
 
     @abstractmethod
     def join_votes(
-        self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
+        self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats | None]:
-        """Return joined votes (q, w), scaled to the expected number of votes, and probabilities.
+        """Return joined votes (q, w), scaled to about `n_expected` votes, and class probabilities.
 
-        `predicted`, (q, c): of the model. `votes`, (q, w): the model's. `released`: noisy sums of
-        the model's and private votes, rows of the queries where `queried`, (q,), is true.
-        `expected`, (q,): expected number of neighbours. Probabilities are None for vectors.
+        `values`, (q, c): predictions. `votes`, (q, w): the same as votes. `is_queried`, (q,):
+        whether a query went to the private vote. `released`, (r, w): the noisy sums of model and
+        private votes of these r queries. `n_expected`, (q,): expected number of private votes.
+        Probabilities, (q, c), are None for vectors.
         """
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:  # noqa: ARG002
-        """Return the noise scale of :meth:`join_votes`; `score_std`: of scores, from training."""
-        return noise
+    def compute_joined_noise(
+        self,
+        noise_std: AnyFloats,
+        n_expected: AnyFloats,  # noqa: ARG002
+        score_std: AnyFloats,  # noqa: ARG002
+    ) -> AnyFloats:
+        """Return the standard deviation of the votes that :meth:`join_votes` returns.
+
+        `score_std`: posterior standard deviation of scores; others as in :meth:`convert_to_votes`.
+        """
+        return noise_std
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,35 +147,37 @@ class ClassLoss(TrainingLoss):
     """The loss of softmax regression. `shares`, float64 (c,): class shares, declared or equal."""
 
     shares: Floats
-    residual = 1.0
-    spread_of_components = (2.0,)  # larger than for columns: embeddings separate classes better
-    scatter = 2.0  # a half: a rare class has the longest gradients and needs a larger clip
+    typical_residual_norm = 1.0
+    prior_component_score_std = (2.0,)  # embeddings separate classes better than columns do
+    sampling_to_noise_variance = 2.0  # a rare class has the longest gradients: a larger clip
 
     @property
     def n_scores(self) -> int:  # type: ignore[override]
         return len(self.shares)
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
+        """Return the class indices of records, (n,), unchanged."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets
 
-    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:
+    def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
+        """Return the mean curvature per class of softmax regression; labels follow the model."""
         probabilities = softmax(scores)
-        # Labels are assumed to follow the model's probabilities.
-        gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * lengths
+        gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
         clip_factors = (probabilities / np.maximum(gradient_norms, 1.0)).sum(axis=1)
         curvatures = (probabilities * (1 - probabilities)).sum(axis=1) * clip_factors
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
-    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:
+    def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
+        """Return the mean squared norm of clipped gradients, (m,), over labels from the model."""
         probabilities = softmax(scores)
-        squares = _compute_residual_squares(probabilities) * row_squares[:, None]
+        squares = _compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
 
     def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift with which mean probabilities over public rows equal `shares`.
+        """Return the shift of public rows' scores (m, c) by which mean probabilities are `shares`.
 
-        No shift for equal shares, since these also stand for shares that were not declared.
+        Zero for equal shares, since these also stand for shares that were not declared.
         """
         shift = np.zeros(scores.shape[1])
         for _ in range(_SHIFT_ITERATIONS if np.ptp(self.shares) else 0):
@@ -169,31 +189,36 @@ class ClassLoss(TrainingLoss):
         return np.maximum(softmax(scores), _MIN_PROBABILITY)
 
     def compute_margins(self, predicted: Floats) -> Floats:
+        """Return the lead of the best class's log probability over the second best's, (q,)."""
         return subtract_second_best(np.log(predicted))
 
-    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        """Return the model's probabilities, weighted by their precision relative to the votes'.
+    def convert_to_votes(
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
+    ) -> Floats:
+        """Return the model's class probabilities times its number of votes, (q, c).
 
-        The model's probabilities have the variance of a Dirichlet distribution of
-        :data:`_DIRICHLET_VOTES`. The shares of neighbours have the variance of their noise over
-        their number, plus :data:`_NEIGHBOUR_MISMATCH_STD` squared.
+        The probabilities have the variance of a Dirichlet distribution of `dirichlet_votes`.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
         variance = (1 - np.square(probabilities).sum(axis=1)) / (2 * (dirichlet_votes + 1))
-        n_votes = _count_model_votes(variance, noise, expected)
+        n_votes = _compute_model_votes(variance, noise_std, n_expected)
         return np.asarray(probabilities * n_votes[:, None])
 
     def join_votes(
-        self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
+        self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats]:
+        """Return probabilities times `n_expected`, (q, c), and probabilities, (q, c).
+
+        They are `values`, or `released` sums above a share of `votes`, normalized, if `is_queried`.
+        """
         # Noise can make joined votes negative; the model then decides the order of classes.
-        joined = np.maximum(released, votes[queried] * _MIN_MODEL_VOTE_SHARE)
-        probabilities = predicted.copy()
-        probabilities[queried] = joined / joined.sum(axis=1, keepdims=True)
+        joined = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
+        probabilities = values.copy()
+        probabilities[is_queried] = joined / joined.sum(axis=1, keepdims=True)
         # Scaled to the expected number of neighbours: the number of model votes grows with the
         # noise, so unscaled leads of two queries would not be comparable.
-        return probabilities * expected[:, None], probabilities
+        return probabilities * n_expected[:, None], probabilities
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,76 +226,97 @@ class VectorLoss(TrainingLoss):
     """Half the squared distance of scores from a record's vector, without its first coordinate.
 
     `n_scores`: number of the other coordinates. `weight`: the first coordinate, equal in all
-    records. `residual`: typical distance of a record's vector from the mean of all.
+    records. `typical_residual_norm`: typical distance of a record's vector from the mean of all.
     """
 
     n_scores: int
     weight: float
-    residual: float
-    spread_of_components = (0.5,)
+    typical_residual_norm: float
+    prior_component_score_std = (0.5,)
     n_variance_directions = 64  # one mean variance for all queries misjudged the weight of votes
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
+        """Return the vectors without their first coordinate, in grid steps, (n, c)."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return np.ascontiguousarray(targets.to_steps()[:, 1:])
 
-    def compute_curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
-        return float((1 / np.maximum(self.residual * lengths, 1.0)).mean())
+    def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:  # noqa: ARG002
+        """Return the mean curvature, 1 or less where clipping shortens a typical gradient."""
+        return float((1 / np.maximum(self.typical_residual_norm * feature_norms, 1.0)).mean())
 
-    def compute_gradient_squares(self, scores: Floats, row_squares: Floats) -> Floats:  # noqa: ARG002
-        return np.minimum(self.residual**2 * row_squares, 1.0)
+    def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:  # noqa: ARG002
+        """Return the squared norm of a typical clipped gradient of each row, (m,)."""
+        return np.minimum(self.typical_residual_norm**2 * feature_squares, 1.0)
 
     def predict(self, scores: Floats) -> Floats:
         return np.clip(scores, -1.0, 1.0)
 
     def compute_margins(self, predicted: Floats) -> Floats:
-        return np.zeros(len(predicted))  # least squares give no certainty, so all go to the vote
+        """Return zeros (q,): least squares give no certainty, so all queries go to the vote."""
+        return np.zeros(len(predicted))
 
-    def votes(self, predictions: Predictions, noise: AnyFloats, expected: AnyFloats) -> Floats:
+    def convert_to_votes(
+        self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
+    ) -> Floats:
+        """Return vectors with their first coordinate, times the number of votes, (q, 1 + c)."""
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
-        n_votes = self._count_votes(noise, expected, predictions.doubts)
+        n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)
         return np.asarray(vectors * n_votes[:, None])
 
     def join_votes(
         self,
-        predicted: Floats,  # noqa: ARG002 (`votes` contain the predictions)
+        values: Floats,  # noqa: ARG002 (`votes` contain the predictions)
         votes: Floats,
         released: Floats,
-        queried: Bools,
-        expected: Floats,
+        is_queried: Bools,
+        n_expected: Floats,
     ) -> tuple[Floats, None]:
+        """Return votes (q, 1 + c), scaled to about `n_expected`, and no probabilities.
+
+        They are `votes`, or the `released` sums of model and private votes if `is_queried`.
+        """
         joined = votes.copy()
-        joined[queried] = released
+        joined[is_queried] = released
         # All coordinates are scaled alike, so averages (ratios to the first one) do not change.
-        return joined * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
+        n_votes = n_expected + votes[:, 0] / self.weight
+        return joined * (n_expected / n_votes)[:, None], None
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> AnyFloats:
-        n_votes = self._count_votes(noise, expected, score_std)
-        return np.hypot(noise, n_votes * score_std) * (expected / (expected + n_votes))
+    def compute_joined_noise(
+        self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
+    ) -> AnyFloats:
+        """Return the standard deviation of joined votes: noise of private votes and of scores."""
+        n_votes = self._compute_vote_count(noise_std, n_expected, score_std)
+        private_share = n_expected / (n_expected + n_votes)
+        return np.hypot(noise_std, n_votes * score_std) * private_share
 
-    def _count_votes(self, noise: AnyFloats, expected: AnyFloats, score_std: AnyFloats) -> Floats:
-        """Return how many votes the model counts for, given its scores' posterior deviation."""
+    def _compute_vote_count(
+        self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
+    ) -> Floats:
+        """Return the (real) number of votes of the model; arguments as in the method above."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
-        return _count_model_votes(variance, noise, expected)
+        return _compute_model_votes(variance, noise_std, n_expected)
 
 
 def _compute_residual_squares(probabilities: Floats) -> Floats:
-    """Return squared norms of softmax's residual p - onehot(label) for each label, (m, c)."""
+    """Return squared norms of p - onehot(label) for each label, (m, c); p: `probabilities`."""
     norms = np.square(probabilities).sum(axis=1, keepdims=True)
     return np.asarray(norms - 2 * probabilities + 1)
 
 
-def _count_model_votes(variance: AnyFloats, noise: AnyFloats, expected: AnyFloats) -> Floats:
-    """Return the number of votes of a model, by its precision relative to the neighbours'.
+def _compute_model_votes(
+    variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
+) -> Floats:
+    """Return the real number of votes that are as precise as the model's prediction.
 
-    `variance`: of the model's predictions. `noise`, `expected`: see :meth:`TrainingLoss.votes`.
+    `variance`: of the prediction. `noise_std`, `n_expected`: noise of the sum of private votes and
+    their expected number. All are (q,) or one number.
     """
-    neighbour_variance = np.square(noise / expected) + _NEIGHBOUR_MISMATCH_STD**2
-    n_votes = expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)
-    return np.asarray(np.minimum(n_votes, np.multiply(_MAX_VOTES_PER_NOISE, noise)))
+    neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
+    n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)
+    return np.asarray(np.minimum(n_votes, np.multiply(_MAX_VOTES_PER_NOISE, noise_std)))
 
 
 def subtract_second_best(scores: Floats) -> Floats:
-    """Return the lead of the best score over the second best in each row, (n,)."""
+    """Return the lead of the best over the second best of each row's scores (n, c), as (n,)."""
     best = np.partition(scores, -2, axis=1)
     return np.asarray(best[:, -1] - best[:, -2])

@@ -16,49 +16,49 @@ from typing import Self
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal.arrays import AnyArray, FloatMatrix, Floats, Floats32, Ints16
+from vicinal.arrays import AnyArray, FloatMatrix, Floats, Ints16
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.linear._random_trees import LANDMARKS, RandomTrees
-from vicinal.linear.kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
+from vicinal.linear.kernel_map import COMPONENTS, KERNEL_ARRAYS, IntegerRows, KernelMap
 from vicinal.mechanisms.gradients import WEIGHT_STEPS
 from vicinal.neighbours.kernels import FLOAT32, quantise_directions
 from vicinal.neighbours.scan import map_in_threads
 
-IntegerRows = Floats32
-
 BIAS = 0.3
 """Value of the constant bias feature, relative to other features of norm at most 1."""
 
-OF_COLUMNS, OF_TREES = 0.9, 0.44
-"""Norm of the longest public row by its columns, and typical norm by trees; 1 together."""
+COLUMNS_NORM, TREES_NORM = 0.9, 0.44
+"""Norm of the longest public row's columns, and typical norm of leaf counts; 1 together."""
 
 CHUNK = 1024
 """Rows encoded at a time: their features fit into a core's cache."""
 
-LEAST_MANY = 64
+MIN_KERNEL_FEATURES = 64
 """Minimum number of features for the kernel, as embeddings and image gradients have, unless they
 are :func:`columns of a table <are_columns>`."""
 
-MOST_COLUMNS = 400
+MAX_COLUMNS = 400
 """Maximum number of table columns as features: the number of kernel components."""
 
-MOST_RECORDS = 1 << 21
-"""Maximum records for the kernel: components of more would take more than 4 GB."""
+MAX_KERNEL_RECORDS = 1 << 21
+"""Maximum number of records for the kernel: components of more would take more than 4 GB."""
 
 _ARRAYS_MISMATCH = "The features of a model must be those of the same public rows."
+
+# *Encoded rows* are whole numbers (n, d) in the encoding of the neighbour search.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFeatures:
-    """The features of a model, computed from rows (n, d), and a constant bias.
+    """The features of a model, computed from encoded rows (n, d), and a constant bias.
 
     - `n_columns`: number of columns used: d, or d - 1 if rows were lifted to one length by an extra
       column (:class:`~vicinal.neighbours.Cosine`).
-    - `trees`: random trees; counts of shared leaves are features.
-    - `center`, float64: whole numbers, subtracted from columns and counts.
-    - `factors`, float64, equally long: multiply the differences.
-    - `kernel`: its components replace columns and trees, if present.
+    - `trees`: random trees; counts of leaves shared with each landmark are features.
+    - `center`, float64 (n_columns + landmarks,): whole numbers, subtracted from columns and counts.
+    - `factors`, float64 of the same shape: multiply the differences.
+    - `kernel`: its components replace columns and trees; None without.
     """
 
     n_columns: int
@@ -68,13 +68,14 @@ class ModelFeatures:
     kernel: KernelMap | None = None
 
     @classmethod
-    def planned(
+    def for_training(
         cls, public: FloatMatrix, n_records: int, *, lifted: bool, with_trees: bool = True
     ) -> Self:
-        """Return features for a model of `n_records` records, from public rows (m, d).
+        """Return the features of a new model: kernel components, or columns and trees.
 
-        `lifted`: whether the last column makes rows equally long. `with_trees`: for models that
-        have a prior for each block of features.
+        `public`: encoded public rows (m, d). `n_records`: number of private records, which decides
+        with d whether a kernel is used. `lifted`: whether the last column of rows only makes them
+        equally long. `with_trees`: False for a model without a prior per block of features.
         """
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
@@ -82,10 +83,10 @@ class ModelFeatures:
             return cls.from_rows(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod
-    def most(n_features: int, n_records: int) -> int:
-        """Return the maximum `width`, bias included, for rows of `n_features` features."""
+    def compute_max_width(n_features: int, n_records: int) -> int:
+        """Return the maximum :attr:`width` of a model of rows (n_records, n_features)."""
         may_use_kernel = _allows_kernel(n_features, n_records)
-        max_columns = min(n_features, MOST_COLUMNS) if may_use_kernel else n_features
+        max_columns = min(n_features, MAX_COLUMNS) if may_use_kernel else n_features
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
 
     @classmethod
@@ -97,7 +98,10 @@ class ModelFeatures:
         lifted: bool,
         with_trees: bool = True,
     ) -> Self:
-        """Return features from public rows (m, d): columns and trees, or components of `kernel`."""
+        """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
+
+        `public`: encoded rows (m, d). `lifted`: whether the last column only evens out norms.
+        """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.
         trees = RandomTrees(rows if with_trees and kernel is None else rows[:0])
@@ -105,20 +109,22 @@ class ModelFeatures:
         # As if one more row had the mean square in all columns, so that no variance is 0.
         variances = (squares.sum(axis=0) + max(squares.mean(), 1.0)) / (len(rows) + 1)
         max_norm = float(np.sqrt((squares / variances).sum(axis=1)).max())
-        column_norm = OF_COLUMNS if with_trees else 1
+        column_norm = COLUMNS_NORM if with_trees else 1
         column_factors = column_norm / (np.sqrt(variances) * max(max_norm, 1e-12))
         leaf_center, leaf_squares = _center_columns(trees.count_shared_leaves(rows))
         typical_norm = math.sqrt(max(float(leaf_squares.sum(axis=1).mean()), 1.0))
-        leaf_factors = np.full(len(leaf_center), OF_TREES / typical_norm)
+        leaf_factors = np.full(len(leaf_center), TREES_NORM / typical_norm)
         center = np.append(column_center, leaf_center)
         factors = np.append(column_factors, leaf_factors)
         return cls(len(column_center), trees, center, factors, kernel)
 
     @classmethod
-    def kept(cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool) -> Self:
-        """Return the features with the stored :meth:`arrays` and the same public rows (m, d).
+    def from_arrays(
+        cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool
+    ) -> Self:
+        """Return the features with the stored :meth:`arrays` and the public rows (m, d) of then.
 
-        Raises InvalidInput if the arrays do not fit such rows.
+        `lifted`: as in :meth:`from_rows`. Raises InvalidInput if the arrays do not fit such rows.
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
@@ -135,7 +141,7 @@ class ModelFeatures:
         return cls.from_rows(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the kernel's arrays by name; all else is recomputed from the public rows."""
+        """Return the arrays to store, by name: the kernel's. Other features are recomputed."""
         return {} if self.kernel is None else {**self.kernel.arrays()}
 
     @property
@@ -151,66 +157,65 @@ class ModelFeatures:
         return self.n_columns, len(self.center) - self.n_columns
 
     @property
-    def unit(self) -> float:
+    def steps_per_one(self) -> float:
         """Integer steps per feature value of 1."""
         return FLOAT32.scale(self.width - 1)
 
-    def rows(self, X: FloatMatrix) -> IntegerRows:
-        """Return the integer features of rows `X`, float32 (n, D), each of norm below 1.1 units."""
+    def compute_rows(self, X: FloatMatrix) -> IntegerRows:
+        """Return the model features of encoded rows `X`, (n, d), in whole steps, float32 (n, D)."""
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
         def encode_chunk(start: int) -> None:
             chunk = slice(start, start + CHUNK)
-            rows[chunk] = self.of_encoded(X[chunk])
+            rows[chunk] = self.encode_chunk_rows(X[chunk])
 
         map_in_threads(encode_chunk, range(0, len(X), CHUNK))
         return rows
 
-    def of_encoded(self, X: FloatMatrix) -> IntegerRows:
-        """Return :meth:`rows` for at most :data:`CHUNK` rows, which stay in a core's cache."""
+    def encode_chunk_rows(self, X: FloatMatrix) -> IntegerRows:
+        """Return :meth:`compute_rows` of at most :data:`CHUNK` rows, which fit a core's cache."""
         if self.kernel is None:
             # Not normalized to one length, so that equal values of a column stay equal.
             columns = X[:, : self.n_columns]
             counts = self.trees.count_shared_leaves(columns)
             rows = (np.hstack([columns, counts]) - self.center) * self.factors
-            lengths = np.sqrt(
-                np.square(rows).sum(axis=1)
-            )  # each row's sum is independent of other rows
-            rows = np.rint(rows * (self.unit / np.maximum(lengths, 1.0))[:, None])
+            norms = np.sqrt(np.square(rows).sum(axis=1))  # no row's sum depends on other rows
+            rows = np.rint(rows * (self.steps_per_one / np.maximum(norms, 1.0))[:, None])
         else:
             rows = quantise_directions(self.kernel.compute_components(quantise_directions(X)))
-        bias = np.full((len(X), 1), round(BIAS * self.unit))
+        bias = np.full((len(X), 1), round(BIAS * self.steps_per_one))
         return np.hstack([rows, bias]).astype(np.float32)
 
 
 def _center_columns(rows: FloatMatrix) -> tuple[Floats, Floats]:
-    """Return the rounded column means of rows (m, d), (d,), and squared deviations, (m, d)."""
+    """Return the rounded column means (d,) of rows (m, d), and squared deviations (m, d)."""
     center = np.rint(rows.mean(axis=0, dtype=np.float64))
     return center, np.square(rows - center)
 
 
 def are_columns(public: FloatMatrix) -> bool:
-    """Return whether public rows (m, d) are columns of a table, with informative norms.
+    """Return whether the features of public rows (m, d) are columns of a table, not an embedding.
 
     True for few columns, or if most columns have repeated values, as categories and counts have. On
     four tables of the tuning set with 67 to 132 columns, a linear model of the columns is better
     than one of kernel components by .085 of AUC and R2; on embeddings it is worse by .02 to .2.
     """
-    if public.shape[1] < LEAST_MANY:
+    if public.shape[1] < MIN_KERNEL_FEATURES:
         return True
-    if public.shape[1] > MOST_COLUMNS:
+    if public.shape[1] > MAX_COLUMNS:
         return False
     repeated = [len(np.unique(column)) < len(public) / 2 for column in public.T]
     return float(np.mean(repeated)) > 1 / 2
 
 
 def _allows_kernel(n_features: int, n_records: int) -> bool:
-    """Return whether kernel components are worthwhile and their records fit into memory."""
-    return n_features >= LEAST_MANY and n_records <= MOST_RECORDS
+    """Return whether rows (n_records, n_features) are wide enough for a kernel and fit memory."""
+    return n_features >= MIN_KERNEL_FEATURES and n_records <= MAX_KERNEL_RECORDS
 
 
 @cache
 def _find_blas() -> ThreadpoolController:
+    """Return the controller of the threads of all loaded BLAS libraries."""
     import scipy.linalg  # noqa: F401 (loads a BLAS of its own, which the controller must find)
 
     return ThreadpoolController()
@@ -221,36 +226,39 @@ def one_thread() -> AbstractContextManager[object]:
     return _find_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
-def scores_of(rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, unit: float) -> Floats:
-    """Return the exact scores, (n, c), of integer rows (n, D) under whole weights (D, c).
+def compute_scores(
+    rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, steps_per_one: float
+) -> Floats:
+    """Return the exact scores, float64 (n, c), of a linear model.
 
-    Sums of whole numbers below 2^53 do not depend on their order, hence not on other rows. `unit`:
-    see :attr:`ModelFeatures.unit`. A BLAS would gain nothing by its threads.
+    `rows`, (n, D): model features in integer steps, `steps_per_one` for a value of 1.
+    `integer_weights`, (D, c): weights in steps of 1 / WEIGHT_STEPS. Sums of whole numbers below
+    2^53 do not depend on their order, hence not on other rows.
     """
     sums = np.zeros((len(rows), integer_weights.shape[1]))
-    _add_products(rows, np.ascontiguousarray(integer_weights), sums)
-    return np.asarray(sums / (unit * WEIGHT_STEPS))
+    _add_matrix_product(rows, np.ascontiguousarray(integer_weights), sums)
+    return np.asarray(sums / (steps_per_one * WEIGHT_STEPS))
 
 
 @compiled
-def _add_products(rows, weights, sums):  # type: ignore[no-untyped-def]
-    """Add the product of rows (n, d) and weights (d, c) to `sums`, (n, c)."""
-    n_classes = weights.shape[1]
+def _add_matrix_product(rows, weights, sums):  # type: ignore[no-untyped-def]
+    """Add the product of rows (n, D) and weights (D, c) to `sums`, (n, c)."""
+    n_scores = weights.shape[1]
     last = rows.shape[1] - rows.shape[1] % 4  # four columns at a time up to here
     for i in range(len(rows)):
         for j in range(0, last, 4):
             a, b = np.float64(rows[i, j]), np.float64(rows[i, j + 1])
             c, d = np.float64(rows[i, j + 2]), np.float64(rows[i, j + 3])
-            for k in range(n_classes):
+            for k in range(n_scores):
                 first_two = a * weights[j, k] + b * weights[j + 1, k]
                 third = c * weights[j + 2, k]
                 sums[i, k] += (first_two + third) + d * weights[j + 3, k]
         for j in range(last, rows.shape[1]):
-            for k in range(n_classes):
+            for k in range(n_scores):
                 sums[i, k] += np.float64(rows[i, j]) * weights[j, k]
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return class probabilities of scores, (n, c)."""
+    """Return class probabilities (n, c) of scores (n, c)."""
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -17,10 +17,10 @@ import numpy as np
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
-from vicinal.linear.descent import STEPS, Descent, compute_clip, compute_step_noise
-from vicinal.linear.kernel_map import KERNEL_ARRAYS
+from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
+from vicinal.linear.kernel_map import KERNEL_ARRAYS, IntegerRows
 from vicinal.linear.losses import Predictions, TrainingLoss
-from vicinal.linear.model_features import CHUNK, IntegerRows, ModelFeatures, one_thread, scores_of
+from vicinal.linear.model_features import CHUNK, ModelFeatures, compute_scores, one_thread
 from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, round_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -29,13 +29,13 @@ from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, quantise_directions
 from vicinal.neighbours.scan import THREADS, map_in_threads
 
-SHARE = 0.9
-"""Maximum share of a budget that training spends; chosen on the tuning set (decision 0053)."""
+MAX_TRAINING_SHARE = 0.9
+"""Maximum share of a subject's budget for training; chosen on the tuning set (decision 0053)."""
 
-ASKED = 0.1
+PRIVATE_VOTE_SHARE = 0.1
 """Share of queries that go to the private vote, those with the smallest margins."""
 
-LEAST_PUBLIC = 10
+MIN_PUBLIC_ROWS = 10
 """Minimum public rows for "auto": the gate's margin is a quantile over them."""
 
 MODEL_ARRAYS = ("weights", "used", "doubts", *KERNEL_ARRAYS)
@@ -44,7 +44,12 @@ MODEL_ARRAYS = ("weights", "used", "doubts", *KERNEL_ARRAYS)
 _OWN_ARRAYS = MODEL_ARRAYS[:3]
 _METRIC_SCORE_NORM = 0.25  # mean norm of the centered scores, appended to features of norm 1
 
-_ARRAYS_MISMATCH = "A private model must be that of the same public rows, whole."
+_ARRAYS_MISMATCH = (
+    "The stored private model belongs to other public rows, or some of its arrays are missing."
+)
+
+# *Encoded rows* are whole numbers (n, d) in the encoding of the neighbour search. *Model features*
+# are the D features of :class:`ModelFeatures`, in whole steps.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,26 +70,27 @@ class LinearModel:
             raise InvalidInput("The weights must be whole numbers, in the range of exact sums.")
 
     def scores(self, X: FloatMatrix) -> Floats:
-        """Return the scores of all classes, float64 (n, c)."""
+        """Return the scores, float64 (n, c), of encoded rows `X`, (n, d)."""
         empty = np.zeros((0, self.weights.shape[1]))
         return np.concatenate([empty, *(scores for *_, scores in self.iterate_scores(X))])
 
     def iterate_scores(
-        self, X: FloatMatrix, encoded: Ints16 | None = None
+        self, X: FloatMatrix, model_features: Ints16 | None = None
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
-        """Yield the start of each chunk of rows, their integer unit vectors, and their scores.
+        """Yield for each chunk of rows its first index, its unit vectors (k, d) and scores (k, c).
 
-        `X`, (n, d). `encoded`, (n, D): the integer model features of all rows, if already computed.
+        `X`: encoded rows (n, d); their unit vectors, in whole steps, are part of the metric.
+        `model_features`, (n, D): those of all rows, if already computed.
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
             chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
-                self.features.of_encoded(chunk)
-                if encoded is None
-                else encoded[start : start + CHUNK]
+                self.features.encode_chunk_rows(chunk)
+                if model_features is None
+                else model_features[start : start + CHUNK]
             )
-            scores = scores_of(rows, self.weights, self.features.unit)
+            scores = compute_scores(rows, self.weights, self.features.steps_per_one)
             return start, quantise_directions(chunk), scores
 
         starts = range(0, len(X), CHUNK)
@@ -96,43 +102,44 @@ class PrivateModel:
     """A trained model, calibrated on public rows; everything in it is public.
 
     - `model`: the linear model.
-    - `public`, array (m, d): public rows.
-    - `used`, float64 (m,): share of a budget that each public row would have spent on the training
-      if it were a private record.
+    - `public`, array (m, d): encoded public rows.
+    - `spent_shares`, float64 (m,): share of a budget that each public row would have spent on the
+      training if it were a private record.
     - `loss`: the training loss. Class probabilities average its declared shares over public rows.
-    - `doubts`, float64 (D, r): posterior uncertainty of the weights, in whole numbers, see
-      :attr:`Descent.variance_directions`.
+    - `variance_directions`, float64 (D, r): posterior uncertainty of the weights, in whole steps,
+      see :attr:`KalmanWeights.variance_directions`.
 
-    `doubt`: root mean square of the posterior standard deviation of public rows' scores.
-    `typical_use`: mean of `used` over the public rows that would go to the vote.
+    `score_std`: root mean square of the posterior standard deviation of public rows' scores.
+    `typical_spent_share`: mean of `spent_shares` over the public rows that would go to the vote.
     """
 
     def __init__(
         self,
         model: LinearModel,
         public: FloatMatrix,
-        used: Floats,
+        spent_shares: Floats,
         loss: TrainingLoss,
-        doubts: Floats,
+        variance_directions: Floats,
     ) -> None:
         self.model = model
         self.loss = loss
-        self.doubts = doubts
-        self.used = used
+        self.variance_directions = variance_directions
+        self.spent_shares = spent_shares
         self._n_scores = model.weights.shape[1]
-        self._extended_model = LinearModel(np.hstack([model.weights, doubts]), model.features)
-        scores, posterior_std = self._split(self._extended_model.scores(public))
-        self.doubt = math.sqrt(float(np.square(posterior_std).mean()))
+        columns = np.hstack([model.weights, variance_directions])
+        self._extended_model = LinearModel(columns, model.features)
+        scores, posterior_std = self._split_scores(self._extended_model.scores(public))
+        self.score_std = math.sqrt(float(np.square(posterior_std).mean()))
         self._center = scores.mean(axis=0)
         norms = np.sqrt(np.square(scores - self._center).sum(axis=1))
         self._mean_norm = max(float(norms.mean()), 1e-12)
         self._shift = loss.compute_shift(scores)
         margins = loss.compute_margins(loss.predict(scores + self._shift))
-        self._min_sure_margin = float(np.quantile(margins, ASKED))
-        self.typical_use = float(used[margins <= self._min_sure_margin].mean())
+        self._max_queried_margin = float(np.quantile(margins, PRIVATE_VOTE_SHARE))
+        self.typical_spent_share = float(spent_shares[margins <= self._max_queried_margin].mean())
 
     @classmethod
-    def kept(
+    def from_arrays(
         cls,
         arrays: Mapping[str, AnyArray],
         public: FloatMatrix,
@@ -140,49 +147,52 @@ class PrivateModel:
         *,
         lifted: bool,
     ) -> Self:
-        """Return the model with the stored :meth:`arrays`; `public`: rows of its training, (m, d).
+        """Return the model with the stored :meth:`arrays`.
 
-        `lifted`: whether an extra column makes all rows equally long. Raises InvalidInput if the
-        arrays do not fit such rows.
+        `public`, `loss`: encoded public rows (m, d) and loss of its training. `lifted`: whether the
+        last column only makes rows equally long. Raises InvalidInput if the arrays do not fit.
         """
-        features = ModelFeatures.kept(public, arrays, lifted=lifted)
+        features = ModelFeatures.from_arrays(public, arrays, lifted=lifted)
         if not set(_OWN_ARRAYS) <= arrays.keys():
             raise InvalidInput(_ARRAYS_MISMATCH)
-        weights, used, doubts = (arrays[name] for name in _OWN_ARRAYS)
+        weights, spent_shares, variance_directions = (arrays[name] for name in _OWN_ARRAYS)
         width = features.width
         shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
-        if (weights.shape, used.shape, doubts.shape) != shapes:
+        if (weights.shape, spent_shares.shape, variance_directions.shape) != shapes:
             raise InvalidInput(_ARRAYS_MISMATCH)
         # Comparisons below fail for text and dates, and later arithmetic for complex numbers.
-        if any(array.dtype != np.float64 for array in (weights, used, doubts)):
+        if any(arrays[name].dtype != np.float64 for name in _OWN_ARRAYS):
             raise InvalidInput(_ARRAYS_MISMATCH)
-        if not ((used >= 0) & (used <= 1)).all():
+        if not ((spent_shares >= 0) & (spent_shares <= 1)).all():
             raise InvalidInput(_ARRAYS_MISMATCH)
-        return cls(LinearModel(weights, features), public, used, loss, doubts)
+        model = LinearModel(weights, features)
+        return cls(model, public, spent_shares, loss, variance_directions)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays from which :meth:`kept` restores the model, keyed by MODEL_ARRAYS."""
-        own_arrays = self.model.weights, self.used, self.doubts
+        """Return the arrays from which :meth:`from_arrays` restores the model, by MODEL_ARRAYS."""
+        own_arrays = self.model.weights, self.spent_shares, self.variance_directions
         named_arrays = dict(zip(_OWN_ARRAYS, own_arrays, strict=True))
         return {**named_arrays, **self.model.features.arrays()}
 
-    def features(self, X: FloatMatrix, encoded: Ints16 | None = None) -> Floats32:
-        """Return rows in the learned metric, float32 (n, d + c); arguments: see :meth:`mapped`."""
-        return self.mapped(X, encoded)[0]
+    def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
+        """Return rows in the learned metric, (n, d + c); arguments as in :meth:`map_rows`."""
+        return self.map_rows(X, model_features)[0]
 
-    def mapped(self, X: FloatMatrix, encoded: Ints16 | None = None) -> tuple[Floats32, Predictions]:
+    def map_rows(
+        self, X: FloatMatrix, model_features: Ints16 | None = None
+    ) -> tuple[Floats32, Predictions]:
         """Return rows in the learned metric, float32 (n, d + c), and the model's predictions.
 
-        A metric row is the unit vector of a row of `X`, (n, d), and its scaled scores. `encoded`,
-        (n, D): the integer model features of the rows, if already computed.
+        `X`: encoded rows (n, d). A metric row consists of a row's unit vector and its scaled
+        scores. `model_features`, (n, D): those of the rows, if already computed.
         """
         n_features = X.shape[1]
         features = np.empty((len(X), n_features + self._n_scores), dtype=np.float32)
         values = np.empty((len(X), self._n_scores))
         posterior_std = np.empty(len(X))
-        for start, rows, extended_scores in self._extended_model.iterate_scores(X, encoded):
+        for start, rows, extended_scores in self._extended_model.iterate_scores(X, model_features):
             chunk = slice(start, start + len(rows))
-            scores, posterior_std[chunk] = self._split(extended_scores)
+            scores, posterior_std[chunk] = self._split_scores(extended_scores)
             features[chunk, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             metric_scale = _METRIC_SCORE_NORM / self._mean_norm
             features[chunk, n_features:] = (scores - self._center) * metric_scale
@@ -190,22 +200,22 @@ class PrivateModel:
         of_columns = self.model.features.kernel is None
         return features, Predictions(values, posterior_std, of_columns)
 
-    def predicted(self, X: FloatMatrix) -> Floats:
-        """Return the model's class probabilities, above 0, or vectors; float64 (n, c)."""
+    def predict(self, X: FloatMatrix) -> Floats:
+        """Return class probabilities, above 0, or vectors, (n, c), of encoded rows `X`, (n, d)."""
         return self.loss.predict(self.model.scores(X) + self._shift)
 
-    def _split(self, extended_scores: Floats) -> tuple[Floats, Floats]:
-        """Return scores (n, c) and the posterior standard deviation of each row's score (n,)."""
+    def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
+        """Return scores (n, c) and their standard deviation (n,) from both, (n, c + r)."""
         scores, deviations = np.split(extended_scores, [self._n_scores], axis=1)
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
-    def sure(self, predicted: Floats) -> Bools:
+    def is_certain(self, predicted: Floats) -> Bools:
         """Return whether the model answers alone, bool (n,), given its predictions (n, c)."""
-        return np.asarray(self.loss.compute_margins(predicted) > self._min_sure_margin)
+        return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
-def metric_kernel(public: FloatMatrix) -> Cosine:
-    """Return the search kernel of a model's metric; `public`: public rows in that metric."""
+def build_metric_kernel(public: FloatMatrix) -> Cosine:
+    """Return the search kernel of a model's metric; `public`: rows in that metric, (m, d + c)."""
     return Cosine(int8_precision(public))
 
 
@@ -224,11 +234,11 @@ class ModelGate:
         self.n_asked = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
-        """Return which queries go to the vote, bool (q,), by predictions (q, c), and count them."""
-        unsure = ~self.model.sure(predicted)
-        queried = unsure & (np.cumsum(unsure) <= self.planned - self.n_asked)
-        self.n_asked += int(queried.sum())
-        return np.asarray(queried)
+        """Return whether each query goes to the vote, (q,), by predictions (q, c); count them."""
+        is_uncertain = ~self.model.is_certain(predicted)
+        is_queried = is_uncertain & (np.cumsum(is_uncertain) <= self.planned - self.n_asked)
+        self.n_asked += int(is_queried.sum())
+        return np.asarray(is_queried)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +250,7 @@ class TrainingBudget:
     - `share`: maximum share of the budget that a subject spends on all trainings together.
     - `trainings`: number of planned trainings, each with an equal part of `share`.
     - `loss`: the training loss.
-    - `subject_use`: ratio of a subject's charge to that of a single record of its own.
+    - `subject_use`: ratio of the charge of a typical subject to that of one with a single record.
     """
 
     n_records: int
@@ -252,37 +262,40 @@ class TrainingBudget:
 
     @property
     def step_noise(self) -> float:
-        """The noise scale of a step, in clipping bounds."""
+        """The noise standard deviation of a gradient, in units of the clipping norm."""
         return compute_step_noise(self.share / self.trainings * self.budget)
 
-    def clip(self, width: int) -> float:
+    def compute_clip(self, width: int) -> float:
         """Return the norm to which gradients of `width` features, bias included, are clipped."""
-        share = self.share / self.trainings * self.budget
-        return compute_clip(share, self.n_records, width, self.loss)
+        training_budget = self.share / self.trainings * self.budget
+        return compute_clip(training_budget, self.n_records, width, self.loss)
 
-    def mechanism(
+    def build_mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
         """Return the mechanism that charges subjects for gradients and adds the noise.
 
-        `records`: encoded private rows, none on a coordinator. `unit`: see `ModelFeatures.unit`.
-        `noise`: noise source. `slack`: accountant of the delta that rounding to the grid costs.
+        `records`: private rows of model features; none on a coordinator. `unit`: integer steps of a
+        feature value of 1. `noise`: noise source. `slack`: accountant of the delta that rounding to
+        the grid costs.
         """
         # Retrainings may use a subject's whole remaining budget, since none of it is reserved.
         max_share = self.share if self.trainings == 1 else 1.0
         n_scores = self.loss.n_scores
-        clip = self.clip(records.rows.shape[1])
+        clip = self.compute_clip(records.rows.shape[1])
         return IndividualGradient(
             records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
-    def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features."""
-        mechanism = self.mechanism(no_records(width), 1.0, create_noise_source(), slack)
+    def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
+        """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features each."""
+        mechanism = self.build_mechanism(
+            build_empty_records(width), 1.0, create_noise_source(), slack
+        )
         mechanism.check_slack(self.step_noise, STEPS * trainings)
 
 
-def no_records(width: int) -> SubjectRows:
+def build_empty_records(width: int) -> SubjectRows:
     """Return an empty set of records of `width` features, for a mechanism that only adds noise."""
     empty = np.zeros(0, dtype=np.int32)
     return SubjectRows(np.zeros((0, width), dtype=np.float32), empty, empty, 0)
@@ -292,17 +305,20 @@ class Gradients(Protocol):
     """A source of noisy gradients of all subjects, in this process or on shards."""
 
     mechanism: IndividualGradient
-    """Sets the charge and the noise of a step."""
+    """Determines the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge all subjects durably for a gradient; return its noisy sum (D, c), in clips."""
+        """Charge all subjects and return the noisy sum of gradients at `weights`, both (D, c).
+
+        In units of the clipping norm. `release`: the step, which fixes noise and charge.
+        """
 
 
 class LocalGradients:
     """Gradients of the records in this process; private.
 
     - `training`, `features`: budget and features of the model.
-    - `X`, array (n, d): private features.
+    - `X`, array (n, d): encoded private rows.
     - `table`: targets and subjects of the records.
     - `account`: the account that is charged; `table.remaining` is its array of budgets.
     - `noise`, `slack`: the noise source, and the accountant of the delta that rounding costs.
@@ -319,33 +335,40 @@ class LocalGradients:
         slack: DeltaSlackAccountant,
     ) -> None:
         targets = training.loss.convert_targets(table.targets)
-        self._records = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
-        self.mechanism = training.mechanism(self._records, features.unit, noise, slack)
+        rows = features.compute_rows(X)
+        self._records = SubjectRows(rows, targets, table.slots, len(table.remaining))
+        unit = features.steps_per_one
+        self.mechanism = training.build_mechanism(self._records, unit, noise, slack)
         self._remaining = table.remaining
         self._account = account
         self._slots = table.slots
 
     @property
-    def rows(self) -> Ints16:
-        """Integer model features of `X`, (n, D), in its order; they are stored by subject."""
+    def model_features(self) -> Ints16:
+        """Model features of `X`, (n, D), in the order of `X`; they are stored by subject."""
         return self._records.rows[np.argsort(np.argsort(self._slots, kind="stable"))]
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
-        """Charge the subjects for a gradient; return its sum in grid steps, still private."""
+        """Charge the subjects and return the sum of their clipped gradients at `weights`, (D, c).
+
+        In grid steps; private, as it has no noise yet. `release`: the step, which fixes charges.
+        """
         sums, spent = release.contribute_and_charge(weights, self._remaining)
         self._account.note_charged_total(spent)
         return sums
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
+        """Charge the subjects and return their noisy sum of gradients, see :class:`Gradients`."""
         return release.publish(self.charge_and_sum(release, weights))
 
 
-def train(
+def train_private_model(
     training: TrainingBudget, features: ModelFeatures, public: FloatMatrix, gradients: Gradients
 ) -> PrivateModel:
-    """Train a model on private records and charge their subjects for the gradients.
+    """Return a model trained on private records, whose subjects are charged for the gradients.
 
-    `training`, `features`: of the model. `public`, (m, d): public rows. `gradients`: their source.
+    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
+    `gradients`: the source of noisy gradients.
     """
     mechanism = gradients.mechanism
     sigma = training.step_noise
@@ -364,31 +387,33 @@ def descend_gradients(
     public: FloatMatrix,
     release_gradient: Callable[[Floats], tuple[Floats, float]],
 ) -> PrivateModel:
-    """Return the model after the planned number of gradient steps; all arguments are public.
+    """Return the model after :data:`STEPS` gradient steps; all arguments are public.
 
-    `public`, array (m, d): public rows. `release_gradient`: returns the noisy mean gradient at
-    given weights, (D, c), and its noise scale in clips.
+    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
+    `release_gradient`: returns the noisy mean gradient at given weights, both (D, c), and the noise
+    standard deviation of the sum of gradients in units of the clipping norm.
     """
     with one_thread():  # threads gain nothing on such thin products
-        rows = features.rows(public)
-        used = np.zeros(len(rows))
+        rows = features.compute_rows(public)
+        spent = np.zeros(len(rows))  # zCDP that each public row would have spent
         float_rows = rows.astype(np.float64)
-        clip = training.clip(features.width)
+        clip = training.compute_clip(features.width)
         n_records = training.n_records
         loss = training.loss
         # `subject_use`: the gradient of a subject is longer than that of one of its records.
-        squares = np.square(float_rows).sum(axis=1) * (
-            training.subject_use / (features.unit * clip) ** 2
-        )
-        noise = training.step_noise * clip / n_records
-        score_std = loss.spread if features.kernel is None else loss.spread_of_components
+        unit = features.steps_per_one
+        squares_per_clip = training.subject_use / (unit * clip) ** 2
+        feature_squares = np.square(float_rows).sum(axis=1) * squares_per_clip
+        noise_std = training.step_noise * clip / n_records
+        uses_kernel = features.kernel is not None
+        score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        descent = Descent(rows, features.unit, blocks, loss, n_records, clip, noise)
+        kalman = KalmanWeights(rows, unit, blocks, loss, n_records, clip, noise_std)
         for _ in range(STEPS):
-            scores = scores_of(float_rows, round_weights(descent.weights), features.unit)
-            gradient, noise_scale = release_gradient(descent.weights)
-            used += loss.compute_gradient_squares(scores, squares) / (2 * noise_scale**2)
-            descent.step(gradient)
-        model = LinearModel(round_weights(descent.weights), features)
-    used = np.minimum(used / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, used, loss, round_weights(descent.variance_directions))
+            scores = compute_scores(float_rows, round_weights(kalman.weights), unit)
+            gradient, noise_scale = release_gradient(kalman.weights)
+            spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
+            kalman.update(gradient)
+        model = LinearModel(round_weights(kalman.weights), features)
+    shares = np.minimum(spent / training.budget, training.share / training.trainings)
+    return PrivateModel(model, public, shares, loss, round_weights(kalman.variance_directions))

@@ -19,12 +19,12 @@ from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import Account, MemoryLedger
 from vicinal.linear.model_features import ModelFeatures, are_columns
 from vicinal.linear.private_model import (
-    SHARE,
+    MAX_TRAINING_SHARE,
     LocalGradients,
     ModelGate,
     PrivateModel,
-    metric_kernel,
-    train,
+    build_metric_kernel,
+    train_private_model,
 )
 from vicinal.mechanisms.count import NoisyCount, compute_size_noise, release_noisy_size
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -97,9 +97,9 @@ def plan_engine(
         plan, model, gradients = train_and_charge_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
-        public = model.features(points)
-        kernel = metric_kernel(public)
-        integers = kernel.encode(model.features(rows, gradients.rows))
+        public = model.compute_metric_rows(points)
+        kernel = build_metric_kernel(public)
+        integers = kernel.encode(model.compute_metric_rows(rows, gradients.model_features))
         del gradients  # This frees as much memory as the records take.
     else:
         plan = plan.choose_model_share(n_public)
@@ -147,11 +147,11 @@ def train_and_charge_model(
         plan = plan.changed(n_records=size)
     plan = plan.choose_model_share(len(public))
     if interaction is not None:
-        interaction.release()
+        interaction.mark_released()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
-    features = ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
+    features = ModelFeatures.for_training(public, plan.size, lifted=encoder.lifts)
     gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)
-    return plan, train(plan.training, features, public, gradients), gradients
+    return plan, train_private_model(plan.training, features, public, gradients), gradients
 
 
 _MIN_SUBJECTS, _MAX_SUBJECTS = 1, 10**8
@@ -176,7 +176,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     width = kernel.width(n_features)
     shares = [0.0]
     if public is not None and plan.may_train(len(public)):
-        shares.append(plan.model_share or SHARE)
+        shares.append(plan.model_share or MAX_TRAINING_SHARE)
     sizes = (_MIN_SUBJECTS, _MAX_SUBJECTS) if plan.n_records is None else (plan.n_records,)
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
@@ -185,8 +185,8 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
             slack = create_slack_accountant(sized)
             create_engine(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
-                max_width = ModelFeatures.most(width, size)
-                sized.training.rehearse(max_width, slack, sized.trainings)
+                max_width = ModelFeatures.compute_max_width(width, size)
+                sized.training.check_delta_slack(max_width, slack, sized.trainings)
 
 
 def create_slack_accountant(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -245,7 +245,7 @@ def create_engine(
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
-            proxies.start(model.used)
+            proxies.start(model.spent_shares)
     min_scale = multiplier * math.sqrt(plan.get_min_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
@@ -435,7 +435,7 @@ def _estimate_size(
     if interaction is not None:
         # Another fit on the same subjects with the same budget has paid for the first estimate,
         # which is used again.
-        estimate = interaction.first_size(estimate)
+        estimate = interaction.keep_first_noisy_count(estimate)
     return max(1, round(estimate))
 
 

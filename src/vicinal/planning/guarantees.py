@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting.budget import gdp_epsilon, rdp_epsilon, zcdp_budget
+from vicinal.accounting.budget import gdp_epsilon, zcdp_budget, zcdp_epsilon
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import NEIGHBOURING, account
@@ -131,7 +131,7 @@ def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
     """
     budget = share * (1 + 1e-12) * plan.interaction_budget
     if plan.accounting == "rdp":
-        return min(plan.epsilon, rdp_epsilon(budget, plan.delta))
+        return min(plan.epsilon, zcdp_epsilon(budget, plan.delta))
     return min(plan.epsilon, gdp_epsilon(math.sqrt(2 * budget), plan.delta * (1 - SLACK_SHARE)))
 
 

@@ -17,7 +17,13 @@ from vicinal.engine.noise_schedule import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import ClassLoss, TrainingLoss, VectorLoss
-from vicinal.linear.private_model import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
+from vicinal.linear.private_model import (
+    MAX_TRAINING_SHARE,
+    MIN_PUBLIC_ROWS,
+    PRIVATE_VOTE_SHARE,
+    PrivateModel,
+    TrainingBudget,
+)
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.neighbours.radius import MIN_COUNT, Reference
 from vicinal.parameters import AUTO, CheckedParameters, get_checks, get_parameters
@@ -219,7 +225,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         }
         return next((name for name, is_met in requirements.items() if not is_met), "")
 
-    def find_model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
+    def find_model_obstacle(self, n_public: int = MIN_PUBLIC_ROWS) -> str:
         """Return why "auto" trains no private model with `n_public` public rows; "" if it does."""
         declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
         fixed = next((name for name, value in declared.items() if value is not None), "")
@@ -227,11 +233,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             return f"it needs {self.unmet_model_requirement}"
         if fixed:
             return f"{fixed!r} is given"
-        if n_public < LEAST_PUBLIC:
-            return f"it takes {LEAST_PUBLIC} public rows, and there are {n_public}"
+        if n_public < MIN_PUBLIC_ROWS:
+            return f"it takes {MIN_PUBLIC_ROWS} public rows, and there are {n_public}"
         return ""
 
-    def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
+    def may_train(self, n_public: int = MIN_PUBLIC_ROWS) -> bool:
         """Return whether a private model is requested, or chosen by "auto" with `n_public` rows."""
         if self.model_share is None:
             return not self.find_model_obstacle(n_public)
@@ -322,7 +328,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         A private model answers the queries of classes that it is sure of.
         """
         if self.model_share and self.target.voted:
-            return math.ceil(ASKED * self.n_queries)
+            return math.ceil(PRIVATE_VOTE_SHARE * self.n_queries)
         return self.n_queries
 
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
@@ -398,7 +404,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         # available in the first period only.
         if not self.carries_over:
             return 1.0 - (self.model_share or 0.0)
-        return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
+        return 1.0 - min(model.typical_spent_share * self.trainings, self.model_share or 0.0)
 
     def choose_model_share(self, n_public: int) -> Self:
         """Return the plan with the share of its private model chosen where it is "auto"; public.
@@ -412,7 +418,8 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         if obstacle:
             return plan.without_model(obstacle)
         # With several periods, the model is trained with a share of the first period's budget.
-        share = SHARE if self.n_periods == 1 else SHARE / (self.n_periods * (1 - SHARE) + SHARE)
+        limit = MAX_TRAINING_SHARE
+        share = limit if self.n_periods == 1 else limit / (self.n_periods * (1 - limit) + limit)
         return plan.changed(model_share=share)
 
     def without_model(self, why: str) -> Self:

@@ -25,7 +25,7 @@ from vicinal.engine.proxy_ledger import RETIRED
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
-from vicinal.linear.private_model import PrivateModel, descend_gradients, metric_kernel
+from vicinal.linear.private_model import PrivateModel, build_metric_kernel, descend_gradients
 from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
 from vicinal.neighbours.radius import AdaptiveRadius, Reference
@@ -84,7 +84,7 @@ class PlanChoice:
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
         multiplier = plan.noise_multiplier or plan.choose_multiplier(usage, k, budget_share)
         shift = math.sqrt(usage.weight / k) / multiplier
-        score_noise = None if model is None else model.doubt
+        score_noise = None if model is None else model.score_std
         budget = plan.compute_record_budget(budget_share, shift)
         return cls(plan, k, multiplier, budget, usage, score_noise)
 
@@ -123,7 +123,7 @@ class PlanChoice:
         noise = self.noise
         weight = self.n_neighbors * math.sqrt(self.usage.weight)
         if self.score_noise is not None:
-            noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.score_noise))
+            noise = float(self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise))
         return target.expected_errors(weight, np.array([noise]))
 
 
@@ -140,7 +140,7 @@ def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> Pri
         return None
     points = np.asarray(reference.points, dtype=np.float32)
     assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
-    features = ModelFeatures.planned(points, plan.size, lifted=reference.kernel.lifts)
+    features = ModelFeatures.for_training(points, plan.size, lifted=reference.kernel.lifts)
 
     def return_zeros(weights: Floats) -> tuple[Floats, float]:
         return np.zeros_like(weights), plan.training.step_noise
@@ -182,7 +182,7 @@ def simulate_model(
     X = np.asarray(points, dtype=np.float32)
     plan = plan.changed(n_public=len(X)).replanned()
     n_classes = plan.target.n_coordinates
-    features = ModelFeatures.planned(X, plan.size, lifted=kernel.lifts)
+    features = ModelFeatures.for_training(X, plan.size, lifted=kernel.lifts)
     in_first_half = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
     values = np.empty((len(points), n_classes))
@@ -192,12 +192,12 @@ def simulate_model(
     budget_shares = []
     for half in (in_first_half, ~in_first_half):
         model = _train_model(X[~half], labels[~half], X[half], features, plan, generator)
-        rows[half], predictions = model.mapped(X[half])
+        rows[half], predictions = model.map_rows(X[half])
         values[half] = predictions.values
-        doubts[half] = predictions.doubts
-        sure[half] = model.sure(predictions.values)
+        doubts[half] = predictions.score_std
+        sure[half] = model.is_certain(predictions.values)
         budget_shares.append(plan.get_vote_share(model))
-    metric = metric_kernel(rows)
+    metric = build_metric_kernel(rows)
     budget_share = float(np.mean(budget_shares))
     return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, budget_share)
 
@@ -219,9 +219,9 @@ def _train_model(
     - `generator`: source of the seeded noise.
     """
     training = replace(plan.training, subject_use=1.0)
-    rows = features.rows(X).astype(np.float64) / features.unit
+    rows = features.compute_rows(X).astype(np.float64) / features.steps_per_one
     sigma = training.step_noise
-    clip = training.clip(features.width)
+    clip = training.compute_clip(features.width)
     noise = sigma * clip / training.n_records
 
     def publish_gradient(weights: Floats) -> tuple[Floats, float]:
@@ -398,7 +398,9 @@ class _SimulationRun:
         noiseless_labels = labels.copy()
         if model is not None:
             loss = self._choice.plan.loss
-            model_votes = loss.votes(model.predicted[block], scale, float(self._choice.n_neighbors))
+            model_votes = loss.convert_to_votes(
+                model.predicted[block], scale, float(self._choice.n_neighbors)
+            )
             noiseless += model_votes
             noisy += model_votes[queried]
         labels[queried] = noisy.argmax(axis=1)

@@ -209,7 +209,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         queries = inputs.check_features(self, X)
         if self._model is None:
             return None
-        return self._model.predicted(convert_to_float(self._encoder.encode(queries)))
+        return self._model.predict(convert_to_float(self._encoder.encode(queries)))
 
     def _check_votes_released(self, values: str) -> None:
         """Raise PrivacyRefused, naming the requested values, if labels alone are released."""

@@ -170,7 +170,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
             digests = RecordDigests.from_records(records.features, records.ids)
-            REGISTRY.extend(self._interaction, digests, same_records=False)
+            REGISTRY.extend_claim(self._interaction, digests, same_records=False)
         with self._engine.lock:
             self._recent_answers.clear()
             integers = self._encode_features(X)
@@ -211,7 +211,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             integers = self._encoder.encode(queries)
             predicted = None
             if self._model is not None:
-                rows, predicted = self._model.mapped(convert_to_float(integers))
+                rows, predicted = self._model.map_rows(convert_to_float(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, predicted=predicted)
@@ -283,7 +283,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
-        return self._engine.votes.kernel.encode(self._model.features(convert_to_float(integers)))
+        return self._engine.votes.kernel.encode(
+            self._model.compute_metric_rows(convert_to_float(integers))
+        )
 
     @property
     def _shard(self) -> Shard:

@@ -21,7 +21,7 @@ from vicinal import checks
 from vicinal.arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.interactions.fit_registry import REGISTRY, Interaction
-from vicinal.interactions.row_matching import RecordDigests, are_copies
+from vicinal.interactions.row_matching import RecordDigests, detect_copied_records
 from vicinal.tabular import (
     Names,
     NumberTable,
@@ -224,7 +224,7 @@ def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> 
             f"{X.shape[1]} columns. Got {points.shape}. {_PIPELINE_ADVICE}"
         )
     points = convert_to_floats("public", NumberTable(points, None), X.dtype)
-    if are_copies(points, X):
+    if detect_copied_records(points, X):
         raise InvalidInput(_REFERENCE_IS_PRIVATE)
     return points
 
@@ -313,14 +313,14 @@ def claim_records(
     digests = RecordDigests.from_records(records.features, records.ids)
     declaration = (plan.plan_identity, plan.interactions)
     interaction: Interaction
-    if series is not None and series.interaction and not series.interaction.withdrawn:
-        REGISTRY.extend(series.interaction, digests, same_records=True)
+    if series is not None and series.interaction and not series.interaction.is_withdrawn:
+        REGISTRY.extend_claim(series.interaction, digests, same_records=True)
         interaction = series.interaction
     elif series is not None and series.resumed:
-        interaction = REGISTRY.resume(digests, declaration)
+        interaction = REGISTRY.resume_interaction(digests, declaration)
     else:
-        interaction = REGISTRY.begin(
-            digests, declaration, previous_interaction, sized=estimates_size
+        interaction = REGISTRY.begin_interaction(
+            digests, declaration, previous_interaction, releases_count=estimates_size
         )
     if series is not None:
         series.interaction = interaction
@@ -359,4 +359,4 @@ def note_release(estimator: BaseEstimator) -> None:
     """Record that the estimator's interaction has released a function of its private records."""
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
-        interaction.release()
+        interaction.mark_released()

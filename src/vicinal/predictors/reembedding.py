@@ -22,7 +22,7 @@ from vicinal.arrays import AnyArray
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import MemoryLedger
-from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
+from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metric_kernel
 from vicinal.neighbours.kernels import Cosine
 from vicinal.planning.engine_factory import (
     convert_to_float,
@@ -196,10 +196,10 @@ def _install_features(
         model_arrays = {
             name: state[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in state
         }
-        model = PrivateModel.kept(model_arrays, points, plan.loss, lifted=encoder.lifts)
-        reference = model.features(points)
-        kernel = metric_kernel(reference)
-        integers = kernel.encode(model.features(convert_to_float(integers)))
+        model = PrivateModel.from_arrays(model_arrays, points, plan.loss, lifted=encoder.lifts)
+        reference = model.compute_metric_rows(points)
+        kernel = build_metric_kernel(reference)
+        integers = kernel.encode(model.compute_metric_rows(convert_to_float(integers)))
     n_features = integers.shape[1]
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger

@@ -220,7 +220,7 @@ class AudienceState:
         if self.private_model is None:
             return
         if self.proxies is not None and not len(self.budget_usage):
-            self.proxies.start(self.private_model.model.used)
+            self.proxies.start(self.private_model.model.spent_shares)
         gate = self.engine.model_gate
         n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
@@ -238,7 +238,7 @@ class AudienceState:
         if self.private_model is None:
             return scale
         model = self.private_model.model
-        return float(model.loss.noise_left(scale, count, model.doubt))
+        return float(model.loss.compute_joined_noise(scale, count, model.score_std))
 
     def guarantee(self, total: TotalGuarantee) -> Guarantee:
         """Return the guarantee of this audience's answers to every subject.
@@ -602,7 +602,7 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"'model_refreshes' {state.plan.trainings - 1}. Open another audience with more."
         )
     slack = create_slack_accountant(state.plan, state.audience.slack)
-    state.plan.training.rehearse(state.private_model.model.model.features.width, slack, 1)
+    state.plan.training.check_delta_slack(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 
 

@@ -20,7 +20,7 @@ from vicinal.ledger.audiences import Audience
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures
-from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, metric_kernel
+from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metric_kernel
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
@@ -68,7 +68,7 @@ class StoredModel:
         `rows` (n, d): the store's integer features. Each row is computed by itself; `width` is the
         number of columns of `public`.
         """
-        return self.kernel.encode(self.model.features(convert_to_float(rows)))
+        return self.kernel.encode(self.model.compute_metric_rows(convert_to_float(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries in the model's feature space, and the model's predictions for them.
@@ -76,7 +76,7 @@ class StoredModel:
         The first are integers (q, width) as of :meth:`map_records`; the predictions are combined
         with the neighbours' votes. `rows` (q, d): queries as the store's integer features.
         """
-        features, predictions = self.model.mapped(convert_to_float(rows))
+        features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions
 
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
@@ -115,7 +115,7 @@ def train_model(
     )[:2]
     audience.slack = slack.spent
     write_model(store, audience, model)
-    return plan, model.used
+    return plan, model.spent_shares
 
 
 def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
@@ -126,7 +126,7 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
     lifted = _get_encoder(store.schema).lifts
     public_rows = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
-    features = ModelFeatures.planned(public_rows, plan.size, lifted=lifted)
+    features = ModelFeatures.for_training(public_rows, plan.size, lifted=lifted)
     write_parts(store.database, audience.number, _encode_arrays(features.arrays()))
     return plan
 
@@ -167,7 +167,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     old_parts = read_parts(store.database, audience.number)
     arrays = model.arrays()
     if _USED in old_parts:
-        arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.used, 1.0)
+        arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.spent_shares, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
     counts = {PUT: old_parts.get(PUT, "0"), _TRAINED: f"{n_trainings}"}
     write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
@@ -203,15 +203,15 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         public_rows = _encode_public_rows(store.schema)
         lifted = _get_encoder(store.schema).lifts
         arrays = _decode_arrays(stored)
-        model = PrivateModel.kept(arrays, public_rows, plan.loss, lifted=lifted)
+        model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
         n_private_queries = int(stored[PUT])
         if n_trainings < 1 or n_private_queries < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
         raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
-    public = model.features(public_rows)
-    return StoredModel(model, metric_kernel(public), public, n_private_queries, n_trainings)
+    public = model.compute_metric_rows(public_rows)
+    return StoredModel(model, build_metric_kernel(public), public, n_private_queries, n_trainings)
 
 
 def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
@@ -222,7 +222,7 @@ def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeature
     public_rows = _encode_public_rows(store.schema)
     stored = read_parts(store.database, audience.number)
     lifted = _get_encoder(store.schema).lifts
-    features = ModelFeatures.kept(public_rows, _decode_arrays(stored), lifted=lifted)
+    features = ModelFeatures.from_arrays(public_rows, _decode_arrays(stored), lifted=lifted)
     return features, public_rows
 
 
