@@ -248,7 +248,7 @@ class Transcript(NoiseSource):
     `released` is the list of (private sums, scale, released values) of all releases charged by the
     individual filter: votes, vectors, gradients, counts, sizes and evaluations. Private.
 
-    With `replayed`, the released values are those of another transcript, for any private sums. So an
+    With `replayed`, the released values are those of another transcript, for any private sums: an
     interaction repeats the same releases with a neighbouring data set, and its private sums differ
     by the contributions of one subject. `has_diverged` is True if the sequence of releases, its
     scales and sizes, depends on the subject.
@@ -280,7 +280,7 @@ class Transcript(NoiseSource):
 
     @property
     def has_diverged(self) -> bool:
-        """Whether number, sizes or noise the replayed ones the releases differ from those followed."""
+        """Whether number, sizes or noise scales of the releases differ from the replayed ones."""
         differs_in_number = self._replayed is not None and len(self._replayed) != len(self.released)
         return self._has_diverged or differs_in_number
 

@@ -202,7 +202,10 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     """
 
     _plan_type = NoisySGDPlan
-    _additional_public_facts = ("the public rows from which features are computed", "the trained weights")
+    _additional_public_facts = (
+        "the public rows from which features are computed",
+        "the trained weights",
+    )
 
     def fit(
         self,

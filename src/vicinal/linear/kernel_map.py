@@ -125,10 +125,8 @@ class KernelMap:
         steps_per_one = np.float32(1 << BITS)
         for start in range(0, len(unit_rows), _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            rows = self._products.multiply(
-                unit[chunk].astype(np.int16)
-            products = self._products.times(rows, self._prepared_landmarks
-            )
+            rows = unit_rows[chunk].astype(np.int16)
+            products = self._products.multiply(rows, self._prepared_landmarks)
             kernel_values = np.empty(products.shape, np.int16)
             _write_kernel_values(products, factor, steps_per_one, kernel_values)
             yield chunk, self._products.multiply(kernel_values, self._prepared_projection)

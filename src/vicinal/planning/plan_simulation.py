@@ -123,7 +123,9 @@ class PlanChoice:
         noise = self.noise
         weight = self.n_neighbors * math.sqrt(self.usage.weight)
         if self.score_noise is not None:
-            noise = float(self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise))
+            noise = float(
+                self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
+            )
         return target.expected_errors(weight, np.array([noise]))
 
 

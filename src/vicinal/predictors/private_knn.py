@@ -158,7 +158,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         """Return the mechanism that answers from records and encoded targets, with new quotas."""
-        coins = create_bernoulli_source(self.simulation_seed)
+        sampler = create_bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,

@@ -7,6 +7,7 @@ predictions then need not wait. All records are synthetic.
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _ROWS, _PUBLIC = (
     for seed in range(2)
 )
 _LABELS = np.arange(_N_ROWS) % len(_CLASSES)
-_PLAN = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "public"}
+_PLAN: dict[str, Any] = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "public"}
 
 
 def compile_hog() -> None:
@@ -37,7 +38,7 @@ def compile_votes() -> None:
 
     The kernels for tiles are called directly, because few rows are never split into tiles.
     """
-    from vicinal.mechanisms.charging import find_differences, tile_bounds
+    from vicinal.mechanisms.charging import compute_tile_bounds, find_differences
     from vicinal.neighbours.scan import NeighbourLists, merge_blocks
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
@@ -46,7 +47,7 @@ def compile_votes() -> None:
         NeighbourLists(np.array([0, 2]), neighbours, neighbours), _N_ROWS, n_threads=2
     )
     find_differences(np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64), 0)
-    merge_tiles([(np.array([2]), neighbours, neighbours)] * 2, 1)
+    merge_blocks([(np.array([2]), neighbours, neighbours)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
             _CLASSES, release=release, model_share=0, simulation_seed=seed, **_PLAN

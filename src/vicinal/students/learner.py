@@ -81,7 +81,9 @@ def train_student(
     """
     names = checks.check_class_names(classes)
     answer_names = np.asarray(read_column("labels", labels))
-    class_indices = torch.from_numpy(checks.find_label_indices(answer_names, names).astype(np.int64))
+    class_indices = torch.from_numpy(
+        checks.find_label_indices(answer_names, names).astype(np.int64)
+    )
     indices = np.asarray(rows)
     if indices.dtype.kind not in "iu" or indices.ndim != 1 or len(indices) != len(class_indices):
         raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
