@@ -317,7 +317,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
     calendar(0)
     kinds = {"release": "label"} if accounting == "label" else {"accounting": accounting}
     with make_renewing_store(tmp_path / "store", "carried", **kinds) as store:
-        stated, settings = store.guarantee(), store._audience_states["default"].settings
+        stated, settings = store.guarantee(), store._audience_states["default"].plan
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = compute_share_epsilon(settings, 0.25)
         assert f"of each later period by at most e^{math.ceil(1e4 * part) / 1e4:g}" in str(stated)
