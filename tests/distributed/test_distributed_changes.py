@@ -268,7 +268,7 @@ def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     """Fails if records that a crash left in the coordinator's folder stay there."""
     cluster = shard_tools.local(path)
     monkeypatch.setattr(
-        ClusterChanges, "finish_pending", lambda _: pytest.fail("it was not decided")
+        ClusterChanges, "finish_pending", lambda _: pytest.fail("undecided")
     )
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
