@@ -299,7 +299,7 @@ class CheckedParameters:
         settings = cls.__new__(cls)
         vars(settings).update({name: check(name, passed[name]) for name, check in get_checks(cls)})
         vars(settings).update(further)
-        settings.check_together()
+        settings.check_combination()
         return settings
 
     def changed(self, **changes: Any) -> Self:
@@ -314,7 +314,7 @@ class CheckedParameters:
             f"CheckedParameters do not change; make others with changed({name}=...)."
         )
 
-    def check_together(self) -> None:
+    def check_combination(self) -> None:
         """Raise InvalidInput if individually valid parameters contradict each other."""
 
 

@@ -511,7 +511,7 @@ def forget_departed(owner: Any) -> None:
     >>> testing.forget_departed(clf)  # 17 would be re-enrolled with a full budget
     """
     if not isinstance(owner, BaseStore):
-        owner._engine.shard.ledger._departed.clear()
+        owner._engine.shard.ledger._erased_units.clear()
         return
     for ledger in _get_ledgers(owner):
         ledger._find_erased = lambda *_: {}

@@ -22,7 +22,7 @@ def database(request, tmp_path, postgres_url):
 
 def test_a_database_has_the_tables_that_are_declared(database):
     database.create_tables()
-    assert database.tables() == {table.name: table.columns for table in TABLES}
+    assert database.read_columns() == {table.name: table.columns for table in TABLES}
     for table in TABLES:
         assert database.rows(table) == []
 

@@ -89,8 +89,8 @@ def test_the_label_is_the_largest_cost_times_probability():
         rule = decision(costs=costs)
         best = (rule.probabilities(votes, 10.0) * costs).argmax(axis=1)
         np.testing.assert_array_equal(rule.labels(votes, 10.0), best)
-    assert decision((0.5, 0.5)).plain
-    assert not decision().plain
+    assert decision((0.5, 0.5)).is_plurality
+    assert not decision().is_plurality
 
 
 def test_probabilities_are_calibrated_and_costs_find_the_rare_class():

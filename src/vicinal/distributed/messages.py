@@ -228,7 +228,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class SubjectStandings:
-    """Look up each subject's standing in the ledger (``Standing``); answered with int8 (subjects,).
+    """Look up each subject's ``EnrollmentStatus`` in the ledger; answered with int8 (subjects,).
 
     0 stands for a subject that the shard has never had.
     """

@@ -205,7 +205,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
     def _releases(self, noise: float) -> list[Plan]:
         """Return the planned releases for a noise standard deviation in votes."""
 
-    def check_together(self) -> None:
+    def check_combination(self) -> None:
         self._check_screening()
         if self.epsilon is not None and self.sigma_votes is not None:
             raise InvalidInput(

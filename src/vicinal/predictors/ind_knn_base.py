@@ -144,7 +144,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
-        self.noise_multiplier_ = assembled.engine.multiplier
+        self.noise_multiplier_ = assembled.engine.noise_multiplier
         self.budget_ = assembled.engine.votes.budget
 
     def add(

@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDam
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, replace_file, translate_os_errors
 from vicinal.ledger.postgres import PostgresDatabase, choose_server
-from vicinal.ledger.rollback_guard import WitnessState, check_free, default_witness_path
+from vicinal.ledger.rollback_guard import WitnessState, check_path_free, default_witness_path
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.mechanisms.noise_sources import fresh_key
@@ -109,7 +109,7 @@ class Folder:
     def database(self, *, create: bool = False) -> Database:
         """Return a connection to the ledger's database, opened for reading unless `create`."""
         if self.ledger == SQLITE:
-            return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
+            return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
@@ -125,7 +125,7 @@ def free_witness(path: Path, witness: Path | None) -> Path:
     """
     check_new(path)
     witness_path = witness_place(path, witness)
-    check_free(witness_path)
+    check_path_free(witness_path)
     return witness_path
 
 

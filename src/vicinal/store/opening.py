@@ -26,8 +26,8 @@ import numpy as np
 from vicinal import checks
 from vicinal.engine.shard import Shard
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
-from vicinal.ledger.audiences import budget_faults
-from vicinal.ledger.database import Database, is_descendant
+from vicinal.ledger.audiences import find_budget_faults
+from vicinal.ledger.database import Database, has_commit
 from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
@@ -186,7 +186,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
 
     Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
     """
-    if list(database.faults()):
+    if list(database.find_faults()):
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
@@ -194,9 +194,9 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
     check_files(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
-    unused_slots = ledger.slot_table.unused()
+    unused_slots = ledger.slot_table.mark_unused()
     for audience in ledger.accounts:
-        faults = list(budget_faults(database, audience, unused_slots))
+        faults = list(find_budget_faults(database, audience, unused_slots))
         if faults:
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     return ledger
@@ -204,7 +204,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
 
 def check_empty(database: Database) -> None:
     """Raise PrivacyRefused if a database for a new ledger has tables already."""
-    if database.tables():
+    if database.read_columns():
         raise PrivacyRefused(
             "The database for the ledger must be empty. It belongs to another store, or an "
             "interrupted command left it. In that case, drop its tables."
@@ -284,7 +284,9 @@ def _create_witness(
 ) -> RollbackGuard:
     """Return a new witness, locked; `over` replaces a damaged one."""
     identity = bytes.fromhex(folder.identity)
-    witness = RollbackGuard.create(folder.witness, identity, database.check_committed, over=over)
+    witness = RollbackGuard.create(
+        folder.witness, identity, database.check_committed, replace_existing=over
+    )
     resources.callback(witness.close)
     return witness
 
@@ -295,7 +297,7 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
     Raises StoreOutdated if it does not, unless `accept_loss`.
     """
     is_current = (
-        is_descendant(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
+        has_commit(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     )
     if not is_current and not accept_loss:
         is_behind = database.number("clock") < state.clock
@@ -347,9 +349,9 @@ def _load_store(
     size = database.number("records")
     index = index_factory(schema.index)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
-    shard.resume(
+    shard.load_enrolled(
         record_files.features_in_parts(size),
-        schema.target.of_rows(record_files.labels.rows(size)),
+        schema.target.decode_rows(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )
     return OpenStore(
@@ -371,18 +373,18 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     # All erasures that the witness has seen are repeated, because a diverging copy gives no
     # information on which of them it contains.
     erased_hashes = lost.erased
-    entries = ledger.slot_table.entries() if erased_hashes else ()
-    erased_again = [subject for subject, _ in entries if ledger.hash(subject) in erased_hashes]
-    slots, hashes, folded = ledger.leaving(erased_again)
+    entries = ledger.slot_table.iterate_slots() if erased_hashes else ()
+    erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
+    slots, hashes, folded = ledger.prepare_erasure(erased_again)
     size = database.number("records")
     slot_of_row = record_files.column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()
-        ledger.bar_audience_names(lost.audiences)
+        ledger.record_lost_audiences(lost.audiences)
         database.put(LOST, lost.head.hex())
         if erased_again:
-            ledger.take_out(slots, hashes, folded)
+            ledger.erase_slots(slots, hashes, folded)
             erasure.write_erasure(ledger, rows, slot_of_row[rows], size, hashes)
     ledger.complete_change()  # after an interruption here no change is left open

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine.shard import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger.answers import PUT, read_parts, write_parts
+from vicinal.ledger.answers import ASKED_COUNT, read_components, write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
@@ -79,7 +79,7 @@ class StoredModel:
         """
         index = index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.encode_rows)
-        store.shard.follow(mapped, store.record_files.features_in_parts(len(store.shard)))
+        store.shard.attach_index(mapped, store.record_files.features_in_parts(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
 
 
@@ -119,14 +119,14 @@ def begin_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKN
     public_rows = _encode_public_rows(store.schema)
     plan = plan.settled(len(public_rows))
     features = ModelFeatures.planned(public_rows, plan.size, lifted=lifted)
-    write_parts(store.database, audience.number, _encode_arrays(features.arrays()))
+    write_components(store.database, audience.number, _encode_arrays(features.arrays()))
     return plan
 
 
 def awaits_model(store: OpenStore, audience: Audience) -> bool:
     """Return whether an audience's model is planned but not yet trained by the shards."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
-    return bool(share) and _USED not in read_parts(store.database, audience.number)
+    return bool(share) and _USED not in read_components(store.database, audience.number)
 
 
 def list_answering_audiences(store: OpenStore) -> list[Audience]:
@@ -145,7 +145,7 @@ def draws_of(
 
     The noise is seeded in a simulation only.
     """
-    number = 1 + int(read_parts(store.database, audience.number).get(_TRAINED, 0))
+    number = 1 + int(read_components(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
     noise = create_noise_source(None if seed is None else seed + number * _SEED_STEP)
     return noise, slack_meter(plan, audience.slack)
@@ -156,13 +156,13 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
 
     The used shares of all its trainings are added up, at most to 1.
     """
-    old_parts = read_parts(store.database, audience.number)
+    old_parts = read_components(store.database, audience.number)
     arrays = model.arrays()
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.used, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
-    counts = {PUT: old_parts.get(PUT, "0"), _TRAINED: f"{n_trainings}"}
-    write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
+    counts = {ASKED_COUNT: old_parts.get(ASKED_COUNT, "0"), _TRAINED: f"{n_trainings}"}
+    write_components(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
 def settle_request(
@@ -187,8 +187,8 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     """
     if not plan.model_share:
         return None
-    stored = read_parts(store.database, audience.number)
-    if store.schema.public is None or not {_USED, _TRAINED, PUT} <= stored.keys():
+    stored = read_components(store.database, audience.number)
+    if store.schema.public is None or not {_USED, _TRAINED, ASKED_COUNT} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
         public_rows = _encode_public_rows(store.schema)
@@ -196,7 +196,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         arrays = _decode_arrays(stored)
         model = PrivateModel.kept(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
-        n_asked = int(stored[PUT])
+        n_asked = int(stored[ASKED_COUNT])
         if n_trainings < 1 or n_asked < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
@@ -211,7 +211,7 @@ def stored_features(store: OpenStore, audience: Audience) -> tuple[ModelFeatures
     The integers are floating-point numbers here, as training needs them.
     """
     public_rows = _encode_public_rows(store.schema)
-    stored = read_parts(store.database, audience.number)
+    stored = read_components(store.database, audience.number)
     lifted = _get_encoder(store.schema).lifts
     features = ModelFeatures.kept(public_rows, _decode_arrays(stored), lifted=lifted)
     return features, public_rows

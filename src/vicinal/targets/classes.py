@@ -32,8 +32,8 @@ class Classes(ClassesParameter, Target):
     """Targets that are one class for each record, encoded as class indices."""
 
     kind = CLASSES
-    words = "classes"
-    public_facts = ("the class names",)
+    description = "classes"
+    public_metadata = ("the class names",)
     voted = True
 
     @property
@@ -68,21 +68,21 @@ class Classes(ClassesParameter, Target):
     def row_width(self) -> int:
         return 1
 
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.reshape(-1, 1)
 
-    def of_rows(self, rows: Ints32) -> Ints32:
+    def decode_rows(self, rows: Ints32) -> Ints32:
         return np.array(rows[:, 0], dtype=np.int32)
 
-    def fault(self, rows: Ints32) -> str | None:
+    def find_error(self, rows: Ints32) -> str | None:
         is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
         return "A label is not one of the classes." if is_invalid else None
 
-    def examples(self, size: int) -> AnyArray:
+    def make_examples(self, size: int) -> AnyArray:
         return np.resize(np.array(self.names, dtype=object), size)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"the classes {', '.join(map(str, self.names))}"
 
 

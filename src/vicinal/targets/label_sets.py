@@ -46,9 +46,9 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     """Targets that are sets of labels, encoded as vectors of a weight and one value per label."""
 
     kind = LABELS
-    words = "several labels per record"
+    description = "several labels per record"
     answer_prefixes = ("share_", "error_")
-    public_facts = ("the names of the labels",)
+    public_metadata = ("the names of the labels",)
 
     @property
     def names(self) -> list[Any]:
@@ -73,7 +73,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         clipped to length sqrt(tau) and divided by it (the tau-approximation of ZYCW20);
         without `tau`, b times 1 for a present and -1 for an absent label, divided by sqrt(c).
         """
-        is_present = label_sets(y, size, self.names)
+        is_present = read_label_matrix(y, size, self.names)
         a, b = self._vector_factors
         if self.tau is None:
             values = np.where(is_present, b, -b) / math.sqrt(len(self.labels))
@@ -82,7 +82,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
             values = is_present * (b / np.sqrt(np.maximum(n_present, self.tau)))
         return RecordVectors.of_rows(np.column_stack([np.full(size, a), values]))
 
-    def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
+    def compute_answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
         """Return present labels, shares and errors from noisy sums (q, 1 + c) with noise (q,)."""
         tau = self.tau
         a, b = self._vector_factors
@@ -97,14 +97,14 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
         sums = weight * self.encode(complementary_sets, 2).dense().mean(axis=0, keepdims=True)
-        answers = self.answers(sums, noise)
+        answers = self.compute_answers(sums, noise)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [
             ExpectedError(str(name), float(share), float(error))
             for name, share, error in label_errors
         ]
 
-    def examples(self, size: int) -> AnyArray:
+    def make_examples(self, size: int) -> AnyArray:
         return np.resize([0, 1, 1], (size, len(self.labels)))
 
     @property
@@ -113,7 +113,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return split_unit_length(CENTRED_WEIGHT_SHARE if self.tau is None else WEIGHT_SHARE)
 
     @property
-    def weight(self) -> float:
+    def weight_coordinate(self) -> float:
         return self._vector_factors[0]
 
     @property
@@ -124,11 +124,11 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     def extremes(self) -> tuple[Any, Any]:
         return [1] * len(self.labels), [0] * len(self.labels)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"the labels {', '.join(map(str, self.names))}"
 
 
-def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
+def read_label_matrix(y: Any, size: int, names: Sequence[Any]) -> Bools:
     """Return whether each record has each label, bool (n, c); private.
 
     `y`: 0 and 1, or booleans, (n, c), for `size` records; the columns of a table are matched with
@@ -160,7 +160,7 @@ class LabelAnswers:
     errors: Floats
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply: predicted labels as 0 and 1, shares, and standard errors."""
         return {
             "labels": self.present.astype(np.int64),

@@ -32,7 +32,7 @@ from vicinal.targets.target import NUMBERS, ExpectedError, VectorTarget
 LINEAR = "linear"
 LOG = "log"
 
-NUMBERS_PER_NOISE = 60
+NEIGHBORS_PER_NOISE_FOR_NUMBERS = 60
 """Planned number of neighbours per unit of noise and dimension: more than for votes, because the
 noise enters a mean directly. Measured in docs/decisions/0073-vectors.md (R2 on log price)."""
 
@@ -95,16 +95,16 @@ class BoundsOfTargets(Check):
 
     def __call__(self, name: str, value: object) -> TargetBounds:
         if not isinstance(value, Mapping):
-            low, high = _check_pair(name, value)
+            low, high = _check_low_high(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
         if not value or not all(isinstance(target, str) and target for target in value):
             raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
         names = checks.distinct_names(name, value)
-        pairs = np.array([_check_pair(name, pair) for pair in value.values()])
+        pairs = np.array([_check_low_high(name, pair) for pair in value.values()])
         return TargetBounds(tuple(names), pairs[:, 0], pairs[:, 1])
 
 
-def _check_pair(name: str, value: object) -> tuple[float, float]:
+def _check_low_high(name: str, value: object) -> tuple[float, float]:
     """Return a parameter's value as finite (low, high) with low < high, else InvalidInput."""
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
     if isinstance(value, tuple) and any(isinstance(bound, str) for bound in value):
@@ -151,7 +151,7 @@ class NumbersParameters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TypicalScale:
+class TypicalRange:
     """The typical range of each target, on the scale on which the bounds are -1 and 1.
 
     `centre`, `half_width`, float64 (p,): typical numbers z have |z - centre| <= half_width.
@@ -187,16 +187,16 @@ class Numbers(NumbersParameters, VectorTarget):
     """Targets that are numbers, encoded as vectors of a weight and one value per number."""
 
     kind = NUMBERS
-    words = "numbers"
+    description = "numbers"
     answer_prefixes = ("error_",)
-    public_facts = ("the names and bounds of the targets",)
+    public_metadata = ("the names and bounds of the targets",)
 
-    def check_together(self) -> None:
-        super().check_together()
+    def check_combination(self) -> None:
+        super().check_combination()
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
-        if self.typical_scale.length < _MIN_TYPICAL_LENGTH:
+        if self.relative_typical_range.length < _MIN_TYPICAL_LENGTH:
             raise InvalidInput(
                 "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
                 "parameter. Give narrower bounds: numbers beyond them are cut."
@@ -226,7 +226,7 @@ class Numbers(NumbersParameters, VectorTarget):
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
         """Return vectors (a, b (z - centre) / half_width / sqrt(p)) of numbers z in -1..1."""
         values = scale_numbers(y, size, self.bounds, log=self.scale == LOG)
-        scale = self.typical_scale
+        scale = self.relative_typical_range
         a, b = scale.vector_factors
         components = (values - scale.centre) / scale.half_width
         components = components * (b / math.sqrt(values.shape[1]))
@@ -234,19 +234,19 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def neighbors_per_noise(self) -> float:
-        return NUMBERS_PER_NOISE / self.typical_length
+        return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_length
 
     @property
     def typical_length(self) -> float:
-        return self.typical_scale.length
+        return self.relative_typical_range.length
 
     @cached_property
-    def typical_scale(self) -> TypicalScale:
+    def relative_typical_range(self) -> TypicalRange:
         """The typical range relative to the bounds, in the units in which records are averaged."""
         typical = self.typical_range
         if typical is not None and self.scale == LOG:
             typical = typical.take_logarithms()
-        return TypicalScale.from_bounds(self.scaled_bounds, typical)
+        return TypicalRange.from_bounds(self.scaled_bounds, typical)
 
     @property
     def scaled_bounds(self) -> TargetBounds:
@@ -257,12 +257,12 @@ class Numbers(NumbersParameters, VectorTarget):
     def n_coordinates(self) -> int:
         return 1 + len(self.bounds)
 
-    def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
+    def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
         """Return predictions and standard errors from noisy sums (q, 1 + p) with noise (q,)."""
-        a, b = self.typical_scale.vector_factors
+        a, b = self.relative_typical_range.vector_factors
         b /= math.sqrt(len(self.bounds))
         means, errors = compute_noisy_averages(sums, noise, a, b)
-        typical = self.typical_scale
+        typical = self.relative_typical_range
         bounds = self.scaled_bounds
         units_per_scale = (bounds.high - bounds.low) / 2
         scaled_means = np.clip(means * typical.half_width + typical.centre, -1, 1)
@@ -279,29 +279,29 @@ class Numbers(NumbersParameters, VectorTarget):
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).dense()
-        errors = self.answers(sums, noise).errors[0]
+        errors = self.compute_answers(sums, noise).errors[0]
         number_errors = zip(self.names, y.tolist(), errors.tolist(), strict=True)
         return [ExpectedError(name, value, error) for name, value, error in number_errors]
 
-    def examples(self, size: int) -> Floats:
+    def make_examples(self, size: int) -> Floats:
         low = self.bounds.low
         return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
 
     @property
-    def weight(self) -> float:
-        return self.typical_scale.vector_factors[0]
+    def weight_coordinate(self) -> float:
+        return self.relative_typical_range.vector_factors[0]
 
     @property
     def residual(self) -> float:
         # Assumes a typical deviation from the mean of half the distance to the ends of the range.
-        return self.typical_scale.vector_factors[1] / 2
+        return self.relative_typical_range.vector_factors[1] / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:
         low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         bounds = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
         return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in bounds)
 
@@ -355,6 +355,6 @@ class NumberAnswers:
     errors: Floats
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply: predictions ("labels") and their standard errors."""
         return {"labels": self.means, "errors": self.errors}

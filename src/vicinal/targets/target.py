@@ -40,15 +40,15 @@ class ExpectedError:
 class Target(CheckedParameters, ABC):
     """The declared type of the records' targets; the declaration is public, the targets private.
 
-    `kind`: name of the parameter that declares the type. `words`: the type in words, for messages.
-    `public_facts`: the public parts of the declaration, for guarantees. `voted`: whether records
-    vote for a class; probabilities and the release of labels alone require it. A subclass has a
-    parameter table with the declaring parameters as a second base.
+    `kind`: name of the parameter that declares the type. `description`: the type in words, for
+    messages. `public_metadata`: the public parts of the declaration, for guarantees. `voted`:
+    whether records vote for a class; probabilities and the release of labels alone require it. A
+    subclass has a parameter table with the declaring parameters as a second base.
     """
 
     kind: ClassVar[str]
-    words: ClassVar[str]
-    public_facts: ClassVar[tuple[str, ...]]
+    description: ClassVar[str]
+    public_metadata: ClassVar[tuple[str, ...]]
     voted: ClassVar[bool] = False
 
     @property
@@ -104,7 +104,7 @@ class Target(CheckedParameters, ABC):
     @property
     def parameters(self) -> dict[str, Any]:
         """The declaring parameters in JSON types; those with default values are left out."""
-        options = {name: getattr(self, name) for name in self.own if name != self.kind}
+        options = {name: getattr(self, name) for name in self.parameter_names if name != self.kind}
         defaults = {field.name: field.default for field in get_parameters(type(self))}
         non_default_options = {
             name: value for name, value in options.items() if value != defaults[name]
@@ -112,7 +112,7 @@ class Target(CheckedParameters, ABC):
         return {self.kind: self.declaration, **non_default_options}
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that declare the targets."""
         return tuple(field.name for field in get_parameters(type(self)))
 
@@ -127,23 +127,23 @@ class Target(CheckedParameters, ABC):
         """Number of int32 values stored for a record: a class, or a vector in steps of 1 / UNIT."""
 
     @abstractmethod
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
         """Return encoded targets in the form stored on disk, int32 (n, row_width); private."""
 
     @abstractmethod
-    def of_rows(self, rows: Ints32) -> RecordTargets:
-        """Return the encoded targets of stored rows: the exact inverse of :meth:`rows`."""
+    def decode_rows(self, rows: Ints32) -> RecordTargets:
+        """Return the encoded targets of stored rows: the exact inverse of :meth:`encode_rows`."""
 
     @abstractmethod
-    def fault(self, rows: Ints32) -> str | None:
+    def find_error(self, rows: Ints32) -> str | None:
         """Return a message if stored rows (n, row_width) are not valid targets, else None."""
 
     @abstractmethod
-    def examples(self, size: int) -> AnyArray:
+    def make_examples(self, size: int) -> AnyArray:
         """Return artificial targets of `size` records in the form of `y`."""
 
     @abstractmethod
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return a description of the targets with their names, for messages."""
 
 
@@ -160,7 +160,7 @@ class VectorTarget(Target):
     def answer_columns(self) -> list[str]:
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
-    def check_together(self) -> None:
+    def check_combination(self) -> None:
         """Raise InvalidInput if two columns of a table of answers would have the same name."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
@@ -172,7 +172,7 @@ class VectorTarget(Target):
             )
 
     @abstractmethod
-    def answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
+    def compute_answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
         """Return predictions from noisy `sums` (q, n_coordinates) with noise std `noise` (q,)."""
 
     @abstractmethod
@@ -184,7 +184,7 @@ class VectorTarget(Target):
 
     @property
     @abstractmethod
-    def weight(self) -> float:
+    def weight_coordinate(self) -> float:
         """The first coordinate of every record's vector; its sum is the divisor of averages."""
 
     @property
@@ -204,14 +204,14 @@ class VectorTarget(Target):
     def row_width(self) -> int:
         return self.n_coordinates
 
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.steps()
 
-    def of_rows(self, rows: Ints32) -> RecordVectors:
+    def decode_rows(self, rows: Ints32) -> RecordVectors:
         return RecordVectors.of_steps(rows)
 
-    def fault(self, rows: Ints32) -> str | None:
+    def find_error(self, rows: Ints32) -> str | None:
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
@@ -221,5 +221,5 @@ class VectorAnswers(Protocol):
     """Predictions computed from the noisy sums of q queries; public."""
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply by name: predictions ("labels") and their errors."""
