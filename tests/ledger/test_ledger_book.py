@@ -14,7 +14,7 @@ from vicinal.ledger.audiences import PAGE_SLOTS, StoredAccount, find_budget_faul
 from vicinal.ledger.id_encoding import (
     MAX_FRAME_BYTES,
     frame_id,
-    framed_all,
+    frame_ids,
     match_framed_id,
     parse_framed_id,
 )
@@ -49,7 +49,7 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     )
 )
 def test_many_ids_are_framed_as_each_alone(subjects):
-    assert framed_all(subjects) == [frame_id(subject) for subject in subjects]
+    assert frame_ids(subjects) == [frame_id(subject) for subject in subjects]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
@@ -60,12 +60,12 @@ def test_no_framed_id_is_part_of_another(pair):
 
 def test_an_id_that_fits_into_no_page_is_refused():
     frame_id("x" * (MAX_FRAME_BYTES - 6))
-    assert framed_all(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
+    assert frame_ids(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
     with pytest.raises(InvalidInput, match="at most"):
         frame_id("x" * (MAX_FRAME_BYTES - 5))
     with pytest.raises(InvalidInput, match="at most"):
-        framed_all(["x" * (MAX_FRAME_BYTES - 5), "y"])
-    assert framed_all([]) == []
+        frame_ids(["x" * (MAX_FRAME_BYTES - 5), "y"])
+    assert frame_ids([]) == []
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=30))

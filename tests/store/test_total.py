@@ -29,7 +29,7 @@ def test_what_is_allowed_costs_no_more_than_what_is_left(ratio, left, units):
     (price,) = total.price(1, np.array([units])).tolist()
     assert price >= Fraction(0.5 * ratio) / Fraction(0.5) * units
     assert price <= (ratio + 2**-22) * units + 1
-    (most,) = total.compute_allowed_units(1, np.array([left])).tolist()
+    (most,) = total.max_units(1, np.array([left])).tolist()
     assert 0 <= most <= UNITS
     assert total.price(1, np.array([most]))[0] <= left
     assert most == UNITS or total.price(1, np.array([most + 1]))[0] > left

@@ -290,14 +290,12 @@ class ShardServer:
             renewal = Renewal.from_plan(task.plan)
             audience = store.ledger.audiences.get(name)
             if audience is None:
-                plan = (
-                    task.plan if renewal is None else renewal.declared.insert_into_plan(task.plan)
-                )
+                plan = task.plan if renewal is None else renewal.declared.insert_into(task.plan)
                 audience = store.ledger.open_audience(name, plan)
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
             previous = audience.renewal
-            audience.plan = task.plan if previous is None else previous.insert_into_plan(task.plan)
+            audience.plan = task.plan if previous is None else previous.insert_into(task.plan)
             # The coordinator's date decides: all shards begin a period in one of its changes. After
             # an accepted loss no further period begins.
             if renewal not in (None, previous) and audience.initial_budget:

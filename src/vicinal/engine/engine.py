@@ -26,9 +26,9 @@ BLOCK_SIZE = 256
 """Queries answered together. With private counts, all counts of a block are charged before its
 first vote, so larger blocks lose accuracy once budgets run out."""
 
-VotesAndNoise = tuple[AnyArray, Floats]
-"""Released noisy votes, float64 (q, c), or released class indices, int64 (q,); and the standard
-deviation of the noise on every vote, float64 (q,), in votes."""
+Released = tuple[AnyArray, Floats]
+"""Noisy votes, float64 (q, c), or class indices, int64 (q,); and the standard deviation of the
+noise on every vote, float64 (q,), in votes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,7 @@ class QueryEngine:
         self.slack.check(n_queries * (count_slack + self.votes.slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
-        """Return the answers to a block of queries, (q, d), by private votes alone.
-
-        The queries with their released labels join :attr:`answered_neighbours`, if there are any.
-        """
+        """Answer queries, (q, d), by private votes; the answers may vote on later queries."""
         released, noise = self._release_votes(block)
         labels = released
         votes = None
@@ -188,9 +185,7 @@ class QueryEngine:
         noise = np.asarray(loss.noise_left(noise, expected, predicted.doubts))
         return QueryAnswers(labels, joined, queried, noise, probabilities)
 
-    def _release_votes(
-        self, block: IntegerMatrix, model_votes: Floats | None = None
-    ) -> VotesAndNoise:
+    def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:
         """Charge the neighbours of queries, and return their noisy votes or labels with the noise.
 
         `block`, (q, d): queries. `model_votes`, (q, c): public votes to add to the private ones.
@@ -226,7 +221,7 @@ class QueryEngine:
 
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
-    ) -> VotesAndNoise:
+    ) -> Released:
         """Return noisy votes or labels with their noise, whose scale follows from noisy counts.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
@@ -241,10 +236,7 @@ class QueryEngine:
         return release.publish(total), release.noise
 
     def _plan_release(self, counts: Floats) -> BlockRelease:
-        """Return the release of queries, which fixes noise scales, contributions and charges.
-
-        `counts`, (q,): number of records that vote on each query, expected (public) or noisy.
-        """
+        """Return the release with noise scales for public or noisy `counts`, (q,), of records."""
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
         noise = np.minimum(self.noise_multiplier * np.sqrt(counts), self.votes.grid.largest)
         return self.votes.release(noise)

@@ -71,8 +71,7 @@ def compute_n_neighbors(
     - `n_records`: declared number of private records. `n_queries`: planned number of answers.
     - `budget`: of a subject, in zCDP.
     - `n_classes`: number of classes, or of groups of records that an answer distinguishes.
-    - `n_reference`: number of public reference points. `dimension`: intrinsic dimension of the
-      data.
+    - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
     - `per_noise`: neighbours per unit of dimension and of noise multiplier.
     """
     # The noise multiplier that spends a typical record's budget, with weights of 1.
@@ -91,10 +90,7 @@ def fit_n_neighbors(
     n_classes: int,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return :func:`compute_n_neighbors` at the intrinsic dimension of the `reference` points.
-
-    The dimension is estimated at the number of neighbours that the minimal dimension gives.
-    """
+    """Return :func:`compute_n_neighbors` at the intrinsic dimension of the public `reference`."""
     plan = n_records, n_queries, budget, n_classes, len(reference)
     rank = round(compute_n_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
     return compute_n_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
@@ -135,22 +131,21 @@ def compute_noise_multiplier(
     The formula at the top of this module holds for charges proportional to the squared
     contribution. Those of label-only releases are not, so the budget is converted.
 
-    - `n_records`: declared number of private records. `n_queries`: planned number of answers.
-    - `count`: expected number of records that vote on a query.
-    - `equivalent_budget`: function of a record's contribution, in noise standard deviations; it
-      returns the zCDP budget that pays for as many contributions at the quadratic charge.
+    `n_records`: declared number of records. `n_queries`: planned number of answers. `count`:
+    expected number of records that vote on a query. `equivalent_budget`: function of a
+    contribution, in noise standard deviations; it returns the zCDP budget that pays for as many at
+    the quadratic charge.
     """
+    spread = participation.spread
+    squared_weight = participation.mean_squared_weight
 
     def compute_multiplier(contribution: float) -> float:
-        spread, squared_weight = participation.spread, participation.mean_squared_weight
         budget = equivalent_budget(contribution)
         return math.sqrt(HEADROOM * spread * squared_weight * n_queries / (2 * n_records * budget))
 
     # The relative charge of label-only releases rises with the contribution. It is taken at the
     # largest planned one, so that charges are over- rather than underestimated.
-    return compute_multiplier(
-        math.sqrt(participation.mean_squared_weight / count) / compute_multiplier(0.0)
-    )
+    return compute_multiplier(math.sqrt(squared_weight / count) / compute_multiplier(0.0))
 
 
 def compute_count_noise(n_queries: int, budget: float) -> float:
@@ -164,10 +159,7 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
 
 
 def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
-    """Return mean squared weight and spread, with reference points as both records and queries.
-
-    `radius`: selects the points that vote on a query. `n_features`: columns of the points.
-    """
+    """Return the participation of reference points in votes on each other within `radius`."""
     kernel = reference.kernel
     weights = kernel.table(n_features)
     probes = reference.points[:_MAX_PROBES]

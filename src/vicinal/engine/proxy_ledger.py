@@ -54,8 +54,7 @@ class ProxyLedger:
     - `reference`: the public points, with the kernel of the votes; every s-th point is charged,
       with the least s for which they are at most `MAX_POINTS`.
     - `radius`: selects the points that take part in a query, as it selects records.
-    - `charge_ratio`: ratio of a subject's charge to that of a single record, which a point
-      represents.
+    - `charge_ratio`: ratio of a subject's charge to that of one record, which a point represents.
     """
 
     def __init__(self, reference: Reference, radius: Radius, charge_ratio: float) -> None:
@@ -101,18 +100,12 @@ class ProxyLedger:
         self.set_used_shares(shares / FULL_SHARE if len(shares) else np.zeros(len(self)))
 
     def set_used_shares(self, used: Floats) -> None:
-        """Set the spent shares of the points' full budgets.
-
-        `used`, (r,): spent share for each of all r reference points; every s-th is taken.
-        """
+        """Set the spent shares of budgets; `used`: one for each reference point, charged or not."""
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
     def spend_shares(self, used: Floats) -> None:
-        """Subtract shares of full budgets from the points' remaining budgets, down to 0.
-
-        `used`, (r,): share to subtract for each of all r reference points; every s-th is taken.
-        """
+        """Spend shares of full budgets; `used`: one for each reference point, charged or not."""
         used = used[:: -(-len(used) // len(self))]
         units = np.ceil(used * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)

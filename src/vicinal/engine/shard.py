@@ -97,9 +97,7 @@ class LocalShardBase(ABC):
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours of the queries and return the sums of their votes, private.
-
-        Arguments and result are those of :meth:`Shards.charge_and_sum`.
+        """Charge neighbours and return sums of votes; arguments of :meth:`Shards.charge_and_sum`.
 
         The search divides the queries by private counts, but the division affects no result: the
         release covers the whole block, and no contribution depends on the order of subjects.

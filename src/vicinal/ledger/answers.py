@@ -21,7 +21,7 @@ from vicinal.ledger.tables import Tables
 DIGEST = 16
 """Length of a query's digest in bytes."""
 
-ASKED_COUNT = "put"
+N_ASKED = "put"
 """Name of the model component that holds the number of queries to date that the private records
 answered and were charged for, because the model was uncertain."""
 
@@ -107,10 +107,7 @@ def digest_queries(queries: AnyArray) -> list[bytes]:
 
 
 def digest_request(audience: str, analyst: str, key: str) -> bytes:
-    """Return the digest under which a request with an idempotency key is stored, 32 bytes.
-
-    `audience`, `analyst`: their names. `key`: the idempotency key.
-    """
+    """Return the digest of an idempotency `key` of an analyst of an audience, 32 bytes."""
     encoded = [text.encode() for text in (audience, analyst, key)]
     return hashlib.sha256(b"".join([len(text).to_bytes(8) + text for text in encoded])).digest()
 

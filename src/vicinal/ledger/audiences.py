@@ -106,7 +106,7 @@ class StoredAccount:
         self._spent = sum_exactly(self.durable - self.remaining)
         return self._spent > 0
 
-    def mark_synced(self, slots: Slots | slice = slice(None)) -> None:
+    def mark_known(self, slots: Slots | slice = slice(None)) -> None:
         """Mark the remaining units at `slots` as known to the total, which is not charged again."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]

@@ -529,10 +529,7 @@ def _iterate_links_backward(database: Database, batch_size: int = 256) -> Iterat
 
 
 def _parse_link(row: Sequence[Any]) -> ChainLink:
-    """Return the link of a row of the table `chain`: number, clock, content and head.
-
-    Raises StoreDamaged if a value has the wrong type.
-    """
+    """Return the link of a `row` (number, clock, content, head); StoreDamaged for other types."""
     has_counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
     if not has_counts or not all(isinstance(value, bytes) for value in row[2:]):
         raise StoreDamaged(

@@ -121,7 +121,7 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def compute_folded_hashes(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
+def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
     """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
     folded_ids = fold_ids(subjects)
     return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]

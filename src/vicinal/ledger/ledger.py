@@ -18,7 +18,7 @@ from vicinal.arrays import Slots, UInts16, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import (
-    ASKED_COUNT,
+    N_ASKED,
     AnswerBlock,
     StoredRequest,
     encode_array,
@@ -35,14 +35,14 @@ from vicinal.ledger.audiences import (
 from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
-    compute_folded_hashes,
     find_similar_ids,
+    fold_and_hash,
     frame_ids,
     keyed_digest,
     keyed_hash,
 )
 from vicinal.ledger.renewal import RENEWAL, Renewal
-from vicinal.ledger.rollback_guard import digest_audience_name
+from vicinal.ledger.rollback_guard import digest_name
 from vicinal.ledger.subject_pages import write_subjects
 from vicinal.ledger.tables import FORMAT, Tables
 from vicinal.ledger.total import TOTAL, TotalFilter
@@ -82,10 +82,8 @@ class Ledger:
     `database`: an open database that has the ledger's tables. `key`: the store's secret key, of
     the hashes of erased subjects' ids and of the digests of rows.
 
-    Attribute `clock`: counter that grows with every block of answers, change and other release; it
-    orders them, and numbers blocks. `version`: number of changes of the data to date.
-
-    Raises StoreDamaged if the rows differ from their digests.
+    Its `clock` is a counter that grows with every block of answers, change and other release; it
+    numbers blocks. Raises StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -100,7 +98,7 @@ class Ledger:
         total = self.audiences.pop(TOTAL, None)
         self.total = None if total is None else TotalFilter(total)
         for audience in self.accounts if total else ():
-            audience.account.mark_synced()
+            audience.account.mark_known()
         self._broken = False
         self._change_incomplete = False
         self.clock = int(database.get("clock") or 0)
@@ -228,9 +226,8 @@ class Ledger:
     def start_period(self, audience: Audience, renewal: Renewal) -> None:
         """Start a renewal period: set the budget of every enrolled or erased subject.
 
-        Call it inside a transaction. `renewal`: state of the renewal in the new period. Units of
-        the period that a subject does not get, also those that the total refuses, are recorded as
-        charged.
+        Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
+        a subject does not get, also because of the total, are recorded as charged.
         """
         slots = self.slot_table.taken
         released_before = audience.released
@@ -238,7 +235,7 @@ class Ledger:
         enrolled_units = renewal.compute_remaining(account.remaining[slots], released_before)
         if self.total is not None:
             total_remaining = self.total.audience.account.remaining[slots]
-            allowed = self.total.compute_allowed_units(audience.number, total_remaining)
+            allowed = self.total.max_units(audience.number, total_remaining)
             enrolled_units = np.minimum(enrolled_units, allowed)
         rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
         erased_before = np.array([units for *_, units in rows], dtype=np.int64)
@@ -248,7 +245,7 @@ class Ledger:
         audience.checkpointed += (
             audience.granted * (renewal.released - released_before) - granted_units
         )
-        audience.plan = renewal.insert_into_plan(audience.plan)
+        audience.plan = renewal.insert_into(audience.plan)
         audience.initial_budget = renewal.max_units
         self.database.replace(
             Tables.DEPARTED,
@@ -349,11 +346,10 @@ class Ledger:
     def record_lost_audiences(self, names: Iterable[bytes]) -> None:
         """Record that audiences are lost, inside a :meth:`change`, so that none is opened again.
 
-        `names`: digests of audience names
-        (:func:`~vicinal.ledger.rollback_guard.digest_audience_name`). Those of existing audiences
-        are skipped.
+        `names`: digests of audience names (:func:`~vicinal.ledger.rollback_guard.digest_name`).
+        Those of existing audiences are skipped.
         """
-        existing = {digest_audience_name(name) for name in self.audiences}
+        existing = {digest_name(name) for name in self.audiences}
         lost = (digest.hex() for digest in names if digest not in existing)
         all_lost = {*self._load_lost_audiences(), *lost}
         if all_lost:
@@ -361,7 +357,7 @@ class Ledger:
 
     def refuse_lost_audience(self, name: str) -> None:
         """Raise PrivacyRefused if an audience of this name is lost, as its budgets may be spent."""
-        if digest_audience_name(name).hex() in self._load_lost_audiences():
+        if digest_name(name).hex() in self._load_lost_audiences():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
                 "budgets are spent for good. Choose a name for people who share no answers with it."
@@ -413,7 +409,7 @@ class Ledger:
         for audience in self.accounts:
             audience.account.remaining[:] = 0
             if self.total is not None:
-                audience.account.mark_synced()
+                audience.account.mark_known()
             audience.account.recount_charges()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
@@ -438,8 +434,7 @@ class Ledger:
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
         """Write the virtual budgets of the public reference points, inside a transaction.
 
-        `shares`, uint16 (points,): used share of each point's budget in steps of 1 / 65,535,
-        rounded up.
+        `shares`, uint16 (points,): used share of each point's budget in steps of 1 / 65,535.
         """
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
@@ -455,7 +450,7 @@ class Ledger:
         if block.proxies is not None:
             self.write_proxy_shares(audience, block.proxies)
         if block.n_asked is not None:
-            write_components(self.database, audience.number, {ASKED_COUNT: str(block.n_asked)})
+            write_components(self.database, audience.number, {N_ASKED: str(block.n_asked)})
         for analyst, queries in block.n_queries_by_analyst.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             self._write_analyst(audience, analyst)
@@ -509,9 +504,7 @@ class Ledger:
         statuses = zip(ids, self.find_statuses(ids), strict=True)
         unknown = [subject for subject, status in statuses if status == EnrollmentStatus.UNKNOWN]
         equals_enrolled = self.slot_table.match_folded(unknown).tolist()
-        equals_erased = self._find_departed_hashes(
-            lambda: compute_folded_hashes(self._key, unknown)
-        )
+        equals_erased = self._find_departed(lambda: fold_and_hash(self._key, unknown))
         similar_to_known = {
             subject
             for index, subject in enumerate(unknown)
@@ -519,7 +512,7 @@ class Ledger:
         }
         return list(similar_to_known | find_similar_ids(unknown))
 
-    def prepare_erasure(
+    def list_enrolled(
         self, subjects: Iterable[SubjectId]
     ) -> tuple[Slots, list[bytes], list[bytes]]:
         """Return the arguments of :meth:`erase_slots` that erase the enrolled ones of `subjects`.
@@ -532,7 +525,7 @@ class Ledger:
         is_enrolled = slots != NOT_ENROLLED
         enrolled = [distinct[index] for index in np.flatnonzero(is_enrolled).tolist()]
         hashes = list(map(self.hash_id, enrolled))
-        return slots[is_enrolled], hashes, compute_folded_hashes(self._key, enrolled)
+        return slots[is_enrolled], hashes, fold_and_hash(self._key, enrolled)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects from the register, inside :meth:`change`.
@@ -540,10 +533,10 @@ class Ledger:
         Only a keyed hash of each id remains, with the subject's remaining units for every audience.
         Subjects that are not enrolled are skipped.
         """
-        self.erase_slots(*self.prepare_erasure(subjects))
+        self.erase_slots(*self.list_enrolled(subjects))
 
     def erase_slots(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
-        """Erase enrolled subjects, given as :meth:`prepare_erasure` returns them.
+        """Erase enrolled subjects, given as :meth:`list_enrolled` returns them.
 
         `slots`, `hashes`, `folded`: slot, keyed hash of the id, and keyed hash of the folded id of
         each subject.
@@ -572,12 +565,10 @@ class Ledger:
         for position, index in enumerate(unenrolled_indices):
             if position not in erased:
                 statuses[index] = EnrollmentStatus.UNKNOWN
-                continue
-            _, min_audience = erased[position]
-            evaluated_only = min_audience == EVALUATED
-            statuses[index] = (
-                EnrollmentStatus.EVALUATED if evaluated_only else EnrollmentStatus.ERASED
-            )
+            elif erased[position][1] == EVALUATED:
+                statuses[index] = EnrollmentStatus.EVALUATED
+            else:
+                statuses[index] = EnrollmentStatus.ERASED
         return statuses
 
     def _find_erased(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
@@ -586,16 +577,15 @@ class Ledger:
         The values are the keyed hash of the id and the least audience number of its rows, which is
         :data:`EVALUATED` for a subject that never had records.
         """
-        return self._find_departed_hashes(lambda: list(map(self.hash_id, subjects)))
+        return self._find_departed(lambda: list(map(self.hash_id, subjects)))
 
-    def _find_departed_hashes(
+    def _find_departed(
         self, make_hashes: Callable[[], list[bytes]]
     ) -> dict[int, tuple[bytes, int]]:
         """Return which keyed hashes of ids have rows in the table `departed`.
 
-        `make_hashes`: returns the hashes, of ids or of folded ids. It is not called while the
-        table is empty, as hashing is slow. The keys of the result are indices in this list; the
-        values are the hash and the least audience number of its rows.
+        The result maps the index of a hash to the hash and the least audience number of its rows.
+        `make_hashes`: returns the hashes; not called while the table is empty, as hashing is slow.
         """
         if not self.database.read("SELECT hash FROM departed LIMIT 1"):
             return {}
@@ -622,9 +612,7 @@ class Ledger:
         units = self._load_units_of_hashes(audience, hashes)
         if self.total is not None:
             total_remaining = self._load_units_of_hashes(self.total.audience, hashes)
-            units = np.minimum(
-                units, self.total.compute_allowed_units(audience.number, total_remaining)
-            )
+            units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
         return units
 
     def _load_units_of_hashes(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
@@ -648,7 +636,7 @@ class Ledger:
             hashed = self.hash_id(subject)
             if self.find_status(subject) == EnrollmentStatus.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
-                folded = compute_folded_hashes(self._key, [subject])
+                folded = fold_and_hash(self._key, [subject])
                 rows = [(folded_hash, FOLDED_ID, 0) for folded_hash in folded]
                 self.database.replace(Tables.DEPARTED, rows)
             self._charge_hash(audience, hashed, int(charged))
@@ -659,10 +647,7 @@ class Ledger:
             self.total.audience.write(self.database)
 
     def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
-        """Subtract `charged` units from the budget stored under an id's hash.
-
-        Without a stored budget, the subject first gets the initial one.
-        """
+        """Subtract `charged` units from the budget under an id's hash, or from the initial one."""
         remaining = self._load_units(hashed, audience)
         if remaining is None:
             remaining = audience.initial_budget
@@ -687,9 +672,7 @@ class Ledger:
         self._add_granted_budgets(audience, n_granted)
         if self.total is not None and audience is not self.total.audience:
             total_remaining = self.total.audience.account.remaining[slots]
-            cut_units = np.minimum(
-                units, self.total.compute_allowed_units(audience.number, total_remaining)
-            )
+            cut_units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
             audience.checkpointed += sum_exactly(units - cut_units)
             units = cut_units
         self._assign_units(audience, slots, units)
@@ -708,7 +691,7 @@ class Ledger:
         """Set the remaining units of some slots for one audience, without charging anything."""
         audience.account.set_units(slots, units, self.size)
         if self.total is not None:
-            audience.account.mark_synced(slots)
+            audience.account.mark_known(slots)
 
     def _load_units(self, hashed: bytes, audience: Audience) -> int | None:
         """Return an audience's units under the keyed hash of an id; None if none are stored."""

@@ -97,9 +97,8 @@ class MemoryLedger:
             slot = self._free.pop()
             self._slot_of[subject] = slot
             # Hashing an id is slow, so it is skipped while no subject is erased.
-            units = (
-                self._erased_units.pop(self._hash(subject), UNITS) if self._erased_units else UNITS
-            )
+            erased = self._erased_units
+            units = erased.pop(self._hash(subject), UNITS) if erased else UNITS
             self.remaining[slot] = units
         slots = (self._slot_of[subject] for subject in subjects)
         return np.fromiter(slots, np.int32, len(subjects))

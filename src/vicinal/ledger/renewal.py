@@ -124,7 +124,7 @@ class Renewal:
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None
         return renewal
 
-    def insert_into_plan(self, plan: str) -> str:
+    def insert_into(self, plan: str) -> str:
         """Return an audience's plan, given as JSON, with this renewal instead of its own."""
         return json.dumps({**parse_json(plan), "renewal": asdict(self)})
 
@@ -165,7 +165,7 @@ class Renewal:
         if period == self.period:
             return self
         answers = self.n_queries * period // self.periods
-        if self.loses_unspent:
+        if self.loses:
             # Unused answers of earlier periods are lost, so the limit is the number of used answers
             # and one period's. `used` may exceed the old limit by answers given at midnight before
             # this release; those count for the new period.
@@ -194,7 +194,7 @@ class Renewal:
         return replace(self, period=1, part=0)
 
     @property
-    def loses_unspent(self) -> bool:
+    def loses(self) -> bool:
         """Whether units not spent in their period are lost."""
         return self.unspent == LOST_PARTS
 
@@ -211,7 +211,7 @@ class Renewal:
     @property
     def max_units(self) -> int:
         """Maximal remaining units of a subject in this period, and the units of a new subject."""
-        return self.part if self.loses_unspent and self.period > 1 else self.released
+        return self.part if self.loses and self.period > 1 else self.released
 
     def compute_remaining(self, units: Units, released: int) -> Units:
         """Return the subjects' remaining units when this period begins, int64 (n,).
@@ -219,7 +219,7 @@ class Renewal:
         `units`, int64 (n,): their remaining units before. `released`: units of a full budget that
         had been released before.
         """
-        if self.loses_unspent and self.period > 1:
+        if self.loses and self.period > 1:
             return np.full_like(units, self.part)
         return np.maximum(units + (self.released - released), 0)
 

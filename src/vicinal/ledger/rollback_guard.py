@@ -131,7 +131,7 @@ class WitnessState:
 
     @property
     def audiences(self) -> set[bytes]:
-        """Digests of the names of all audiences ever opened, see :func:`digest_audience_name`."""
+        """Digests of the names of all audiences ever opened, see :func:`digest_name`."""
         return self._list_digests(_AUDIENCE_KIND)
 
     def _list_digests(self, kind: bytes) -> set[bytes]:
@@ -147,7 +147,7 @@ def default_witness_path(folder: Path) -> Path:
     return absolute.with_name(absolute.name + ".witness")
 
 
-def digest_audience_name(audience: str) -> bytes:
+def digest_name(audience: str) -> bytes:
     """Return the SHA-256 of an audience's name, which the witness keeps instead of the name."""
     return hashlib.sha256(audience.encode()).digest()
 
@@ -183,18 +183,15 @@ class RollbackGuard:
 
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
-    - `check_committed`: called before each write; raises an error if the ledger has an open
-      transaction. The default checks nothing.
+    - `check`: called before each write; raises an error if the ledger has an open transaction.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
     StoreInUse if another process has it open, with a copy of the same store.
     """
 
-    def __init__(
-        self, path: Path, identity: bytes, check_committed: Callable[[], object] = int
-    ) -> None:
+    def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
         self._path = path
-        self._check_committed = check_committed
+        self._check = check
         with translate_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR)
         try:
@@ -213,7 +210,7 @@ class RollbackGuard:
         cls,
         path: Path,
         identity: bytes,
-        check_committed: Callable[[], object] = int,
+        check: Callable[[], object] = int,
         *,
         replace_existing: bool = False,
     ) -> Self:
@@ -228,7 +225,7 @@ class RollbackGuard:
             check_replaceable(path)
         guard = cls.__new__(cls)
         guard._path = path
-        guard._check_committed = check_committed
+        guard._check = check
         new_path = path.with_name(path.name + ".new") if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace_existing else os.O_EXCL)
@@ -264,7 +261,7 @@ class RollbackGuard:
 
         Raises StorageFailed if the witness has another epoch: its store was opened elsewhere since.
         """
-        self._check_committed()
+        self._check()
         with translate_os_errors(self._path):
             present_epoch = os.pread(self._descriptor, _EPOCH_BYTES, _EPOCH_OFFSET)
         if present_epoch != self.state.epoch:
@@ -287,9 +284,7 @@ class RollbackGuard:
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
         """Add the digests of new audience names, and flush; `clock` is the ledger's clock."""
         known_digests = self.state.audiences
-        digests = [
-            digest for digest in map(digest_audience_name, names) if digest not in known_digests
-        ]
+        digests = [digest for digest in map(digest_name, names) if digest not in known_digests]
         self._add(_AUDIENCE_KIND, digests, clock)
 
     def close(self) -> None:
@@ -310,10 +305,7 @@ class RollbackGuard:
         self.sync()
 
     def _write(self, state: WitnessState) -> None:
-        """Write the header of `state`, and make it the present state.
-
-        Raises StorageFailed if the path leads to another file than the open one.
-        """
+        """Write the header of `state`; raises StorageFailed if the path leads to another file."""
         with translate_os_errors(self._path):
             opened = os.fstat(self._descriptor)
             present = self._path.stat()
@@ -331,6 +323,6 @@ class RollbackGuard:
 
     def _put(self, content: bytes, offset: int) -> None:
         """Write bytes at an offset; raises an error if the ledger has an open transaction."""
-        self._check_committed()
+        self._check()
         with translate_os_errors(self._path):
             write_whole(self._descriptor, content, offset)

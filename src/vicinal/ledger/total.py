@@ -68,7 +68,7 @@ class TotalFilter:
         low = units & ((1 << _RATE_BITS) - 1)
         return np.asarray(high * rate - (-(low * rate) >> _RATE_BITS))
 
-    def compute_allowed_units(self, audience_number: int, total_remaining: Units) -> Units:
+    def max_units(self, audience_number: int, total_remaining: Units) -> Units:
         """Return the maximal units of an audience that remaining units of the total pay for."""
         rate = self._plan["rates"][str(audience_number)]
         quotient, remainder = np.divmod(total_remaining, rate)
@@ -92,7 +92,7 @@ class TotalFilter:
         for name in sorted(stored.keys() - {TOTAL}):
             units = stored[name].account.durable
             number = stored[name].number
-            allowed = self.compute_allowed_units(number, total_remaining)
+            allowed = self.max_units(number, total_remaining)
             if stored[name].renewal is None:
                 min_charged += np.where(units < allowed, self.price(number, UNITS - units), 0)
             if (units > allowed).any():
@@ -116,9 +116,7 @@ class TotalFilter:
         total.note_charged_total(sum_exactly(price))
         for other in audiences:
             self._cut_units(other, slots)
-        account.mark_synced(
-            slots
-        )  # last, so that an interrupted charge is made twice rather than never
+        account.mark_known(slots)  # last: an interrupted charge is made twice rather than never
 
     def _cut_units(self, audience: Audience, slots: Slots) -> None:
         """Reduce an audience's remaining units at `slots` to what the total still allows.
@@ -127,9 +125,7 @@ class TotalFilter:
         """
         account = audience.account
         units = account.remaining[slots]
-        allowed = self.compute_allowed_units(
-            audience.number, self.audience.account.remaining[slots]
-        )
+        allowed = self.max_units(audience.number, self.audience.account.remaining[slots])
         excess = np.maximum(units - allowed, 0)
         account.remaining[slots] -= excess
         account.synced_remaining[slots] -= excess

@@ -271,9 +271,7 @@ class AudienceState:
             f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (first_units, renewal.part)
         )
-        unspent = (
-            "" if renewal.loses_unspent else ", more where earlier ones left some, up to the whole"
-        )
+        unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
         return (
             f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
@@ -317,7 +315,7 @@ def serialize_new_plan(
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     if renew is not None:
         renew.begin(0.0, 0)  # raises InvalidInput if the clock leaves no dates for all periods
-    plan_json = "{}" if renew is None else renew.insert_into_plan("{}")
+    plan_json = "{}" if renew is None else renew.insert_into("{}")
     plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
         check_renewal(plan)

@@ -96,7 +96,7 @@ def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) 
     that are not enrolled are ignored, and change version and history in the same way.
     """
     with ledger.change("erase"):
-        slots, hashes, folded = ledger.prepare_erasure(subjects)
+        slots, hashes, folded = ledger.list_enrolled(subjects)
         rows = shard.find_rows_at(slots)
         size = len(shard)
         slot_of_row = shard.subject_table.slots[rows]

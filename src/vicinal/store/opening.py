@@ -375,7 +375,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     erased_hashes = lost.erased
     entries = ledger.slot_table.iterate_slots() if erased_hashes else ()
     erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
-    slots, hashes, folded = ledger.prepare_erasure(erased_again)
+    slots, hashes, folded = ledger.list_enrolled(erased_again)
     size = database.number("records")
     slot_of_row = record_files.column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))

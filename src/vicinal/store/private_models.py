@@ -15,7 +15,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine.shard import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger.answers import ASKED_COUNT, read_components, write_components
+from vicinal.ledger.answers import N_ASKED, read_components, write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
@@ -161,7 +161,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.used, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
-    counts = {ASKED_COUNT: old_parts.get(ASKED_COUNT, "0"), _TRAINED: f"{n_trainings}"}
+    counts = {N_ASKED: old_parts.get(N_ASKED, "0"), _TRAINED: f"{n_trainings}"}
     write_components(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
@@ -188,7 +188,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     if not plan.model_share:
         return None
     stored = read_components(store.database, audience.number)
-    if store.schema.public is None or not {_USED, _TRAINED, ASKED_COUNT} <= stored.keys():
+    if store.schema.public is None or not {_USED, _TRAINED, N_ASKED} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
         public_rows = _encode_public_rows(store.schema)
@@ -196,7 +196,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         arrays = _decode_arrays(stored)
         model = PrivateModel.kept(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
-        n_asked = int(stored[ASKED_COUNT])
+        n_asked = int(stored[N_ASKED])
         if n_trainings < 1 or n_asked < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass

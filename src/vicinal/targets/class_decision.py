@@ -101,9 +101,8 @@ class ClassDecision:
         return self._build_scores(np.ones(len(self._class_priors)))
 
     def _build_scores(self, class_weights: Floats) -> ClassScores:
-        """Return a function of noisy votes for each class: its weight times T, as a table.
+        """Return the posterior mean T of each class's true votes as a table, times a class weight.
 
-        T is the posterior mean of the class's true votes, see the module's docstring.
         `class_weights`, (c,): factor of each class's T, such as the costs.
         """
         n_classes = len(self._class_priors)
@@ -114,10 +113,7 @@ class ClassDecision:
 
 
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
-    """Return the noise standard deviation of every query, float64 (q,).
-
-    `noise`, float or float (q,). Raises InvalidInput unless it is above 0; NaN is let through.
-    """
+    """Return the noise standard deviation of every query, (q,); InvalidInput unless above 0."""
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
     for scale in np.unique(query_noise[np.isfinite(query_noise)]):
         checks.check_real("noise", float(scale), above=0)

@@ -54,7 +54,7 @@ class Target(CheckedParameters, ABC):
     @property
     @abstractmethod
     def names(self) -> list[Any]:
-        """Names of the classes, numbers or labels."""
+        """Names of the classes, numbers or labels, in JSON types."""
 
     @property
     @abstractmethod
@@ -90,16 +90,16 @@ class Target(CheckedParameters, ABC):
         return 1.0
 
     @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
-        """Return the encoded targets of `size` records, as a shard stores them; private.
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordTargets:
+        """Return the encoded targets of `n_records` records, as a shard stores them; private.
 
         `y`: targets as passed to `fit`. Raises InvalidInput without quoting a value.
         """
 
     @property
-    @abstractmethod
     def declaration(self) -> Any:
-        """The value of the declaring parameter, in JSON types."""
+        """The value of the declaring parameter, in JSON types; by default, the names."""
+        return self.names
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Target(CheckedParameters, ABC):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Kind and parameters, for display."""
+        """Kind and declaring parameters in JSON types, for display."""
         return {"kind": self.kind, **self.parameters}
 
     @property
@@ -136,11 +136,11 @@ class Target(CheckedParameters, ABC):
 
     @abstractmethod
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if stored rows (n, row_width) are not valid targets, else None."""
+        """Return a message if stored rows, (n, row_width), are no valid targets; else None."""
 
     @abstractmethod
-    def make_examples(self, size: int) -> AnyArray:
-        """Return artificial targets of `size` records in the form of `y`."""
+    def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial targets of `n_records` records in the form of `y`."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -173,13 +173,18 @@ class VectorTarget(Target):
 
     @abstractmethod
     def compute_answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
-        """Return predictions from noisy `sums` (q, n_coordinates) with noise std `noise` (q,)."""
+        """Return predictions and their standard errors from released noisy sums of vectors.
+
+        `sums`, (q, n_coordinates): noisy sums of target vectors times kernel weights, in votes.
+        `noise`, (q,): standard deviation of the noise on every coordinate, in votes.
+        """
 
     @abstractmethod
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         """Return the standard error from the noise in a typical answer, for each name.
 
-        `weight`: total kernel weight of the neighbours. `noise`, (1,): standard deviation.
+        `weight`: expected total kernel weight of the neighbours, in votes. `noise`, (1,): standard
+        deviation of the noise on every coordinate, in votes.
         """
 
     @property
@@ -190,7 +195,7 @@ class VectorTarget(Target):
     @property
     @abstractmethod
     def residual(self) -> float:
-        """Distance of a typical record's other coordinates from their mean, at most; public."""
+        """Maximal distance of a typical record's other coordinates from their mean; public."""
 
     @property
     @abstractmethod
@@ -198,13 +203,14 @@ class VectorTarget(Target):
         """Two opposite targets in the form of a row of `y`; the first has the longest vector."""
 
     @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors: ...
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors: ...
 
     @property
     def row_width(self) -> int:
         return self.n_coordinates
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
+        """Return vectors in the form stored on disk: int32 steps of 1 / UNIT, (n, row_width)."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.steps()
 
@@ -212,6 +218,7 @@ class VectorTarget(Target):
         return RecordVectors.of_steps(rows)
 
     def find_error(self, rows: Ints32) -> str | None:
+        """Return a message if a stored vector is longer than 1, else None."""
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
