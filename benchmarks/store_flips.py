@@ -50,7 +50,7 @@ def reading(path: Path) -> Reading:
             },
             "welcome": [audience.initial_budget for audience in book.audiences.values()],
             "departed": book.database.read(rows),
-            "hash": book.hash("person-3"),
+            "hash": book.hash_id("person-3"),
             "features": np.asarray(records.features.map_rows(size)).tobytes(),
             "labels": records.read_column("labels", size).tolist(),
             "slots": records.read_column("slots", size).tolist(),

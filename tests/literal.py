@@ -161,7 +161,7 @@ def run_literal(literal, engine, queries, seed, counts=None):
         literal.answer(
             q, int(threshold), lambda s: cosine_steps(s, integers.shape[1], steps, norm),
             noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
-            sigma2=engine.multiplier, count=None if counts is None else counts[j],
+            sigma2=engine.noise_multiplier, count=None if counts is None else counts[j],
         )
         for j, (q, threshold) in enumerate(
             zip(integers, engine.radius.thresholds(integers), strict=True)

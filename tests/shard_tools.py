@@ -77,7 +77,7 @@ def charge_only(cluster, queries):
     """Have shards charge for queries that nobody answers."""
     engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
-    noise = engine.multiplier * np.sqrt(engine.radius.estimate_counts(block))
+    noise = engine.noise_multiplier * np.sqrt(engine.radius.estimate_counts(block))
     release, radii = engine.votes.release(noise), engine.radius.thresholds(block)
     cluster._remote_shards["default"].charge_and_sum(release, block, radii)
 

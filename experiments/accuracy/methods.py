@@ -22,7 +22,7 @@ from experiments.accuracy import calibrated
 from experiments.trials import Setting, plain_neighbors
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.baselines import NoisySGDClassifier, PATEClassifier
-from vicinal.engine.noise_schedule import expected_neighbors
+from vicinal.engine.noise_schedule import compute_n_neighbors
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.reports.demo import Trial
@@ -124,7 +124,8 @@ def public_radius(trial: Trial, setting: Setting) -> float:
     """
     n_records, n_reference = len(trial.records), len(trial.reference)
     spendable = budget(setting.epsilon, setting.delta, "rdp")
-    k = expected_neighbors(n_records, setting.n_queries, spendable, len(trial.classes), n_reference)
+    n_classes = len(trial.classes)
+    k = compute_n_neighbors(n_records, setting.n_queries, spendable, n_classes, n_reference)
     rows = np.asarray(trial.reference, dtype=np.float64)
     probes = rows[:_PROBES]
     cosines = probes @ rows.T

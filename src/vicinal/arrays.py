@@ -31,7 +31,7 @@ Places = npt.NDArray[np.int64]
 """Indices of another array."""
 
 Shares = npt.NDArray[np.uint16]
-"""Used shares of a budget in steps of 1 / `WHOLE`, the resolution of proxy ledgers, rounded up."""
+"""Used shares of a budget, rounded up, in steps of 1 / `FULL_SHARE` of proxy ledgers."""
 
 Slots = npt.NDArray[np.int32]
 """Slots: indices of subjects in the arrays of a ledger."""

@@ -480,7 +480,7 @@ def forget_erased_budgets(holder: Any) -> None:
     >>> testing.forget_erased_budgets(clf)  # doctest: +SKIP
     """
     if not isinstance(holder, BaseStore):
-        holder._engine.shard.ledger._departed.clear()
+        holder._engine.shard.ledger._erased_units.clear()
         return
     for ledger in _get_ledgers(holder):
         ledger._find_erased = lambda *_: {}

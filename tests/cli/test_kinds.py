@@ -38,7 +38,7 @@ def made(path, kind, **more):
 
 
 def carried(kind, size):
-    return declared_target(DECLARED[kind][1]).examples(size)
+    return declared_target(DECLARED[kind][1]).make_examples(size)
 
 
 def estimator(kind, _path):

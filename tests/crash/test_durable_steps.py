@@ -393,7 +393,7 @@ def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch, holder, 
     """Two parts are due: both come or none, on all shards, and the next command misses none."""
     begun = datetime.now(UTC).date() - timedelta(days=65)  # far from the next date: it is midnight
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.ledger.renewal.today", lambda: begun)
+        patch.setattr("vicinal.ledger.renewal.get_today", lambda: begun)
         workplace.empty()
         plan = {"renew": Renewal(30, 4, "carried"), "model_share": 0}
         with tools.make(workplace.place / "store", **plan) as store:

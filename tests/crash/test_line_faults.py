@@ -94,7 +94,7 @@ class Calendar:
 @pytest.fixture
 def calendar(monkeypatch):
     calendar = Calendar()
-    monkeypatch.setattr("vicinal.ledger.renewal.today", calendar)
+    monkeypatch.setattr("vicinal.ledger.renewal.get_today", calendar)
     return calendar
 
 

@@ -177,6 +177,6 @@ def test_audiences_are_those_among_all_entries():
     digests = [bytes([97, 101] * 15 + [place, 97]) for place in range(6)]
     entries = [b"ea"[i % 2 :][:1] + each + i.to_bytes(8) for i, each in enumerate(digests)]
     state = WitnessState(bytes(16), bytes(16), 9, None)
-    state = state.holding(b"".join(entries))
+    state = state.with_entries(b"".join(entries))
     assert state.audiences == set(digests[1::2])
     assert state.erased == set(digests[::2])

@@ -60,7 +60,7 @@ def test_votes_of_earlier_answers_cost_nobody_anything():
 def test_a_sequential_walk_learns_after_every_query():
     query = data(7, 1)[0]
     classifier = published(reuse_predictions=True)
-    memory = classifier._engine.reuse
+    memory = classifier._engine.answered_neighbours
     classifier.predict(np.repeat(query, 5, axis=0))
     assert classifier._engine.block == 1
     encoded = classifier._engine.votes.kernel.encode(query)

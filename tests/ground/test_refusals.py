@@ -57,8 +57,8 @@ def counted(**given):
 def test_the_grid_fits_the_smallest_count(release):
     """Fails if it fits the typical one: at K = 30 labels had .205 of the steps that they need."""
     engine = fitted(counted(release=release))._engine
-    assert engine.least_noise == pytest.approx(1.5 * np.sqrt(30))
-    assert engine.votes.release(np.array([engine.least_noise])).scales[0] >= LINE_GRID
+    assert engine.min_noise == pytest.approx(1.5 * np.sqrt(30))
+    assert engine.votes.release(np.array([engine.min_noise])).scales[0] >= LINE_GRID
 
 
 def test_too_little_noise_for_a_label_is_refused():
@@ -69,7 +69,7 @@ def test_too_little_noise_for_a_label_is_refused():
 
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
-    noise = engine.multiplier * np.sqrt(count)
+    noise = engine.noise_multiplier * np.sqrt(count)
     engine.slack._limit = (
         answers * (engine.count.slack_per_count + engine.votes.bound_slack(noise)) * (1 + 1e-6)
     )
@@ -94,7 +94,7 @@ def test_no_noisy_count_decides_a_refusal(count, execution, monkeypatch):
 def test_a_huge_count_is_answered_with_the_most_noise():
     """Fails if a count so large that arithmetic ends refuses the query that it was drawn for."""
     engine = fitted(counted())._engine
-    release = engine._create_release(np.array([1e300]))
+    release = engine._plan_release(np.array([1e300]))
     assert release.scales[0] == 1 << 40
 
 

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput, OtherFormat, StorageFailed
 from vicinal.labelling import FileJournal, ReleasedLabels, load_answers
 from vicinal.labelling.answers import save_answers
 from vicinal.labelling.journal import JournalEntry
-from vicinal.ledger.sealed_files import sealed_archive, write_arrays
+from vicinal.ledger.sealed_files import seal_archive, write_arrays
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
 from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
@@ -121,7 +121,7 @@ def of_student(path):
     assert about["format"] == 1
     content = io.BytesIO()
     torch.save({"about": json.dumps({**about, "format": 7})}, content)
-    path.write_bytes(sealed_archive(content.getvalue()))
+    path.write_bytes(seal_archive(content.getvalue()))
     return lambda: students.load(path)
 
 

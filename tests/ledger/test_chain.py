@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import database as ledger_database
-from vicinal.ledger.database import NO_HEAD, ChainLink, chain_faults, is_descendant
+from vicinal.ledger.database import GENESIS_HEAD, ChainLink, find_chain_faults, has_commit
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.sqlite import SQLiteDatabase
@@ -335,10 +335,10 @@ def test_a_ledger_knows_all_heads_that_it_had(ledger):
         heads.append((ledger.clock, ledger.head))
     assert len({head for _, head in heads}) == 3
     ledger = reopened(ledger)
-    assert all(is_descendant(ledger.database, *commit) for commit in heads)
+    assert all(has_commit(ledger.database, *commit) for commit in heads)
     assert (ledger.clock, ledger.head) == heads[-1]
-    assert not is_descendant(ledger.database, ledger.clock, NO_HEAD)
-    assert not is_descendant(ledger.database, heads[0][0], heads[1][1])
+    assert not has_commit(ledger.database, ledger.clock, GENESIS_HEAD)
+    assert not has_commit(ledger.database, heads[0][0], heads[1][1])
 
 
 def test_links_are_read_from_the_last_one_back_and_no_further(ledger, monkeypatch):
@@ -350,7 +350,7 @@ def test_links_are_read_from_the_last_one_back_and_no_further(ledger, monkeypatc
     monkeypatch.setattr(
         ledger_database, "_parse_link", lambda row: parsed_rows.append(row) or ChainLink(*row)
     )
-    assert is_descendant(ledger.database, *commit)
+    assert has_commit(ledger.database, *commit)
     assert len(parsed_rows) == 2
 
 
@@ -521,10 +521,10 @@ def test_digests_belong_to_one_key(ledger):
 @pytest.mark.parametrize("changed", [{"number": 9}, {"clock": 9}, {"content": b"9"}])
 def test_a_head_covers_its_link_whole(changed):
     """Fails if a part of a link can be another one under the same head."""
-    link = ChainLink.after(NO_HEAD, 0, 5, b"content")
+    link = ChainLink.after(GENESIS_HEAD, 0, 5, b"content")
     parts = {"number": link.number, "clock": link.clock, "content": link.content, **changed}
-    assert ChainLink.after(NO_HEAD, *parts.values()).head != link.head
-    before = replace(link, number=-1, head=NO_HEAD)
+    assert ChainLink.after(GENESIS_HEAD, *parts.values()).head != link.head
+    before = replace(link, number=-1, head=GENESIS_HEAD)
     assert link.is_successor_of(before)
     assert not replace(link, **changed).is_successor_of(before)
 
@@ -543,7 +543,7 @@ def test_a_link_far_back_is_compared_with_its_neighbours(ledger, column):
     )
     reopened(ledger).database.close()
     ledger.database = SQLiteDatabase(ledger.database._path)
-    assert chain_faults(ledger.database, KEY) == ["The chain of commits is broken."]
+    assert find_chain_faults(ledger.database, KEY) == ["The chain of commits is broken."]
 
 
 def test_every_write_is_digested_however_it_is_made(ledger):
@@ -565,7 +565,7 @@ def test_every_write_is_digested_however_it_is_made(ledger):
         database.put("two", "2")
         database.replace(Tables.META, [("two", "3")])
         database.put("two", "4")
-    assert chain_faults(database, KEY) == []
+    assert find_chain_faults(database, KEY) == []
     again = reopened(ledger)
     assert again.database.get("one") == "2"
     assert again.database.read("SELECT units FROM departed") == [(0,), (0,)]
@@ -609,7 +609,7 @@ def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
                 present_keys = {row[0] for row in written.rows(Tables.CHARGES)}
             if undone:
                 raise KeyError
-    assert chain_faults(written, KEY) == []
+    assert find_chain_faults(written, KEY) == []
 
 
 def test_a_query_only_reads(ledger):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.ledger import hashed_slots
-from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id, framed_all
+from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
+from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id, frame_ids
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.subject_pages import PAGE_SLOTS, write_subjects
 from vicinal.ledger.tables import Tables
@@ -30,7 +30,7 @@ def hash_equally(ids):
 
 
 def enroll(table, database, subjects):
-    ids = framed_all(subjects)
+    ids = frame_ids(subjects)
     slots = table.assign_slots(ids)
     write_subjects(database, dict(zip(slots.tolist(), ids, strict=True)))
     return slots
@@ -38,7 +38,7 @@ def enroll(table, database, subjects):
 
 def erase(table, database, subjects):
     slots = table.find(subjects)
-    slots = np.unique(slots[slots != NOBODY])
+    slots = np.unique(slots[slots != NOT_ENROLLED])
     write_subjects(database, dict.fromkeys(slots.tolist()))
     table.free_slots(slots)
 
@@ -66,10 +66,11 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, queried
 
 
 def check_table(table, expected, queried):
-    assert table.find(queried).tolist() == [expected.get(subject, NOBODY) for subject in queried]
+    slots = [expected.get(subject, NOT_ENROLLED) for subject in queried]
+    assert table.find(queried).tolist() == slots
     assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda entry: entry[1])
     assert sorted(table.taken.tolist()) == sorted(expected.values())
-    assert np.flatnonzero(~table.unused()).tolist() == sorted(expected.values())
+    assert np.flatnonzero(~table.mark_unused()).tolist() == sorted(expected.values())
     assert len(table) == len(expected)
 
 
@@ -89,7 +90,7 @@ def test_an_id_too_long_to_be_stored_is_not_here(database):
         table = HashedSlotTable(database, 0)
         enroll(table, database, ["a"])
         queried = ["x" * MAX_FRAME_BYTES, "a"]
-        assert table.find(queried).tolist() == [NOBODY, 0]
+        assert table.find(queried).tolist() == [NOT_ENROLLED, 0]
 
 
 def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypatch):

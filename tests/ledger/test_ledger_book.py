@@ -10,15 +10,15 @@ from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import audiences as _audiences
 from vicinal.ledger.answers import AnswerBlock
-from vicinal.ledger.audiences import PAGE_SLOTS, StoredAccount, budget_faults, exact_sum
+from vicinal.ledger.audiences import PAGE_SLOTS, StoredAccount, find_budget_faults, sum_exactly
 from vicinal.ledger.id_encoding import (
     MAX_FRAME_BYTES,
-    first_framed_id,
     frame_id,
-    framed_all,
+    frame_ids,
+    match_framed_id,
     parse_framed_id,
 )
-from vicinal.ledger.ledger import Ledger, Standing
+from vicinal.ledger.ledger import EnrollmentStatus, Ledger
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.ledger.sqlite import SQLiteDatabase
 
@@ -36,8 +36,8 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     assert parse_framed_id(stored) == subject
     assert type(parse_framed_id(stored)) is type(subject)
     content = b"<id:" + stored + b"noise>"
-    assert first_framed_id(content) is None
-    assert first_framed_id(content, 4) == stored
+    assert match_framed_id(content) is None
+    assert match_framed_id(content, 4) == stored
 
 
 @given(
@@ -49,7 +49,7 @@ def test_a_framed_id_comes_back_and_can_be_found(subject):
     )
 )
 def test_many_ids_are_framed_as_each_alone(subjects):
-    assert framed_all(subjects) == [frame_id(subject) for subject in subjects]
+    assert frame_ids(subjects) == [frame_id(subject) for subject in subjects]
 
 
 @given(st.lists(ids, min_size=2, max_size=2, unique=True))
@@ -60,17 +60,17 @@ def test_no_framed_id_is_part_of_another(pair):
 
 def test_an_id_that_fits_into_no_page_is_refused():
     frame_id("x" * (MAX_FRAME_BYTES - 6))
-    assert framed_all(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
+    assert frame_ids(["x" * (MAX_FRAME_BYTES - 6), "y"])[1] == frame_id("y")
     with pytest.raises(InvalidInput, match="at most"):
         frame_id("x" * (MAX_FRAME_BYTES - 5))
     with pytest.raises(InvalidInput, match="at most"):
-        framed_all(["x" * (MAX_FRAME_BYTES - 5), "y"])
-    assert framed_all([]) == []
+        frame_ids(["x" * (MAX_FRAME_BYTES - 5), "y"])
+    assert frame_ids([]) == []
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=30))
 def test_sums_do_not_overflow(numbers):
-    assert exact_sum(np.array(numbers, dtype=np.int64)) == sum(numbers)
+    assert sum_exactly(np.array(numbers, dtype=np.int64)) == sum(numbers)
 
 
 def test_freed_slots_are_given_out_again():
@@ -176,10 +176,10 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
     np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
     assert after.used == 40
     assert after.analysts["anna"].used == 40
-    spent, queries = _audiences.charges_since_checkpoint(
+    spent, queries = _audiences.sum_logged_charges(
         SQLiteDatabase(tmp_path / "db"), after.number
     )
-    assert after.checkpointed + spent == before.granted * UNITS - exact_sum(
+    assert after.checkpointed + spent == before.granted * UNITS - sum_exactly(
         before.account.remaining
     )
     assert after.checkpointed_queries + queries == 40
@@ -215,7 +215,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     ledger = reopen(ledger, tmp_path / "db")
     audience = ledger.audiences["one"]
     assert audience.account.remaining.tolist() == before
-    assert not list(budget_faults(ledger.database, audience, ledger.slot_table.unused()))
+    assert not list(find_budget_faults(ledger.database, audience, ledger.slot_table.mark_unused()))
     with completed_change(ledger, "erase"):
         ledger.remove(["second"])
     assert not ledger.database.read("SELECT seq FROM charges")
@@ -232,7 +232,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
         ledger.remove([3, "nobody"])
     ledger = reopen(ledger, tmp_path / "db")
     assert 3 not in ledger.slot_table.slot_of
-    assert ledger.standing(3) == Standing.ERASED
+    assert ledger.find_status(3) == EnrollmentStatus.ERASED
     with completed_change(ledger, "add"):
         (slot,) = ledger.enroll([3])
     assert ledger.audiences["one"].account.remaining[slot] == UNITS - 1000
@@ -311,7 +311,7 @@ def test_a_transaction_that_was_left_open_refuses_everything(tmp_path):
     transaction = book.database.transaction()
     transaction.__enter__()
     with pytest.raises(StorageFailed):
-        book.check()
+        book.check_usable()
     book.database._begin = lambda: None  # PostgreSQL only warns of a second one
     with pytest.raises(StorageFailed), book.database.transaction():
         pass

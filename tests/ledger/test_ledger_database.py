@@ -22,7 +22,7 @@ def database(request, tmp_path, postgres_url):
 
 def test_a_database_has_the_tables_that_are_declared(database):
     database.create_tables()
-    assert database.tables() == {table.name: table.columns for table in TABLES}
+    assert database.read_columns() == {table.name: table.columns for table in TABLES}
     for table in TABLES:
         assert database.rows(table) == []
 
@@ -138,7 +138,7 @@ def test_a_change_that_fails_leaves_the_log_as_it_was_kept(tmp_path):
         assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
         raise KeyError
 
-    with pytest.raises(KeyError), database.scrubbed_soon():
+    with pytest.raises(KeyError), database.delay_log_writes():
         fail()
     assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [before]
     database.close()

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import store_tools as tools
 from vicinal.ledger import subject_pages
-from vicinal.ledger.database import chain_faults
+from vicinal.ledger.database import find_chain_faults
 from vicinal.ledger.id_encoding import MAX_FRAME_BYTES, frame_id
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sqlite import SQLiteDatabase
-from vicinal.ledger.subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
+from vicinal.ledger.subject_pages import PAGE_SLOTS, ROW_BYTES, write_all_subjects, write_subjects
 from vicinal.ledger.tables import Tables
 
 KEY = bytes(32)
@@ -37,7 +37,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
             write_subjects(database, {s: i if i is None else frame_id(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
     assert tools.framed_ids(database) == {s: frame_id(i) for s, i in expected.items()}
-    assert chain_faults(database, KEY) == []
+    assert find_chain_faults(database, KEY) == []
 
 
 @pytest.mark.parametrize("together", [1, 2, 32])
@@ -53,7 +53,7 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
         write_subjects(database, dict.fromkeys(erased))
     assert tools.framed_ids(database) == {s: i for s, i in all_ids.items() if s not in erased}
     assert database.read("SELECT * FROM subject_pages WHERE page = 2") == unchanged_page
-    assert chain_faults(database, KEY) == []
+    assert find_chain_faults(database, KEY) == []
 
 
 SHARES = st.sampled_from([0.003, 0.02, 0.5, 0.9, 0.999, 1.0])
@@ -71,7 +71,7 @@ def test_subjects_leave_and_the_rest_stays_in_the_fewest_rows_or_where_it_was(
         database.delete(Tables.SUBJECT_PAGES)
         write_subjects(database, ids)
         write_subjects(database, dict.fromkeys(erased))
-    assert chain_faults(database, KEY) == []
+    assert find_chain_faults(database, KEY) == []
     assert tools.framed_ids(database) == {s: i for s, i in ids.items() if not is_erased[s]}
     sizes = database.read("SELECT page, LENGTH(slots) + LENGTH(ids) FROM subject_pages")
     for page in {page for page, _ in sizes}:
@@ -103,7 +103,7 @@ def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, n_subjects, 
         database.create_tables()
         with database.transaction():
             if name == "all":
-                assert write_all(database, bytearray(b"".join(ids))) == n_subjects
+                assert write_all_subjects(database, bytearray(b"".join(ids))) == n_subjects
             else:
                 write_subjects(database, dict(enumerate(ids)))
         assert [framed_id for _, framed_id in sorted(tools.framed_ids(database).items())] == ids

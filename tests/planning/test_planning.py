@@ -7,7 +7,7 @@ import pytest
 
 from made_up import plan_of
 from vicinal.accounting.budget import gdp_epsilon, zcdp_budget
-from vicinal.engine.noise_schedule import estimate_dimension, expected_neighbors, fitting_neighbors
+from vicinal.engine.noise_schedule import compute_n_neighbors, estimate_dimension, fit_n_neighbors
 from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
 from vicinal.planning import plan as _plan
@@ -36,15 +36,15 @@ def test_the_dimension_of_a_sphere_is_found_in_any_space(dimensions, kernel):
 
 
 def test_more_dimensions_have_more_neighbours():
-    few, many = (fitting_neighbors(reference(d), *PLAN) for d in (4, 40))
-    assert few == expected_neighbors(*PLAN, 3000), "few dimensions count as some"
+    few, many = (fit_n_neighbors(reference(d), *PLAN) for d in (4, 40))
+    assert few == compute_n_neighbors(*PLAN, 3000), "few dimensions count as some"
     assert 1.3 * few < many <= PLAN[0] // (2 * PLAN[3])
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_too_few_points_tell_no_dimension(size):
     assert estimate_dimension(reference(6, size), 24) == 0.0
-    assert fitting_neighbors(reference(6, size), *PLAN) == expected_neighbors(*PLAN, size)
+    assert fit_n_neighbors(reference(6, size), *PLAN) == compute_n_neighbors(*PLAN, size)
 
 
 def test_points_that_are_all_alike_have_no_dimension():

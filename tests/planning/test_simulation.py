@@ -60,7 +60,7 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
         PlanChoice.from_plan(PLAN).multiplier
         > PlanChoice.from_plan(PLAN, Reference(KERNEL, POINTS)).multiplier
     )
-    assert PlanChoice.from_plan(PLAN).usage.weight == 1.0
+    assert PlanChoice.from_plan(PLAN).usage.mean_squared_weight == 1.0
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def share_of_rare_labels():
     votes = np.random.default_rng(0).normal(0, noise, (200_000, 2))
     decision = classifier._engine.decision
     chance, won = (
-        decision.labels(votes + np.array([0.0, more]), noise).mean() for more in (0.0, 1.0)
+        decision.decide_labels(votes + np.array([0.0, more]), noise).mean() for more in (0.0, 1.0)
     )
     assert won > chance
     return lambda labels: ((labels == 1).mean(axis=0) - chance) / (won - chance)

@@ -11,7 +11,7 @@ from store_tools import copied
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.ledger import Standing
+from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.store.evaluation import Evaluation, compute_binned_auc
@@ -126,7 +126,7 @@ def test_people_without_records_get_an_account_that_is_kept(store):
 
     def read_remaining(subject_id):
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
-        return store._parts.database.read(query, (ledger.hash(subject_id), number))[0][0]
+        return store._parts.database.read(query, (ledger.hash_id(subject_id), number))[0][0]
 
     store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     remaining_after_one = read_remaining("visitor")
@@ -149,10 +149,10 @@ def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
     with pytest.raises(PrivacyRefused, match="Not all"):
         create_erasure_receipt(store._parts, ["visitor"], key)
     store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1, accept_noise=True)
-    assert ledger.standing(IDS[1]) == Standing.ERASED, "an evaluation does not undo an erasure"
+    assert ledger.find_status(IDS[1]) == EnrollmentStatus.ERASED, "evaluations undo no erasure"
     store.add(Q[:1], T[:1], ["visitor"])
     store.erase(["visitor"])
-    assert ledger.standing("visitor") == Standing.ERASED, "it had a record in between"
+    assert ledger.find_status("visitor") == EnrollmentStatus.ERASED, "it had a record in between"
     assert create_erasure_receipt(store._parts, ["visitor"], key)
     assert store.verify()
 

@@ -34,7 +34,7 @@ class Calendar:
 
     def __init__(self, patch):
         self.day = START
-        patch.setattr("vicinal.ledger.renewal.today", lambda: self.day)
+        patch.setattr("vicinal.ledger.renewal.get_today", lambda: self.day)
 
     def __call__(self, days):
         self.day = START + timedelta(days=days)
@@ -69,17 +69,17 @@ def begin_period(store):
 )
 def test_periods_begin_on_public_dates(calendar, every, begins):
     renewal = Renewal(every, 14).begin(0.0, 28)
-    assert [str(renewal.begins(period)) for period in (1, 2, 3, 4)] == begins
+    assert [str(renewal.compute_first_day(period)) for period in (1, 2, 3, 4)] == begins
     assert renewal.next_date == begins[1]
     if every == "monthly":
-        assert str(renewal.begins(14)) == "2027-02-28"
+        assert str(renewal.compute_first_day(14)) == "2027-02-28"
     for period, day in enumerate(begins[1:], 1):
         calendar.day = date.fromisoformat(day) - timedelta(days=1)
-        assert renewal.now(0).period == period
+        assert renewal.advance_to_today(0).period == period
         calendar.day += timedelta(days=1)
-        assert renewal.now(0).period == period + 1
-    assert renewal.now(1).answers - 1 == 2
-    assert renewal.now(9).answers == 2 + 2, "answers beyond the part are of the next one"
+        assert renewal.advance_to_today(0).period == period + 1
+    assert renewal.advance_to_today(1).answers - 1 == 2
+    assert renewal.advance_to_today(9).answers == 2 + 2, "answers beyond the part are of the next"
 
 
 @pytest.mark.parametrize("unspent", MODES)
@@ -243,11 +243,11 @@ def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, 
         store.predict(Q[:5])
         store.evaluate(Q[:5], Y[:5], ["visitor"] * 5, share=0.2, accept_noise=True)
         ledger = store._parts.ledger
-        before = ledger.visitor_units(get_audience(store), ["visitor", "nobody"]).tolist()
+        before = ledger.load_unenrolled_units(get_audience(store), ["visitor", "nobody"]).tolist()
         assert before[0] < before[1] == (part if unspent == "lost" else 2 * part)
         calendar(20)
         begin_period(store)
-        after = ledger.visitor_units(get_audience(store), ["visitor", "nobody"]).tolist()
+        after = ledger.load_unenrolled_units(get_audience(store), ["visitor", "nobody"]).tolist()
         assert after == ([part, part] if unspent == "lost" else [one + part for one in before])
         assert (found := store.verify()), found.faults
 
@@ -348,12 +348,14 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
             total = store._parts.ledger.total
             account = total.audience.account.remaining
             assert (account >= 0).all()
-            assert (get_audience(store).account.remaining <= total.most(1, account)).all()
+            allowed = total.max_units(1, account)
+            assert (get_audience(store).account.remaining <= allowed).all()
             assert (found := store.verify()), found.faults
         assert account.min() < UNITS // 100
         late = Renewal(10, 2, unspent)
         store.open_audience("late", renew=late, **{**PLAN, **plan})
-        assert (get_audience(store, "late").account.remaining <= total.most(3, account)).all()
+        allowed = total.max_units(3, account)
+        assert (get_audience(store, "late").account.remaining <= allowed).all()
         assert store.verify()
 
 
@@ -366,7 +368,7 @@ def test_what_a_stranger_wrote_is_refused_or_works(calendar):
             found = Renewal.from_plan(json.dumps({"renewal": fields}))
         except StoreDamaged:
             continue
-        assert 0 <= found.now(0).most <= UNITS
+        assert 0 <= found.advance_to_today(0).max_units <= UNITS
 
 
 def test_what_cannot_renew_is_refused(tmp_path, calendar):

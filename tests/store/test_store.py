@@ -14,7 +14,7 @@ from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, NoSubjectIds, PrivacyRefused, StorageFailed
-from vicinal.ledger.audiences import charges_since_checkpoint, exact_sum
+from vicinal.ledger.audiences import sum_exactly, sum_logged_charges
 from vicinal.ledger.tables import Tables
 from vicinal.store import Query, Store, StoreExtractor
 from vicinal.store.requests import ClassReply
@@ -64,7 +64,7 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
         for subject_id in set(PEOPLE):
             assert units(store, subject_id) == memory.remaining[memory.slots([subject_id])[0]]
         audience = store._parts.ledger.audiences["default"]
-        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
+        spent, _ = sum_logged_charges(store._parts.database, audience.number)
         assert spent + audience.checkpointed == sum(memory.journal) > 0
         assert store.verify()
 
@@ -380,8 +380,8 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
         with ThreadPoolExecutor(64) as threads:
             list(threads.map(client, range(64)))
         audience = store._parts.ledger.audiences["default"]
-        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
-        units_left = exact_sum(audience.account.remaining)
+        spent, _ = sum_logged_charges(store._parts.database, audience.number)
+        units_left = sum_exactly(audience.account.remaining)
         assert spent + audience.checkpointed + units_left == 150 * UNITS
         assert (audience.account.remaining == 0).any() or units_left < 15 * UNITS, (
             "not nearly spent"

@@ -9,7 +9,7 @@ from made_up import raising
 from store_tools import PLAN, Q, R, broken_off, make, points
 from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
-from vicinal.engine.proxy_ledger import WHOLE
+from vicinal.engine.proxy_ledger import FULL_SHARE
 from vicinal.store import Store, status
 
 
@@ -36,7 +36,7 @@ def test_wear_outlives_the_process(tmp_path):
     store.close()
     with Store.open(tmp_path / "store") as store:
         new_usage = usage(store)
-        assert new_usage["mean"] == pytest.approx(previous_usage["mean"], abs=2 / WHOLE)
+        assert new_usage["mean"] == pytest.approx(previous_usage["mean"], abs=2 / FULL_SHARE)
         assert new_usage["mean"] >= previous_usage["mean"] - 1e-12
         store.predict(Q[30:])
         assert usage(store)["mean"] > new_usage["mean"]
@@ -51,7 +51,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
             monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError
         ):
             store.predict(Q[10:30])
-        assert usage(store)["mean"] == pytest.approx(previous_usage["mean"], abs=2 / WHOLE)
+        assert usage(store)["mean"] == pytest.approx(previous_usage["mean"], abs=2 / FULL_SHARE)
 
 
 def in_two_worlds(folder):
@@ -91,7 +91,7 @@ def test_each_audience_has_its_own_wear_and_backups_keep_it(tmp_path):
     with Store.open(tmp_path / "again") as reopened:
         assert usage(reopened) is None, "nobody knows what was charged since the backup"
     with Store.open(tmp_path / "store") as store:
-        assert usage(store)["mean"] == pytest.approx(told["mean"], abs=2 / WHOLE)
+        assert usage(store)["mean"] == pytest.approx(told["mean"], abs=2 / FULL_SHARE)
 
 
 def test_inspect_tells_it(tmp_path):
@@ -103,4 +103,4 @@ def test_inspect_tells_it(tmp_path):
     plain = json.loads(
         CliRunner().invoke(app, ["inspect", str(tmp_path / "store"), "--json"]).output
     )
-    assert plain["audiences"]["default"]["usage"]["mean"] == pytest.approx(mean, abs=2 / WHOLE)
+    assert plain["audiences"]["default"]["usage"]["mean"] == pytest.approx(mean, abs=2 / FULL_SHARE)

@@ -15,7 +15,7 @@ from vicinal.cli.main import app
 from vicinal.distributed import Coordinator, split
 from vicinal.distributed.transports import local_transports
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger.answers import read_parts
+from vicinal.ledger.answers import read_components
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.store import Store, audience_state, private_models
 from vicinal.store.private_models import _SEED_STEP
@@ -130,7 +130,7 @@ def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened
     with Store.open(path) as again:
         assert again.audiences == ("default",)
         assert units(again, "person-0") == before
-        assert not read_parts(again._parts.database, 2)
+        assert not read_components(again._parts.database, 2)
         assert again.verify()
         again.open_audience("other", **SHARE)
         assert (model_of(again).model.weights != model_of(again, "other").model.weights).any()
@@ -145,7 +145,7 @@ def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
         opened.open_audience("other", **SHARE)
     opened.close()
     with Store.open(path) as again:
-        assert not read_parts(again._parts.database, 2)
+        assert not read_components(again._parts.database, 2)
 
 
 def test_the_records_in_the_metric_follow_the_store(opened):
@@ -198,7 +198,7 @@ def test_without_a_model_nothing_is_kept(tmp_path):
         tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300,
         model_share=0, **PLAN,
     ) as store:  # fmt: skip
-        assert not read_parts(store._parts.database, 1)
+        assert not read_components(store._parts.database, 1)
         assert store._audience_states["default"].n_private_queries is None
         assert "model" not in str(store.guarantee())
 

@@ -219,7 +219,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
         with completed_change(book, "test"):
             account.note_charged_total(int(account.remaining[slot]))
             account.remaining[slot] = 0
-            account.share()
+            account.mark_known()
         store._forget_queries()
         faults = store.verify().faults
         assert faults

@@ -15,7 +15,7 @@ from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
-from vicinal.ledger.answers import write_parts
+from vicinal.ledger.answers import write_components
 from vicinal.mechanisms.subject_table import UNIT, RecordVectors
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.serving.models import AnswersResponse
@@ -92,7 +92,7 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
         assert state.private_model.model.score_std == like._model.score_std > 0
         repeated = store.predict(Q, idempotency_key="a")
         noise = np.full(len(Q), state.noise_scale)
-        told = state.plan.target.answers(reply.sums, noise)
+        told = state.plan.target.compute_answers(reply.sums, noise)
         assert store.quota().used == len(Q)
     assert repeated.charged == 0
     np.testing.assert_array_equal(repeated.labels, reply.labels)
@@ -118,7 +118,7 @@ def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
         ledger = store._parts.ledger
         with completed_change(ledger, "test"):
             content = {part: value} if isinstance(value, str) else _encode_arrays({part: value})
-            write_parts(ledger.database, ledger.audiences["default"].number, content)
+            write_components(ledger.database, ledger.audiences["default"].number, content)
         store._forget_queries()
     with pytest.raises(StoreDamaged, match="Restore a backup"):
         Store.open(tmp_path / "store")
@@ -213,14 +213,14 @@ def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_
 def test_a_vector_that_is_too_long_is_found_by_verify():
     target = declared_target({"bounds": (0, 1)})
     vectors = RecordVectors.from_rows([[0.6, 0.8]])
-    assert target.fault(target.rows(vectors)) is None
-    assert target.fault(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
+    assert target.find_error(target.encode_rows(vectors)) is None
+    assert target.find_error(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
 
 
 def test_made_up_targets_are_usable():
     for kind, (y, target) in KINDS.items():
         schema = declared_target(target)
-        made_up = schema.encode(schema.examples(5), 5)
+        made_up = schema.encode(schema.make_examples(5), 5)
         assert made_up.width == schema.encode(y, N).width, kind
 
 

@@ -17,7 +17,7 @@ from vicinal.features import HOGFeatures
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
 from vicinal import students  # noqa: E402
-from vicinal.ledger.sealed_files import sealed_archive  # noqa: E402
+from vicinal.ledger.sealed_files import seal_archive  # noqa: E402
 from vicinal.students import learner  # noqa: E402 (after the skip)
 from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_largest_inputs  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
@@ -359,7 +359,7 @@ def write_stored(stored, path):
     """Write any content of a student file, with its correct digest."""
     content = io.BytesIO()
     torch.save(stored, content)
-    path.write_bytes(sealed_archive(content.getvalue()))
+    path.write_bytes(seal_archive(content.getvalue()))
 
 
 class Evil:

@@ -32,7 +32,7 @@ def test_public_points_are_asked_once_however_many_blocks_are_answered():
     assert calls == []
     votes, noise = np.ones((3, 2)), np.ones(3)
     rule.probabilities(votes, noise)
-    rule.labels(votes, noise)
+    rule.decide_labels(votes, noise)
     assert calls == [0]
 
 
@@ -88,9 +88,9 @@ def test_the_label_is_the_largest_cost_times_probability():
     for costs in ((1.0, 1.0), (1.0, 9.0), (5.0, 0.1)):
         rule = decision(costs=costs)
         best = (rule.probabilities(votes, 10.0) * costs).argmax(axis=1)
-        np.testing.assert_array_equal(rule.labels(votes, 10.0), best)
-    assert decision((0.5, 0.5)).plain
-    assert not decision().plain
+        np.testing.assert_array_equal(rule.decide_labels(votes, 10.0), best)
+    assert decision((0.5, 0.5)).is_plurality
+    assert not decision().is_plurality
 
 
 def test_probabilities_are_calibrated_and_costs_find_the_rare_class():

@@ -201,7 +201,7 @@ def _format_summary(store: Path, facts: dict[str, Any], target: Target, n_public
         noise_std = multiplier * math.sqrt(n_neighbors)
         votes = f"; about {n_neighbors} neighbours per query, and noise of {noise_std:.1f} votes"
     lines = [
-        f"Made {store} for {plan['n_queries']} answers of {target.described()}.",
+        f"Made {store} for {plan['n_queries']} answers of {target.describe()}.",
         f"{features['number']} features ({features['kind']}), {n_public_rows} public rows.",
         f"Epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
     ]

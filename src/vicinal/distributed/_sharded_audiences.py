@@ -19,7 +19,7 @@ from vicinal.errors import StorageFailed
 from vicinal.ledger.answers import AnswerBlock
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import framed_all
+from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.mechanisms.tally import NoisyTally
@@ -53,10 +53,10 @@ class CoordinatorLedger(Ledger):
             yield
             self._records.write()  # the states of the shards after their charges for the release
 
-    def keep_charges(self, audiences: Iterable[Audience]) -> None:
+    def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
         """Do nothing: the shards store charges, and recognise a repeated block by its name."""
 
-    def _enter(self, block: AnswerBlock) -> None:
+    def _write_block(self, block: AnswerBlock) -> None:
         """Write a block of answers, and the states of the shards after the charges for them."""
         super()._enter(block)
         self._records.write()
@@ -112,7 +112,7 @@ class RemoteShards:
         sums = gather_results(dict(enumerate(self.shards)), request, self.deadline)
         return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
 
-    def rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
+    def iterate_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
         """Raise InvalidInput: private counts need two rounds a query, for one machine only."""
         raise create_private_count_error()
 
@@ -165,7 +165,7 @@ def charge_tally_on_shards(
     shard_numbers = np.array([shard_of[subject] for subject in counted.subjects], dtype=np.int64)
     plan = counted.plan
     content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
-    content += framed_all(counted.subjects)
+    content += frame_ids(counted.subjects)
     # The digest is keyed, because every shard stores the name, and a plain digest would let a
     # reader of one shard confirm a guess of the private content.
     content_digest = ledger.keyed_digest(tasks.join_with_lengths(content))

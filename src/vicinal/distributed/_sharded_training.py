@@ -18,7 +18,7 @@ from vicinal.arrays import Floats
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._sharded_audiences import sum_shard_answers
 from vicinal.distributed.changes import ClusterChanges
-from vicinal.ledger.answers import bytes_of, read_parts, text_of, write_parts
+from vicinal.ledger.answers import decode_bytes, encode_array, read_components, write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
@@ -37,7 +37,7 @@ The noisy sums follow under "gradient 1", "gradient 2" and so on.
 
 def begin_training(ledger: Ledger, audience: Audience) -> None:
     """Mark an audience's model as being trained by all shards, inside a transaction."""
-    write_parts(ledger.database, audience.number, {_TRAINING_MARK: ""})
+    write_components(ledger.database, audience.number, {_TRAINING_MARK: ""})
 
 
 def find_training_audience(ledger: Ledger) -> Audience | None:
@@ -68,7 +68,7 @@ class ShardedGradients:
         self.mechanism = self.plan.training.build_mechanism(
             build_empty_records(self.features.width), self.features.steps_per_one, noise, self.slack
         )
-        self._published = read_parts(store.database, audience.number)
+        self._published = read_components(store.database, audience.number)
         self._step = 0
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
@@ -85,7 +85,7 @@ class ShardedGradients:
             # Seeded noise of a simulation must continue with the draws after this step's, so they
             # are made and discarded. For any other source of noise this changes nothing.
             release.publish(np.zeros(weights.shape, dtype=np.int64))
-            return np.frombuffer(bytes_of(self._published[entry]), "<f8").reshape(weights.shape)
+            return np.frombuffer(decode_bytes(self._published[entry]), "<f8").reshape(weights.shape)
         ledger, name = self._store.ledger, self._audience.name
         content = entry.encode(), name.encode(), weights.astype("<f8").tobytes()
         step_name = tasks.create_block_name(
@@ -95,7 +95,7 @@ class ShardedGradients:
         sums = sum_shard_answers(self._changes.run_on_shards(request).values(), weights.shape)
         noisy = release.publish(sums)
         with ledger.release(self._audience):
-            write_parts(ledger.database, self._audience.number, {entry: text_of(noisy)})
+            write_components(ledger.database, self._audience.number, {entry: encode_array(noisy)})
         self._store.mark()  # The next request has shards delete the sums of this step.
         return noisy
 

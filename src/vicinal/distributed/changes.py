@@ -259,7 +259,7 @@ class ClusterChanges:
             )
         shard_numbers: Ints32 = table.argmax(axis=0).astype(np.int32)
         for index in np.flatnonzero(~table.any(axis=0)).tolist():
-            id_hash = self._ledger.hash(subjects[index])
+            id_hash = self._ledger.hash_id(subjects[index])
             shard_numbers[index] = hash_to_shard(id_hash, len(self._shards))
         return shard_numbers
 

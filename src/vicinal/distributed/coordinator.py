@@ -30,7 +30,7 @@ from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberF
 from vicinal.distributed.splitting import create_private_count_error, finish_interrupted_split
 from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
-from vicinal.ledger.answers import read_parts
+from vicinal.ledger.answers import read_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
@@ -415,7 +415,7 @@ class Coordinator(BaseStore):
 
     def _describe_audience(self, audience: Audience) -> changes.ClusterChange:
         """Return the change that sends an audience's plan and model to every shard."""
-        model = read_parts(self._parts.database, audience.number)
+        model = read_components(self._parts.database, audience.number)
         fields = {
             "number": audience.number,
             "name": audience.name,
@@ -426,7 +426,7 @@ class Coordinator(BaseStore):
 
     def _renew(self) -> bool:
         """Begin the due renewal periods on all shards; return whether there were any."""
-        due = self._ledger.due
+        due = self._ledger.due_renewals
         if due:
             # A renewal is not decided while a shard is missing: the cluster could not answer until
             # the shard returns.
@@ -434,7 +434,7 @@ class Coordinator(BaseStore):
         for audience, renewal in due:
 
             def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
-                self._ledger.set_period(audience, renewal)
+                self._ledger.start_period(audience, renewal)
                 return self._describe_audience(audience)
 
             self._make_change(RENEWAL, decide_change)

@@ -18,7 +18,7 @@ from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed import messages as tasks
 from vicinal.distributed.folders import MemberFolder
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
-from vicinal.ledger.answers import write_parts
+from vicinal.ledger.answers import write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database
 from vicinal.ledger.memory import ForkSafeLock
@@ -143,9 +143,9 @@ class ShardServer:
                 case tasks.Ping():
                     return None
                 case tasks.SubjectStandings():
-                    return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
+                    return np.array(self._parts.ledger.find_statuses(task.subjects), dtype=np.int8)
                 case tasks.SimilarSubjects():
-                    return self._parts.ledger.alike(task.subjects)
+                    return self._parts.ledger.find_similar_unknown_ids(task.subjects)
                 case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
                 case tasks.Facts():
@@ -203,7 +203,7 @@ class ShardServer:
         except BaseException:
             # Some subjects may have been charged already. Their charges stay, although no votes are
             # returned for them.
-            ledger.keep_charges([state.audience])
+            ledger.commit_interrupted_charges([state.audience])
             state.reset_counters()
             raise
         with self._durable_transaction():
@@ -263,7 +263,7 @@ class ShardServer:
 
     def _add_records(self, task: tasks.Add) -> None:
         """Add the records of a task durably, with their subjects."""
-        targets = self._parts.schema.target.of_rows(task.rows)
+        targets = self._parts.schema.target.decode_rows(task.rows)
         records = StoredRecords(task.integers, targets, task.rows, task.subjects)
         with self._parts.ledger.change("add"):
             add_records(self._parts, records)
@@ -291,18 +291,18 @@ class ShardServer:
             renewal = Renewal.from_plan(task.plan)
             audience = store.ledger.audiences.get(name)
             if audience is None:
-                plan = task.plan if renewal is None else renewal.declared.within(task.plan)
+                plan = task.plan if renewal is None else renewal.declared.insert_into(task.plan)
                 audience = store.ledger.open_audience(name, plan)
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
             previous = audience.renewal
-            audience.plan = task.plan if previous is None else previous.within(task.plan)
+            audience.plan = task.plan if previous is None else previous.insert_into(task.plan)
             # The coordinator's date decides: all shards begin a period in one of its changes. After
             # an accepted loss no further period begins.
             if renewal not in (None, previous) and audience.initial_budget:
-                store.ledger.set_period(audience, renewal)
+                store.ledger.start_period(audience, renewal)
             audience.write(store.database)
-            write_parts(store.database, task.number, task.model)
+            write_components(store.database, task.number, task.model)
             self._write_change_clock(task.clock)
         self._follow_change()
         if name in self._audience_states:
@@ -328,7 +328,7 @@ class ShardServer:
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
-            self._parts.ledger.check()
+            self._parts.ledger.check_usable()
             try:
                 with self._parts.marking():
                     yield

@@ -23,11 +23,11 @@ from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
 from vicinal.distributed.messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.audiences import Audience, StoredAccount, exact_sum
+from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.id_encoding import parse_framed_id
-from vicinal.ledger.subject_pages import write_all
+from vicinal.ledger.subject_pages import write_all_subjects
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
@@ -126,7 +126,7 @@ def split(
 
         def choose_checked(subject: SubjectId) -> int:
             if choose_shard is None:
-                return hash_to_shard(ledger.hash(subject), shards)
+                return hash_to_shard(ledger.hash_id(subject), shards)
             number = choose_shard(subject)
             return checks.check_integer("choose_shard", number, minimum=0, maximum=shards - 1)
 
@@ -312,7 +312,7 @@ def _copy_to_shard(
             store.record_files.append(start, features[chunk], labels[chunk], new_slots)
             update_slot_checksum(store.database, new_slots)
         write_digests(store.database, store.record_files, len(rows))
-        store.database.put("slots", str(write_all(store.database, subjects.ids)))
+        store.database.put("slots", str(write_all_subjects(store.database, subjects.ids)))
         store.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
@@ -339,9 +339,9 @@ def _move_audience(store: OpenStore, audience: Audience, slots: Slots, erased: l
         StoredAccount(np.zeros(0, dtype=np.int64)),
         audience.initial_budget,
     )
-    moved.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
+    moved.account.set_units(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.granted = len(slots) + len(erased)
-    moved.checkpointed = moved.granted * moved.released - exact_sum(units) - sum(erased)
+    moved.checkpointed = moved.granted * moved.released - sum_exactly(units) - sum(erased)
     moved.write(store.database)
     moved.checkpoint(store.database)
     store.ledger.audiences[moved.name] = moved

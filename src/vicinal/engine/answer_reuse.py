@@ -23,7 +23,7 @@ class PublicVotes:
     counts: Places
 
     def slice_queries(self, queries: slice) -> PublicVotes:
-        """Return the public votes for consecutive queries of the block."""
+        """Return the public votes for some queries; `queries`: their positions in the block."""
         return PublicVotes(self.votes[queries], self.counts[queries])
 
 
@@ -33,7 +33,8 @@ class AnsweredNeighbours:
     Part of the published algorithm (ZZGW23, 3.1), so only used where counts are private.
 
     `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): kernel value of each
-    similarity level, in grid steps. `n_features`: columns of queries. `n_classes`: of votes.
+    similarity level, in grid steps. `n_features`: columns of queries. `n_classes`: number of
+    classes.
     """
 
     def __init__(self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int) -> None:
@@ -46,7 +47,7 @@ class AnsweredNeighbours:
     def sum_votes(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
         """Return the votes of earlier answers within each query's radius.
 
-        `queries`, (q, d). `thresholds`, int64 (q,): radii as minimum similarities.
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
         """
         neighbours = self._index.search(queries, thresholds)
         counts = np.diff(neighbours.starts)
@@ -57,6 +58,6 @@ class AnsweredNeighbours:
         return PublicVotes(votes, counts)
 
     def add_answers(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Add queries (q, d) with their released labels, (q,), as public records."""
+        """Add queries (q, d) as public records with their released class indices, int64 (q,)."""
         self._index.add(queries)
         self._labels = np.concatenate([self._labels, labels])

@@ -22,11 +22,13 @@ from vicinal.neighbours.radius import MIN_COUNT, Radius
 from vicinal.progress import begin_work
 from vicinal.targets.class_decision import ClassDecision
 
-BLOCK = 256
+BLOCK_SIZE = 256
 """Queries answered together. With private counts, all counts of a block are charged before its
 first vote, so larger blocks lose accuracy once budgets run out."""
 
 Released = tuple[AnyArray, Floats]
+"""Noisy votes, float64 (q, c), or class indices, int64 (q,); and the standard deviation of the
+noise on every vote, float64 (q,), in votes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ class QueryEngine:
     - `radius`: selects the records that vote on a query.
     - `votes`: the mechanism that releases noisy votes, or labels only.
     - `count`: the paper's private count; None if counts are public estimates.
-    - `multiplier`: sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    - `reuse`: earlier answers that vote, in the published algorithm.
+    - `noise_multiplier`: sigma2: at a count of K voting records, the standard deviation of the
+      noise on each vote is sigma2 sqrt(K) votes.
+    - `answered_neighbours`: earlier answers that vote, in the published algorithm; else None.
     - `slack`: accountant of the delta that rounding counts and votes to the grid costs.
     - `decision`: converts noisy votes into labels and probabilities.
-    - `plain`: whether the class with the most votes always wins, without a `decision`.
-    - `least_noise`: lower bound of every vote's noise scale, for any noisy count.
+    - `min_noise`: lower bound of every vote's noise standard deviation, for any noisy count.
     - `sequential`: whether queries with private counts are answered one by one.
     - `interaction`: registration of this use of the records; None if the store keeps track of it.
     - `model_gate`: the private model, with votes that join the private votes.
@@ -95,21 +97,17 @@ class QueryEngine:
     radius: Radius
     votes: VoteMechanism
     count: NoisyCount | None
-    multiplier: float
-    reuse: AnsweredNeighbours | None
+    noise_multiplier: float
+    answered_neighbours: AnsweredNeighbours | None
     slack: DeltaSlackAccountant
     decision: ClassDecision
-    least_noise: float
+    min_noise: float
     sequential: bool = False
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
-    block: int = BLOCK
+    block: int = BLOCK_SIZE
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
-    plain: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", self.decision.plain)
 
     def answer(
         self, queries: IntegerMatrix, *, predicted: Predictions | None = None
@@ -118,11 +116,11 @@ class QueryEngine:
 
         `predicted`: predictions for the queries by the model of :attr:`model_gate`.
 
-        Raises PrivacyRefused, before anything is charged or sampled, if the slack does not cover
-        all answers. Their cost is taken at the smallest count, so it depends on no noisy count.
+        Raises PrivacyRefused, before anything is charged or sampled, if the delta reserved for
+        rounding does not cover all answers (:meth:`check_rounding_delta`).
         """
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
-        self.check_grid(len(queries))
+        self.check_rounding_delta(len(queries))
         if self.interaction is not None:
             self.interaction.mark_released()
         answers = []
@@ -138,24 +136,27 @@ class QueryEngine:
                 report_progress(len(block))
         return QueryAnswers.concatenate(answers)
 
-    def check_grid(self, n_queries: int) -> None:
-        """Raise PrivacyRefused if the slack does not cover the maximum cost of `n_queries` answers.
+    def check_rounding_delta(self, n_queries: int) -> None:
+        """Raise PrivacyRefused if the delta reserved for rounding ends within `n_queries` answers.
 
-        The cost follows from the plan alone.
+        Their cost is taken at the smallest noise, so it follows from the plan, not from counts.
         """
         count_slack = 0.0 if self.count is None else self.count.slack_per_count
-        self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.least_noise)))
+        self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
-        """Return the answers to a block of queries, (q, d), by private votes alone."""
+        """Answer queries, (q, d), by private votes; the answers may vote on later queries."""
         released, noise = self._release_votes(block)
         labels = released
         votes = None
         if not self.votes.label_only:
             votes = released
-            labels = votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
-        if self.reuse is not None:
-            self.reuse.add_answers(block, labels)
+            if self.decision.is_plurality:
+                labels = votes.argmax(axis=1)
+            else:
+                labels = self.decision.decide_labels(votes, noise)
+        if self.answered_neighbours is not None:
+            self.answered_neighbours.add_answers(block, labels)
         return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
     def _answer_with_model(self, block: IntegerMatrix, predicted: Predictions) -> QueryAnswers:
@@ -169,23 +170,23 @@ class QueryEngine:
         # The model is public, so the selection of queries for the private vote is public as well.
         queried = self.model_gate.select_queries(values)
         expected = self.radius.estimate_counts(block)
-        noise = self.multiplier * np.sqrt(expected)
+        noise = self.noise_multiplier * np.sqrt(expected)
         votes = loss.convert_to_votes(predicted, noise, expected)
         released, noise[queried] = self._release_votes(block[queried], votes[queried])
         if self.votes.label_only:
-            labels = self.decision.chosen(values)
+            labels = self.decision.choose_classes(values)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
         joined, probabilities = loss.join_votes(values, votes, released, queried, expected)
         if probabilities is None:
             labels = joined.argmax(axis=1)
         else:
-            labels = self.decision.chosen(probabilities)
+            labels = self.decision.choose_classes(probabilities)
         noise = np.asarray(loss.compute_joined_noise(noise, expected, predicted.score_std))
         return QueryAnswers(labels, joined, queried, noise, probabilities)
 
     def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:
-        """Return noisy votes (q, c), or class indices (q,), and their noise scales (q,), in votes.
+        """Charge the neighbours of queries, and return their noisy votes or labels with the noise.
 
         `block`, (q, d): queries. `model_votes`, (q, c): public votes to add to the private ones.
         """
@@ -195,7 +196,7 @@ class QueryEngine:
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         if self.count is None:
-            release = self._create_release(self.radius.estimate_counts(block))
+            release = self._plan_release(self.radius.estimate_counts(block))
             # Proxies are charged before the records, so that their public usage does not depend on
             # whether the private charges were interrupted.
             if self.proxies is not None:
@@ -207,12 +208,13 @@ class QueryEngine:
                 steps = release.scales / release.noise
                 sums = sums + np.rint(model_votes * steps[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
-        public = None if self.reuse is None else self.reuse.sum_votes(block, thresholds)
+        earlier = self.answered_neighbours
+        public = None if earlier is None else earlier.sum_votes(block, thresholds)
         released = [
             self._release_after_count(
                 rounds, public and public.slice_queries(rounds.queries), self.count
             )
-            for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
+            for rounds in self.shard.iterate_rounds(block, thresholds, together=not self.sequential)
         ]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)
@@ -220,21 +222,21 @@ class QueryEngine:
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Return :meth:`_release_votes` of queries, with noise that follows from noisy counts.
+        """Return noisy votes or labels with their noise, whose scale follows from noisy counts.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
-        count mechanism. Only subjects that could pay for the count also vote.
+        private count mechanism. Only subjects that could pay for the count also vote.
         """
         counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), MIN_COUNT)
-        release = self._create_release(counts if public is None else counts + public.counts)
+        release = self._plan_release(counts if public is None else counts + public.counts)
         sums = rounds.charge_and_sum(release)
         total = sums if public is None else sums + public.votes
         return release.publish(total), release.noise
 
-    def _create_release(self, counts: Floats) -> BlockRelease:
-        """Return the release of all queries, with noise for `counts`, (q,), public or noisy."""
+    def _plan_release(self, counts: Floats) -> BlockRelease:
+        """Return the release with noise scales for public or noisy `counts`, (q,), of records."""
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
-        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.max_noise)
+        noise = np.minimum(self.noise_multiplier * np.sqrt(counts), self.votes.grid.max_noise)
         return self.votes.release(noise)

@@ -16,7 +16,7 @@ from vicinal.targets.target import NEIGHBORS_PER_NOISE
 #     sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
 #
 # where `spread` accounts for hubs, records that are near more queries than others. It and w^2 are
-# measured on public points in the place of records and queries. The headroom reflects asymmetric
+# measured with public points as both records and queries. The headroom reflects asymmetric
 # errors: noise a third too large costs a point of accuracy, but noise a third too small exhausts
 # the most useful records and costs 2 to 10 points.
 #
@@ -30,7 +30,7 @@ MIN_DIMENSION = 15.0
 """Lower bound of the intrinsic dimension that the number of neighbours grows with."""
 
 HEADROOM = 1.4
-"""Ratio of the budget that noise is planned for to the expected use of a busy record."""
+"""Ratio of the charges that noise is planned for to those expected of a much queried record."""
 
 TYPICAL_SPREAD = 1.3
 """Spread assumed for choosing k, before there is a radius to measure it with (decision 0008)."""
@@ -38,26 +38,26 @@ TYPICAL_SPREAD = 1.3
 MIN_RANK = 5
 """Minimum number of reference points inside a radius at the automatic k."""
 
-COUNT_SHARE = 3.0
-"""Charge of a private count, in budgets over T, at the paper's sigma1 = sqrt(T / (6 B))."""
+COUNT_CHARGE = 3.0
+"""Charge of one private count as a multiple of B / T, at the paper's sigma1 = sqrt(T / (6 B))."""
 
 _MAX_PROBES = 2000  # public points that serve as queries
 _RANK_RATIO = 4  # of the two neighbour ranks used to estimate the dimension
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceUsage:
-    """Participation of public points if they were records.
+class Participation:
+    """Participation of public points in votes, measured as if they were records.
 
-    `weight`: mean squared kernel weight of a participation. `spread`: ratio of the mean square to
-    the squared mean of a point's number of participations.
+    `mean_squared_weight`: mean squared kernel weight of a point inside a query's radius. `spread`:
+    ratio of the mean square to the squared mean of the number of queries that a point votes on.
     """
 
-    weight: float
+    mean_squared_weight: float
     spread: float
 
 
-def expected_neighbors(
+def compute_n_neighbors(
     n_records: int,
     n_queries: int,
     budget: float,
@@ -66,24 +66,23 @@ def expected_neighbors(
     dimension: float = MIN_DIMENSION,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return k, the number of neighbours, for a plan, from public numbers alone.
+    """Return k, the expected number of neighbours of a query, from public numbers alone.
 
-    `budget`: of a subject, in zCDP. `n_reference`: number of public reference points. `dimension`:
-    intrinsic dimension of the data. `per_noise`: neighbours per dimension and noise multiplier.
+    - `n_records`: declared number of private records. `n_queries`: planned number of answers.
+    - `budget`: of a subject, in zCDP.
+    - `n_classes`: number of classes, or of groups of records that an answer distinguishes.
+    - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
+    - `per_noise`: neighbours per unit of dimension and of noise multiplier.
     """
-    noise = typical_noise(n_records, n_queries, budget)
-    proposed = round(per_noise * max(dimension, MIN_DIMENSION) * noise)
+    # The noise multiplier that spends a typical record's budget, with weights of 1.
+    multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
+    proposed = round(per_noise * max(dimension, MIN_DIMENSION) * multiplier)
     maximum = max(1, n_records // (2 * n_classes))
     minimum = math.ceil(MIN_RANK * n_records / n_reference)
     return max(min(proposed, maximum), min(minimum, n_records), 1)
 
 
-def typical_noise(n_records: int, n_queries: int, budget: float) -> float:
-    """Return the noise multiplier that just spends a typical record's budget, for weights of 1."""
-    return math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
-
-
-def fitting_neighbors(
+def fit_n_neighbors(
     reference: Reference,
     n_records: int,
     n_queries: int,
@@ -91,21 +90,21 @@ def fitting_neighbors(
     n_classes: int,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return :func:`expected_neighbors` at the intrinsic dimension of the `reference` points."""
+    """Return :func:`compute_n_neighbors` at the intrinsic dimension of the public `reference`."""
     plan = n_records, n_queries, budget, n_classes, len(reference)
-    rank = round(expected_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
-    return expected_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
+    rank = round(compute_n_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
+    return compute_n_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
     """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
 
-    In D dimensions the distance of the 4 k-th neighbour is 4^(1/D) times that of the k-th. Their
-    logarithms are averaged over points, as MacKay & Ghahramani (2005) average those of Levina &
-    Bickel (2004). Returns 0 if there are too few points for an estimate.
+    In D dimensions the distance of the `rank`-th neighbour is 4^(1/D) times that of the neighbour
+    of rank `rank` / 4. The logarithms of this ratio are averaged over points, as MacKay &
+    Ghahramani (2005) average those of Levina & Bickel (2004). Returns 0 if there are too few
+    points.
     """
-    # The ranks are `rank` and a quarter of it: smaller ranks have more sampling noise, and larger
-    # ones reach the boundary of the data.
+    # Smaller ranks have more sampling noise, and larger ones reach the boundary of the data.
     far_rank = min(rank, len(reference) - 1)
     near_rank = far_rank // _RANK_RATIO
     if near_rank < 1:
@@ -124,45 +123,47 @@ def estimate_dimension(reference: Reference, rank: int) -> float:
     return math.log(far_rank / near_rank) / growth if growth > 0 else 0.0
 
 
-def fitting_multiplier(
-    usage: ReferenceUsage, n_records: int, n_queries: int, budget: float
-) -> float:
-    """Return the noise multiplier sigma2 that just spends a busy record's budget, with headroom."""
-    return math.sqrt(HEADROOM * usage.spread * usage.weight * n_queries / (2 * n_records * budget))
-
-
-def planned_multiplier(
-    usage: ReferenceUsage,
+def compute_noise_multiplier(
+    participation: Participation,
     n_records: int,
     n_queries: int,
     count: float,
-    affordable: Callable[[float], float],
+    equivalent_budget: Callable[[float], float],
 ) -> float:
-    """Return the noise multiplier sigma2 if a charge is not proportional to the squared shift.
+    """Return the noise multiplier sigma2 at which the planned answers spend a record's budget.
 
-    `count`: expected number of records that vote on a query. `affordable`: returns the equivalent
-    budget for contributions of a given shift, in noise scales. See :func:`fitting_multiplier`.
+    The formula at the top of this module holds for charges proportional to the squared
+    contribution. Those of label-only releases are not, so the budget is converted.
+
+    `n_records`: declared number of records. `n_queries`: planned number of answers. `count`:
+    expected number of records that vote on a query. `equivalent_budget`: function of a
+    contribution, in noise standard deviations; it returns the zCDP budget that pays for as many at
+    the quadratic charge.
     """
+    spread = participation.spread
+    squared_weight = participation.mean_squared_weight
 
-    def fit_to_shift(shift: float) -> float:
-        return fitting_multiplier(usage, n_records, n_queries, affordable(shift))
+    def compute_multiplier(contribution: float) -> float:
+        budget = equivalent_budget(contribution)
+        return math.sqrt(HEADROOM * spread * squared_weight * n_queries / (2 * n_records * budget))
 
-    # The relative charge of label-only releases rises with the shift. It is taken at the largest
-    # planned shift, so that charges are over- rather than underestimated.
-    return fit_to_shift(math.sqrt(usage.weight / count) / fit_to_shift(0.0))
+    # The relative charge of label-only releases rises with the contribution. It is taken at the
+    # largest planned one, so that charges are over- rather than underestimated.
+    return compute_multiplier(math.sqrt(squared_weight / count) / compute_multiplier(0.0))
 
 
-def count_noise(n_queries: int, budget: float) -> float:
-    """Return sigma1 of the paper's private count, sqrt(T / (6 B)), but at least one record.
+def compute_count_noise(n_queries: int, budget: float) -> float:
+    """Return sigma1, the noise standard deviation of the paper's private count, in records.
 
-    With less noise, the shift by one record would exceed the range of the grid's slack bound, and
-    no record could be counted.
+    It is sqrt(T / (6 B)) for T = `n_queries` and a subject's zCDP `budget` B, but at least 1. With
+    less noise, the shift by one record would exceed the range of the grid's slack bound, and no
+    record could be counted.
     """
-    return max(1.0, math.sqrt(n_queries / (2 * COUNT_SHARE * budget)))
+    return max(1.0, math.sqrt(n_queries / (2 * COUNT_CHARGE * budget)))
 
 
-def reference_usage(reference: Reference, radius: Radius, n_features: int) -> ReferenceUsage:
-    """Return the usage of reference points when public points query all others with `radius`."""
+def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
+    """Return the participation of reference points in votes on each other within `radius`."""
     kernel = reference.kernel
     weights = kernel.table(n_features)
     probes = reference.points[:_MAX_PROBES]
@@ -181,8 +182,7 @@ def reference_usage(reference: Reference, radius: Radius, n_features: int) -> Re
         start = stop
     total = int(counts.sum())
     if total == 0:
-        return ReferenceUsage(weight=1.0, spread=TYPICAL_SPREAD)
+        return Participation(mean_squared_weight=1.0, spread=TYPICAL_SPREAD)
     spread = float(np.square(counts.astype(np.float64)).mean() / counts.mean() ** 2)
-    return ReferenceUsage(
-        weight=max(squared_weights / total, 1e-4), spread=min(spread, float(len(reference)))
-    )
+    mean_squared_weight = max(squared_weights / total, 1e-4)
+    return Participation(mean_squared_weight, min(spread, float(len(reference))))

@@ -21,7 +21,7 @@ from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.radius import Radius, Reference
 
-WHOLE = (1 << 16) - 1
+FULL_SHARE = (1 << 16) - 1
 """A full budget in :data:`Shares`, which are uint16."""
 
 MAX_POINTS = 2048
@@ -51,22 +51,22 @@ class BudgetUsage:
 class ProxyLedger:
     """Virtual budgets of public points; everything in it is public.
 
-    - `reference`: the public points, with the kernel of the votes; at most `MAX_POINTS`, taken at
-      even distances, are charged.
+    - `reference`: the public points, with the kernel of the votes; every s-th point is charged,
+      with the least s for which they are at most `MAX_POINTS`.
     - `radius`: selects the points that take part in a query, as it selects records.
-    - `use`: ratio of a subject's charge to that of a single record, which a point represents.
+    - `charge_ratio`: ratio of a subject's charge to that of one record, which a point represents.
     """
 
-    def __init__(self, reference: Reference, radius: Radius, use: float) -> None:
+    def __init__(self, reference: Reference, radius: Radius, charge_ratio: float) -> None:
         points = reference.points[:: -(-len(reference) // MAX_POINTS)]
         self._points = points
         self._radius = radius
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
-        # A subject is charged `use` times as much as a single record, so the budget of a point with
+        # A subject is charged more than a single record by the ratio, so the budget of a point with
         # one record is smaller by that factor.
-        self._full_units = math.floor(UNITS / use)
+        self._full_units = math.floor(UNITS / charge_ratio)
         self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
             slots=np.arange(size, dtype=np.int32),
@@ -85,26 +85,27 @@ class ProxyLedger:
 
     @property
     def shares(self) -> Shares:
-        """The spent shares (m,) in the compact form that is stored, for :meth:`resume`."""
+        """The spent shares, uint16 (m,), in the form that is stored (:meth:`restore_shares`)."""
         # Rounded up, so that a restart never lowers the usage.
-        return np.asarray(np.ceil(self.used * WHOLE), dtype=np.uint16)
+        return np.asarray(np.ceil(self.used * FULL_SHARE), dtype=np.uint16)
 
-    def resume(self, shares: Shares) -> None:
-        """Restore stored `shares` (m,), or full budgets if there are none.
+    def restore_shares(self, shares: Shares) -> None:
+        """Set the spent shares to stored ones.
 
-        Raises InvalidInput if their number is not that of the charged points.
+        `shares`, uint16 (m,): spent share of each charged point, in steps of 1 / `FULL_SHARE`;
+        empty for full budgets. Raises InvalidInput if there are neither m nor none.
         """
         if len(shares) not in (0, len(self)):
             raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
-        self.start(shares / WHOLE if len(shares) else np.zeros(len(self)))
+        self.set_used_shares(shares / FULL_SHARE if len(shares) else np.zeros(len(self)))
 
-    def start(self, used: Floats) -> None:
-        """Set budgets to those after shares `used`, (m,), given for all reference points."""
+    def set_used_shares(self, used: Floats) -> None:
+        """Set the spent shares of budgets; `used`: one for each reference point, charged or not."""
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
-    def spend(self, used: Floats) -> None:
-        """Subtract shares `used`, (m,), of all reference points from the budgets, down to 0."""
+    def spend_shares(self, used: Floats) -> None:
+        """Spend shares of full budgets; `used`: one for each reference point, charged or not."""
         used = used[:: -(-len(used) // len(self))]
         units = np.ceil(used * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)

@@ -30,17 +30,17 @@ from vicinal.neighbours.scan import NeighbourLists, fill_holes
 
 @dataclass(slots=True, eq=False)
 class MappedIndex:
-    """A further index of the same records, in the metric of a public feature map.
+    """A further index of a shard's records, in the metric of a public feature map.
 
-    `index`: holds the mapped rows. `map_rows`: returns the mapped integer rows for integer rows
-    (m, d) of the shard; every row is mapped independently.
+    `index`: holds the mapped rows. `map_rows`: returns the mapped integer rows (m, e) for integer
+    rows (m, d) of the shard; every row is mapped independently.
     """
 
     index: Index
     map_rows: Callable[[IntegerMatrix], IntegerMatrix]
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as the shard's integer features."""
+        """Append records given as the shard's integer features, (m, d)."""
         self.index.add(self.map_rows(integers))
 
 
@@ -57,17 +57,18 @@ class Shards(Protocol):
         """Charge the neighbours of the queries; return the sums of their votes.
 
         `release`: fixes noise scales, contributions and charges of the whole block. `queries`, int8
-        or float32 (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
-        Returns int64 (q, c), in grid steps. The sums are private: only ``release.publish``, which
-        adds the noise, may release them.
+        or float32 (q, d): integer features. `thresholds`, int64 (q,): least similarity of a record
+        that votes on each query. Returns int64 (q, c), in grid steps. The sums are private: only
+        ``release.publish``, which adds the noise, may release them.
         """
 
-    def rounds(
+    def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield the queries for a count and a vote: all `together`, or one at a time.
+        """Yield queries with their neighbours, to be counted first and to vote after the count.
 
-        `queries`, (q, d), and `thresholds`, (q,): as for :meth:`charge_and_sum`.
+        `queries`, (q, d), and `thresholds`, (q,): as for :meth:`charge_and_sum`. `together`:
+        whether all queries are one object, or each query is one.
         """
 
 
@@ -86,7 +87,7 @@ class LocalShardBase(ABC):
         """Return the index to search, after a check that its rows match targets and subjects."""
 
     def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
-        """Return the records within each query's radius; `thresholds`: radii as similarities."""
+        """Return the records within each query's radius; arguments of :meth:`charge_and_sum`."""
         return self.get_index().search(queries, thresholds)
 
     def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
@@ -96,7 +97,7 @@ class LocalShardBase(ABC):
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours and sum their votes, see :meth:`Shards.charge_and_sum`.
+        """Charge neighbours and return sums of votes; arguments of :meth:`Shards.charge_and_sum`.
 
         The search divides the queries by private counts, but the division affects no result: the
         release covers the whole block, and no contribution depends on the order of subjects.
@@ -111,10 +112,10 @@ class LocalShardBase(ABC):
             start += len(neighbours)
         return sums
 
-    def rounds(
+    def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield the queries for a count and a vote, see :meth:`Shards.rounds`."""
+        """Yield queries with their neighbours, as :meth:`Shards.iterate_rounds` describes."""
         if together:
             yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
@@ -125,7 +126,7 @@ class LocalShardBase(ABC):
                 start += 1
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge the given neighbours of queries, and return the sums of their votes, (q, c)."""
+        """Charge the given neighbours of queries; return the sums of their votes, private."""
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -138,7 +139,8 @@ class TwoRounds:
     All queries are counted before the first vote. They must not be divided to save memory, since
     the division would depend on private counts and change which subjects can pay. Private.
 
-    `shard`: holds the records. `queries`: slice of the block. `neighbours`: used by both rounds.
+    `shard`: holds the records. `queries`: positions in the block of the queries that this object
+    answers. `neighbours`: the neighbour lists of these queries.
     """
 
     shard: LocalShardBase
@@ -146,9 +148,10 @@ class TwoRounds:
     neighbours: NeighbourLists
 
     def charge_counts(self, counter: NoisyCount) -> Steps:
-        """Charge the neighbours for the count; return the counts (q,), in grid steps, private.
+        """Charge the neighbours for the count; return the private counts, (q,), in grid steps.
 
-        Only neighbours of subjects that could pay remain for the vote.
+        `counter`: the private count mechanism, which adds the noise later. Only neighbours of
+        subjects that could pay remain for the vote.
         """
         counts, is_counted, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
@@ -163,7 +166,7 @@ class TwoRounds:
 
 
 def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
-    """Return the sum of the arrays of at least one shard, in grid steps. Private."""
+    """Return the sum of several shards' sums of votes, (q, c), in grid steps. Private."""
     first, *remaining = shard_sums
     total = first.copy()
     for shard_sum in remaining:
@@ -174,8 +177,9 @@ def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
 class Shard(LocalShardBase):
     """Records in memory, with the methods that charge their subjects and sum their votes.
 
-    `kernel`, `n_features`, `index`: of the search. `register`: assigns slots to subjects; by
-    default, a new ledger in memory. All records of a subject must be on the same shard.
+    `kernel`: similarity of the search. `n_features`: columns of the records. `register`: assigns
+    slots to subjects; by default, a new ledger in memory. `index`: class of the search index. All
+    records of a subject must be on the same shard.
     """
 
     def __init__(
@@ -200,7 +204,7 @@ class Shard(LocalShardBase):
 
     @property
     def subject_table(self) -> SubjectTable:
-        """Targets, subjects and budgets of the records, as the mechanisms need them."""
+        """Targets and subjects of the records, with the budgets of this shard's own account."""
         return self.subject_table_of(self.ledger)
 
     def subject_table_of(self, account: Account) -> SubjectTable:
@@ -218,7 +222,8 @@ class Shard(LocalShardBase):
         """Add records and return the slot of each record's subject, int32 (n,). Private.
 
         A subject that is or was enrolled continues with its remaining budget. `integers`, (n, d):
-        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: n subject ids.
+        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: id of each record's
+        subject.
         """
         # Raises errors of invalid targets before a subject is enrolled.
         all_targets = join_targets(self._targets, targets)
@@ -237,13 +242,13 @@ class Shard(LocalShardBase):
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically, and return their number."""
-        rows = self.rows_of(subjects)
-        with self.erasing(rows):
+        rows = self.find_rows(subjects)
+        with self.erase_rows(rows):
             self._register.remove(subjects)
         return len(rows)
 
     @contextmanager
-    def erasing(self, rows: Ints) -> Iterator[None]:
+    def erase_rows(self, rows: Ints) -> Iterator[None]:
         """Erase `rows` physically; the body of the context removes their subjects' enrolment.
 
         `rows`, int64 (m,): ascending indices of all records of some subjects.
@@ -260,7 +265,7 @@ class Shard(LocalShardBase):
             self._slots = self._slots[order]
             yield
 
-    def follow(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
+    def attach_index(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
         """Add all records to a further index, and update it with every later change of records.
 
         `blocks`, iterable of (m, d): integer features of all records, in order.
@@ -270,25 +275,26 @@ class Shard(LocalShardBase):
                 mapped.add(block)
             self._mapped.append(mapped)
 
-    def unfollow(self, mapped: MappedIndex) -> None:
-        """Stop updating an index that is no longer searched."""
+    def detach_index(self, mapped: MappedIndex) -> None:
+        """Stop updating an index that :meth:`attach_index` added, as it is no longer searched."""
         self._mapped.remove(mapped)
 
-    def rows_of(self, subjects: Iterable[SubjectId]) -> Ints:
+    def find_rows(self, subjects: Iterable[SubjectId]) -> Ints:
         """Return the ascending indices of all records of `subjects`. Private."""
-        return self.rows_at(self._register.slots(subjects))
+        return self.find_rows_at(self._register.slots(subjects))
 
-    def rows_at(self, slots: Ints32) -> Ints:
+    def find_rows_at(self, slots: Ints32) -> Ints:
         """Return the ascending indices of all records of the subjects at `slots`. Private."""
         return np.flatnonzero(np.isin(self._slots, slots))
 
-    def resume(
+    def load_enrolled(
         self, blocks: Iterable[IntegerMatrix], targets: RecordTargets, slots: Ints32
     ) -> None:
         """Load records of subjects that are already enrolled into an empty shard.
 
         `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
-        `targets`: class indices, int32 (n,), or RecordVectors. `slots`, int32 (n,): of subjects.
+        `targets`: class indices, int32 (n,), or RecordVectors. `slots`, int32 (n,): slot of each
+        record's subject.
         """
         with self._mark_changing():
             for block in blocks:
@@ -351,8 +357,8 @@ class SharedShard(LocalShardBase):
 def _compute_order(rows: Ints, movers: Ints, new_size: int) -> Ints:
     """Return the old index of every remaining row, (new_size,), after an erasure.
 
-    `rows`: ascending indices of erased rows. `movers`: rows from the end that take the places of
-    those below `new_size`, in the same order.
+    `rows`: ascending indices of erased rows. `movers`: indices of the rows from the end that
+    replace those of `rows` below `new_size`, in the same order. `new_size`: number of rows left.
     """
     order = np.arange(new_size)
     order[rows[rows < new_size]] = movers

@@ -159,7 +159,7 @@ class FileJournal:
             # witness that counts no entries, which read() accepts.
             identity = fresh_key()[:_IDENTITY_BYTES]
             self._witness = RollbackGuard.create(
-                default_witness_path(self.folder), identity, over=True
+                default_witness_path(self.folder), identity, replace_existing=True
             )
         assert self._witness is not None  # noqa: S101 (narrows the type: set by read() or above)
         self._entry_tokens.append(fresh_key())

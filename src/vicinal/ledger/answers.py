@@ -21,25 +21,25 @@ from vicinal.ledger.tables import Tables
 DIGEST = 16
 """Length of a query's digest in bytes."""
 
-PUT = "put"
-"""Name of the model component that holds the number of queries that the model left to the private
-records, which were charged for them."""
+N_ASKED = "put"
+"""Name of the model component that holds the number of queries to date that the private records
+answered and were charged for, because the model was uncertain."""
 
 _MAX_CACHED_BLOCKS = 64
 """Blocks of answers that an :class:`AnswerLog` keeps in memory; the least recently used is
 dropped."""
 
-_NAMES_PER_QUERY = 500
-"""Names in one SQL statement, less than every database's limit of values in a statement."""
+_DIGESTS_PER_QUERY = 500
+"""Digests in one SQL statement, less than every database's limit of values in a statement."""
 
 
-def bytes_of(text: str) -> bytes:
-    """Return the little-endian numbers in a text column of the tables `models` or `shadows`."""
+def decode_bytes(text: str) -> bytes:
+    """Return the bytes of the little-endian numbers that :func:`encode_array` encoded as `text`."""
     return base64.b64decode(text)
 
 
-def text_of(numbers: AnyArray) -> str:
-    """Return an array as base64 text, which :func:`bytes_of` decodes to little-endian bytes."""
+def encode_array(numbers: AnyArray) -> str:
+    """Return an array as base64 text of its little-endian bytes, without type and shape."""
     little_endian = numbers.astype(numbers.dtype.newbyteorder("<"))
     return base64.b64encode(little_endian.tobytes()).decode()
 
@@ -53,25 +53,25 @@ class AnswerBlock:
     - `answers`: released votes, float64 (q, c), or labels, int64 (q,). With a private model
       float64 (q, 2 c): votes, then probabilities.
     - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
-    - `queries_of`: number of the block's queries by analyst.
+    - `n_queries_by_analyst`: number of the block's queries, by the analyst's name.
     - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
       point, rounded up.
-    - `n_asked`: with a private model, number of queries to date that it left to the private
-      records, which were charged for them; else None. Public.
+    - `n_asked`: with a private model, number of queries to date that private records answered;
+      else None. Public.
     """
 
     audience: Audience
     digests: bytes
     answers: Floats | Ints
     slack: float
-    queries_of: Mapping[str, int]
+    n_queries_by_analyst: Mapping[str, int]
     proxies: UInts16 | None = None
     n_asked: int | None = None
 
     def to_row(self, seq: int, version: int) -> tuple[Value, ...]:
         """Return the block as a row of the table `answers`.
 
-        `seq`: number of the block. `version`: version of the data that were queried.
+        `seq`: number of the block, unique in the ledger. `version`: version of the queried data.
         """
         number_type = "<f8" if self.answers.ndim == 2 else "<i8"
         answers = self.answers.astype(number_type).tobytes()
@@ -82,7 +82,7 @@ class AnswerBlock:
 class StoredRequest:
     """A request with an idempotency key, and where its answers are stored.
 
-    - `name`: digest of audience, analyst and key, see :func:`request_name`.
+    - `name`: digest of audience, analyst and idempotency key, see :func:`digest_request`.
     - `body`: digest of the queries.
     - `seqs`, int64 (q,): number of the block that holds each query's answer.
     - `places`, int64 (q,): index of the answer in that block.
@@ -100,17 +100,14 @@ class StoredRequest:
         return self.name, self.body, seqs, indices
 
 
-def digests_of(queries: AnyArray) -> list[bytes]:
-    """Return the BLAKE2b digest of each query, :data:`DIGEST` bytes.
-
-    `queries`: integer features (q, d).
-    """
+def digest_queries(queries: AnyArray) -> list[bytes]:
+    """Return the BLAKE2b digest of each query, 16 bytes; `queries`: integer features (q, d)."""
     rows = np.ascontiguousarray(queries)
     return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]
 
 
-def request_name(audience: str, analyst: str, key: str) -> bytes:
-    """Return the digest under which a request with an idempotency key is stored, 32 bytes."""
+def digest_request(audience: str, analyst: str, key: str) -> bytes:
+    """Return the digest of an idempotency `key` of an analyst of an audience, 32 bytes."""
     encoded = [text.encode() for text in (audience, analyst, key)]
     return hashlib.sha256(b"".join([len(text).to_bytes(8) + text for text in encoded])).digest()
 
@@ -120,7 +117,7 @@ class AnswerLog:
 
     - `database`: database of the ledger.
     - `audience`: the audience that got the answers.
-    - `width`: numbers in an answer, or None if an answer is a label.
+    - `width`: number of float64 values in an answer, or None if an answer is one int64 label.
     - `version`: version of the data for which queries are found; answers of other versions can
       still be read by block.
     """
@@ -140,17 +137,18 @@ class AnswerLog:
             self._index_queries(seq, digests)
 
     def find(self, digest: bytes) -> tuple[int, int] | None:
-        """Return block number and index in the block of a query's answer, or None.
+        """Return (block number, index in the block) of the answer to a query, or None.
 
-        `digest`: the query's digest. Only answers from the present version of the data are found.
+        `digest`: the query's digest (:func:`digest_queries`). Only answers from the version of the
+        data that the log was opened for are found.
         """
         return self._locations.get(digest)
 
-    def enter(self, seq: int, digests: bytes, answers: AnyArray) -> None:
-        """Add a block that has just become durable.
+    def add_block(self, seq: int, digests: bytes, answers: AnyArray) -> None:
+        """Add a block of answers that has just become durable.
 
-        `seq`: its number. `digests`: the concatenated digests of its queries. `answers`: labels,
-        int64 (q,), or numbers, float64 (q, width).
+        `seq`: number of the block. `digests`: concatenated digests of its queries. `answers`:
+        labels, int64 (q,), or numbers, float64 (q, width).
         """
         self._index_queries(seq, digests)
         self._cache_block(seq, answers)
@@ -159,21 +157,20 @@ class AnswerLog:
         """Find no query from now on, as the data changed; blocks can still be read."""
         self._locations.clear()
 
-    def read(self, seqs: Places, places: Places) -> AnyArray:
+    def read(self, seqs: Places, indices: Places) -> AnyArray:
         """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
 
-        `seqs`: block number of each answer. `places`: index of each answer in its block.
-
-        Raises StoreDamaged if a block cannot be decoded.
+        `seqs`, int64 (q,): block number of each answer. `indices`, int64 (q,): its index in the
+        block. Raises StoreDamaged if a block cannot be decoded.
         """
         empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
         blocks = {seq: self._load_block(seq) for seq in np.unique(seqs).tolist()}
-        locations = zip(seqs.tolist(), places.tolist(), strict=True)
+        locations = zip(seqs.tolist(), indices.tolist(), strict=True)
         rows = [blocks[seq][index : index + 1] for seq, index in locations]
         return np.concatenate([empty, *rows])
 
     def _index_queries(self, seq: int, digests: bytes) -> None:
-        """Make the queries of a block findable by digest."""
+        """Add a block's queries to the index by digest; `digests`: concatenated, in order."""
         for index in range(len(digests) // DIGEST):
             digest = digests[index * DIGEST : (index + 1) * DIGEST]
             self._locations[digest] = (seq, index)
@@ -203,15 +200,15 @@ class AnswerLog:
             self._cached_blocks.popitem(last=False)
 
 
-def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, StoredRequest]:
-    """Return those requests that were answered before, by name.
+def load_requests(database: Database, digests: Sequence[bytes]) -> dict[bytes, StoredRequest]:
+    """Return those of some requests that were answered before, by digest.
 
-    `names`: names of requests, see :func:`request_name`.
+    `digests`: digests of audience, analyst and idempotency key, see :func:`digest_request`.
     """
     requests: dict[bytes, StoredRequest] = {}
-    distinct = list(dict.fromkeys(names))
-    for start in range(0, len(distinct), _NAMES_PER_QUERY):
-        batch = distinct[start : start + _NAMES_PER_QUERY]
+    distinct = list(dict.fromkeys(digests))
+    for start in range(0, len(distinct), _DIGESTS_PER_QUERY):
+        batch = distinct[start : start + _DIGESTS_PER_QUERY]
         condition = f"name IN ({', '.join('?' * len(batch))})"
         for name, body, seqs_content, indices_content in database.rows(
             Tables.REQUESTS, condition, batch
@@ -222,18 +219,18 @@ def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, S
     return requests
 
 
-def write_parts(database: Database, audience: int, parts: Mapping[str, str]) -> None:
+def write_components(database: Database, audience: int, components: Mapping[str, str]) -> None:
     """Write or replace components of an audience's private model, inside a transaction.
 
-    `audience`: its number. `parts`: content of each component by name, as text.
+    `audience`: number of the audience. `components`: contents as text, by the component's name.
     """
-    database.replace(Tables.MODELS, [(audience, *component) for component in parts.items()])
+    database.replace(Tables.MODELS, [(audience, *component) for component in components.items()])
 
 
-def read_parts(database: Database, audience: int) -> dict[str, str]:
+def read_components(database: Database, audience: int) -> dict[str, str]:
     """Return all components of an audience's private model by name; empty if it has no model.
 
-    `audience`: its number.
+    `audience`: number of the audience. The contents are text.
     """
     rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience,))
     return {str(name): str(content) for name, content in rows}

@@ -38,7 +38,7 @@ _PAGES_PER_QUERY = 16
 class Charges:
     """The charges to one account since the last commit; private.
 
-    - `slots`, int32 (m,): charged subjects, ascending.
+    - `slots`, int32 (m,): slots of the charged subjects, ascending.
     - `units`, int64 (m,): remaining units of each after the charge.
     - `spent`: sum of all charges, in units.
     """
@@ -72,7 +72,7 @@ class StoredAccount:
         return self._spent > 0
 
     def note_charged_total(self, spent: int) -> None:
-        """Note the sum of a block's charges, already subtracted from :attr:`remaining`."""
+        """Add `spent`, the sum of a block's charges; :attr:`remaining` is already reduced by it."""
         self._spent += spent
 
     def collect_charges(self) -> Charges:
@@ -84,7 +84,7 @@ class StoredAccount:
         slots = _find_charged_slots(self.remaining, self.durable)
         units = self.remaining[slots]
         charged = self.durable[slots] - units
-        spent = exact_sum(charged)
+        spent = sum_exactly(charged)
         if (charged < 0).any() or (units < 0).any() or spent != self._spent:
             raise PrivacyRefused(
                 "The charges of a block do not add up, so it is not answered. This is a bug in "
@@ -96,36 +96,36 @@ class StoredAccount:
         """Treat `charges` as written, so that the next commit does not write them again."""
         self.durable[charges.slots] = charges.units
         self._spent = 0
-        self.unwritten_pages.update(find_pages(charges.slots))
+        self.unwritten_pages.update(find_page_numbers(charges.slots))
 
     def recount_charges(self) -> bool:
         """Set the noted sum of charges to the actual one; return whether there are any charges.
 
         For an interrupted block, which may have charged subjects without noting the sum.
         """
-        self._spent = exact_sum(self.durable - self.remaining)
+        self._spent = sum_exactly(self.durable - self.remaining)
         return self._spent > 0
 
-    def share(self, slots: Slots | slice = slice(None)) -> None:
-        """Mark the units at `slots` as known to the total, which is not charged for them."""
+    def mark_known(self, slots: Slots | slice = slice(None)) -> None:
+        """Mark the remaining units at `slots` as known to the total, which is not charged again."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
-    def assign(self, slots: Slots, units: Units, size: int) -> None:
-        """Set the units of enrolled or erased subjects, in memory and as committed.
+    def set_units(self, slots: Slots, units: Units, size: int) -> None:
+        """Set the remaining units of some slots, in memory and as committed; no charge is noted.
 
-        `units`, int64: the units of each of `slots`. `size`: number of slots of the register, to
-        which the arrays grow.
+        `units`, int64 (m,): the units at each of `slots`, (m,). `size`: number of slots of the
+        register, to which the arrays grow.
         """
         self.remaining = extend_units(self.remaining, size)
         self.durable = extend_units(self.durable, size)
         self.remaining[slots] = units
         self.durable[slots] = units
-        self.unwritten_pages.update(find_pages(slots))
+        self.unwritten_pages.update(find_page_numbers(slots))
 
 
 def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
-    """Return the indices at which two arrays differ, int32 ascending, by parallel comparison."""
+    """Return the slots whose remaining units differ from the durable ones, int32 ascending."""
     chunk_size = max(_MIN_COMPARED, -(-len(remaining) // THREADS))
     starts = range(0, len(remaining), chunk_size)
     differences = map_in_threads(
@@ -137,13 +137,13 @@ def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
     return np.concatenate([np.zeros(0, dtype=np.int32), *differences])
 
 
-def find_pages(slots: Slots) -> list[int]:
-    """Return the distinct page numbers of some slots, ascending."""
+def find_page_numbers(slots: Slots) -> list[int]:
+    """Return the distinct numbers of the pages (:data:`PAGE_SLOTS`) of some slots, ascending."""
     return list(np.flatnonzero(np.bincount(slots // PAGE_SLOTS)).tolist())
 
 
-def exact_sum(units: Units) -> int:
-    """Return the sum of int64 numbers as a Python int, which cannot overflow."""
+def sum_exactly(units: Units) -> int:
+    """Return the sum of `units`, int64, as a Python int, which cannot overflow."""
     # The upper and the lower 24 bits of a chunk are summed separately; neither overflows int64.
     chunks = (units[start : start + _SUM_CHUNK] for start in range(0, len(units), _SUM_CHUNK))
     return sum(
@@ -155,8 +155,8 @@ def exact_sum(units: Units) -> int:
 class Analyst:
     """An analyst of one audience.
 
-    - `quota`: number of answers the analyst may get; None limits it by the audience's plan only.
-    - `used`: number of answers the analyst got.
+    `quota`: number of answers the analyst may get; None: as many as the audience. `used`: number of
+    answers the analyst got.
     """
 
     quota: int | None
@@ -204,14 +204,14 @@ class Audience:
         return Renewal.from_plan(self.plan)
 
     @property
-    def due(self) -> Renewal | None:
+    def due_renewal(self) -> Renewal | None:
         """State of the renewal of budgets as of today; equal to :attr:`renewal` within a period.
 
         If it differs, a new period has begun, and :meth:`Ledger.renew` must add its part to every
         budget before the next answer.
         """
         renewal = self.renewal
-        return renewal.now(self.used) if renewal and self.initial_budget else renewal
+        return renewal.advance_to_today(self.used) if renewal and self.initial_budget else renewal
 
     @property
     def released(self) -> int:
@@ -237,11 +237,11 @@ class Audience:
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
         """Write all changed pages and delete the log of charges, which the pages now include.
 
-        `spent`, `queries`: units and number of answers of committed charges that are not in the
-        log, to be added to the checkpointed sums with those of the log.
+        `spent`, `queries`: charged units, and number of answers, of the commit in progress if its
+        charges are not in the log; they are added to the checkpointed sums with those of the log.
         """
         self._write_pages(database, self.account.unwritten_pages)
-        logged_units, logged_queries = charges_since_checkpoint(database, self.number)
+        logged_units, logged_queries = sum_logged_charges(database, self.number)
         self.checkpointed += spent + logged_units
         self.checkpointed_queries += queries + logged_queries
         keys = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
@@ -257,11 +257,11 @@ class Audience:
         every erasure empties the log. For the other subjects of these pages, the log holds
         remaining units rather than charges, so replaying it over the new pages changes nothing.
         """
-        self._write_pages(database, find_pages(slots))
+        self._write_pages(database, find_page_numbers(slots))
         self.write(database)
 
     def _write_pages(self, database: Database, page_numbers: Iterable[int]) -> None:
-        """Write the committed units of some pages of slots."""
+        """Write the committed units of the pages of slots with these numbers."""
         units = self.account.durable.astype("<i8", copy=False)
         pages = (
             (page, units[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS])
@@ -273,8 +273,8 @@ class Audience:
     def write_charges(self, database: Database, seq: int, queries: int) -> None:
         """Write the charges since the last commit, inside a transaction.
 
-        `seq`: key of the row in the log: the ledger's clock. `queries`: number of answers that the
-        charges pay for.
+        `seq`: key of the row in the log: the ledger's clock, unique. `queries`: number of answers
+        that the charges pay for.
         """
         charges = self.account.collect_charges()
         self.account.mark_committed(charges)
@@ -292,8 +292,8 @@ class Audience:
             self.checkpoint(database)
 
 
-def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
-    """Return charged units and number of answers in the log of an audience, by its number."""
+def sum_logged_charges(database: Database, audience: int) -> tuple[int, int]:
+    """Return the sums of charged units and of answers in the log of the audience of this number."""
     rows = database.read("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
     return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
 
@@ -301,7 +301,7 @@ def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, in
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
     """Return all audiences by name, with the budgets that result from pages and logged charges.
 
-    `size`: number of slots of the register.
+    `size`: number of slots of the register, taken or free.
     """
     rows = sorted(database.rows(Tables.AUDIENCES))
     return {row[1]: _load_audience(database, row, size) for row in rows}
@@ -347,26 +347,26 @@ def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audie
         audience.logged_bytes += len(slots_content) + len(units_content)
         slots = np.frombuffer(slots_content, dtype="<i4")
         slot_units = np.frombuffer(units_content, dtype="<i8")
-        audience.account.assign(slots, slot_units, size)
+        audience.account.set_units(slots, slot_units, size)
     query = "SELECT name, quota, used FROM analysts WHERE audience = ?"
     for analyst, quota, n_used in database.read(query, (number,)):
         audience.analysts[analyst] = Analyst(quota, n_used)
     return audience
 
 
-def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
+def find_budget_faults(database: Database, audience: Audience, is_unused: Bools) -> Iterator[str]:
     """Yield a sentence for each inconsistency of an audience's budgets.
 
-    `free`, bool (slots,): slots without a subject; their units must be 0.
+    `is_unused`, bool (slots,): whether a slot has no subject; its units must be 0.
     """
     units = audience.account.durable
-    if (units < 0).any() or (units > audience.initial_budget).any() or units[free].any():
+    if (units < 0).any() or (units > audience.initial_budget).any() or units[is_unused].any():
         yield f"A budget of audience {audience.name!r} is out of bounds."
     query = "SELECT units FROM departed WHERE audience = ?"
     erased_units = sum(stored for (stored,) in database.read(query, (audience.number,)))
-    spent, _ = charges_since_checkpoint(database, audience.number)
+    spent, _ = sum_logged_charges(database, audience.number)
     charged = spent + audience.checkpointed
-    if audience.granted * audience.released != exact_sum(units) + erased_units + charged:
+    if audience.granted * audience.released != sum_exactly(units) + erased_units + charged:
         yield (
             f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
         )

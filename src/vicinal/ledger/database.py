@@ -27,8 +27,8 @@ RowKey = tuple[Any, ...]
 BATCH = 1 << 10
 """Number of rows that a scan yields at a time."""
 
-NO_HEAD = bytes(32)
-"""The head before the first link."""
+GENESIS_HEAD = bytes(32)
+"""Head of the chain without links."""
 
 MIN_HASHED_BYTES = 1 << 10
 """Values of at least this many bytes enter the digest of their row by their SHA-256."""
@@ -46,6 +46,7 @@ DECLARED_COLUMNS = {table.name: table.columns for table in TABLES}
 """Columns of each declared table, in order."""
 
 _ROWS_DIFFER = "The ledger was changed or damaged: its rows differ."
+"""Message if the sum of the rows' digests differs from the one in the last link."""
 
 
 class Database(ABC):
@@ -71,7 +72,7 @@ class Database(ABC):
         """Digests of all rows; None before :func:`attach_chain` and in databases without them."""
 
     def read(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Return the rows of a query, which must begin with SELECT.
+        """Return the rows of a query, which must begin with SELECT; ``?`` stands for each value.
 
         Raises InvalidInput for another statement, as written rows must be digested. Raises
         StorageFailed if the database refuses the query or has failed before.
@@ -104,7 +105,7 @@ class Database(ABC):
                 self.chain.record_changes(table.name, (), new_rows)
 
     def replace(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows; a row replaces the one with the same key, if there is one."""
+        """Insert whole rows, each in place of the one with the same key, if there is one."""
         with self._ensure_transaction():
             for row in rows:
                 key = table.key_of(row)
@@ -114,7 +115,7 @@ class Database(ABC):
                     self.chain.record_replacement(table.name, key, old_rows, [row])
 
     def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
-        """Delete rows of a table; the arguments are those of :meth:`rows`."""
+        """Delete the rows of a table that :meth:`rows` returns for the same arguments."""
         with self._ensure_transaction():
             # Deleted rows are read only for their digests. Without a chain that is spared, as the
             # copy of a ledger may be large.
@@ -125,7 +126,7 @@ class Database(ABC):
                 self.chain.record_changes(table.name, old_rows, ())
 
     def delete_keys(self, table: Table, keys: Iterable[tuple[Value, ...]]) -> None:
-        """Delete the rows with these primary keys, without reading those of known digests."""
+        """Delete the rows with these primary keys; rows whose digest is in memory are not read."""
         with self._ensure_transaction():
             for key in keys:
                 old_rows = self._load_old_row(table, key)
@@ -141,7 +142,7 @@ class Database(ABC):
                 self._run(table.creation.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
-        """Yield all rows of a table, in any order, in lists of at most :data:`BATCH`.
+        """Yield all rows of the table of this name, in any order, in lists of :data:`BATCH` rows.
 
         The rows have all columns that the table has, also undeclared ones, so that the digests
         cover them.
@@ -157,7 +158,7 @@ class Database(ABC):
         After the commit the writes survive a crash and a loss of power. Raises StorageFailed if a
         transaction is open, or if the commit fails.
         """
-        self.check_closed()
+        self.check_no_transaction()
         try:
             self._transaction_open = True
             with self._mark_failures():
@@ -183,7 +184,7 @@ class Database(ABC):
         """Whether a transaction is open."""
         return self._transaction_open
 
-    def check_closed(self) -> None:
+    def check_no_transaction(self) -> None:
         """Raise StorageFailed, and refuse everything from then on, if a transaction is open.
 
         Between operations a transaction can be open only if an exception prevented its end, for
@@ -226,8 +227,8 @@ class Database(ABC):
         return ()
 
     @abstractmethod
-    def tables(self) -> dict[str, tuple[str, ...]]:
-        """Return the column names of each table and view, in order; none for a trigger."""
+    def read_columns(self) -> dict[str, tuple[str, ...]]:
+        """Return the column names of each table and view, in order; empty for a trigger."""
 
     @abstractmethod
     def lock(self) -> bool:
@@ -238,11 +239,11 @@ class Database(ABC):
 
     @abstractmethod
     def recover(self) -> None:
-        """Make the connection writable and remove the traces of an uncommitted transaction."""
+        """Make the connection writable, and remove what an uncommitted transaction left on disk."""
 
     @contextmanager
-    def scrubbed_soon(self) -> Iterator[None]:
-        """Avoid intermediate writes in the body, which ends with a :meth:`scrub`."""
+    def delay_log_writes(self) -> Iterator[None]:
+        """Keep the log's pages out of the main file during the body, which must :meth:`scrub`."""
         yield
 
     @abstractmethod
@@ -250,8 +251,8 @@ class Database(ABC):
         """Rewrite the database so that no deleted value remains in free pages or logs."""
 
     @abstractmethod
-    def faults(self) -> list[str]:
-        """Return the messages of the database's own integrity check; none if it passes."""
+    def find_faults(self) -> list[str]:
+        """Return the messages of the database's own integrity check; empty if it passes."""
 
     @abstractmethod
     def close(self) -> None:
@@ -259,7 +260,7 @@ class Database(ABC):
 
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
-        """Execute a statement and return its rows."""
+        """Execute a statement with a value for each ``?``, and return its rows."""
 
     @abstractmethod
     def _scan(self, statement: str) -> Iterator[list[Row]]:
@@ -290,7 +291,7 @@ class Database(ABC):
             )
 
     def _load_old_row(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
-        """Return the present row of a key, in a list, if its digest must be computed."""
+        """Return the present row of a primary key in a list; empty if its digest is not needed."""
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
         return self._run(table.build_selection(table.by_key), key)
@@ -304,7 +305,7 @@ class Database(ABC):
                 yield
 
     def _write_link(self) -> ChainLink | None:
-        """Write and return the link of the open transaction; None if it wrote no rows."""
+        """Write and return the chain link of the open transaction; None if it wrote no rows."""
         if self.chain is None or not self.chain.has_pending:
             return None
         link = self.chain.make_link(self.number("clock"))
@@ -333,7 +334,7 @@ class ChainLink:
     """One link of the chain of commits: a row of the table `chain`.
 
     - `number`: index of the link in the chain.
-    - `clock`: the ledger's clock at the commit.
+    - `clock`: the ledger's clock at the commit, a counter that never decreases.
     - `content`: sum of the digests of all rows after the commit, 16 bytes.
     - `head`: SHA-256 of this link and the previous head, hence of the whole chain up to here.
     """
@@ -345,18 +346,18 @@ class ChainLink:
 
     @classmethod
     def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
-        """Return the link with this number, clock and content that follows the head `head`."""
+        """Return the link with this number, clock and content after a chain with this `head`."""
         counts = number.to_bytes(8) + clock.to_bytes(8)
         new_head = hashlib.sha256(_DOMAIN + head + counts + content).digest()
         return cls(number, clock, content, new_head)
 
     def is_successor_of(self, previous: ChainLink) -> bool:
-        """Return whether this link has the number and the head that follow on `previous`."""
+        """Return whether this link has the number and the head of a link after `previous`."""
         return self == ChainLink.after(previous.head, previous.number + 1, self.clock, self.content)
 
 
-_NO_LINK = ChainLink(-1, 0, bytes(32), NO_HEAD)
-"""Stands for the link before the first one."""
+_GENESIS_LINK = ChainLink(-1, 0, bytes(32), GENESIS_HEAD)
+"""Replaces the link before the first one."""
 
 
 class Chain:
@@ -373,16 +374,16 @@ class Chain:
         self._pending: int | None = None  # change of the sum by the open transaction
         # Digests of rows that were inserted or replaced, by table and key.
         self._digests: dict[str, dict[RowKey, int]] = {}
-        self.last = _NO_LINK
+        self.last = _GENESIS_LINK
 
     def record_changes(self, table: str, removed: Rows, added: Rows) -> None:
-        """Record rows that the open transaction removed from a table and added to it."""
+        """Record whole rows that the open transaction removed from a table and added to it."""
         if removed:
             self._digests.pop(table, None)
         self._add_pending(self.sum_digests(table, [added]) - self.sum_digests(table, [removed]))
 
     def has_digest(self, table: str, key: RowKey) -> bool:
-        """Return whether the digest of the present row of a key is in memory."""
+        """Return whether the digest of the table's present row with this key is in memory."""
         return key in self._digests.get(table, ())
 
     def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
@@ -427,13 +428,13 @@ class Chain:
         return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
 
     def commit(self, link: ChainLink) -> None:
-        """Make `link` the last link: its transaction is durable, or it was read from the disk."""
+        """Make `link` the last link, after its commit or after it was read from the database."""
         self._sum = int.from_bytes(link.content)
         self._pending = None
         self.last = link
 
     def _add_pending(self, change: int) -> None:
-        """Add a change of the sum of digests by the open transaction."""
+        """Add `change` to what the open transaction changes in the sum of digests."""
         self._pending = (self._pending or 0) + change
 
 
@@ -457,10 +458,10 @@ def attach_chain(database: Database, key: bytes) -> Chain:
     """
     chain = Chain(key)
     links = list(islice(_iterate_links_backward(database, 2), 2))
-    last, previous = [*links, _NO_LINK, _NO_LINK][:2]
+    last, previous = [*links, _GENESIS_LINK, _GENESIS_LINK][:2]
     # Rows are read by column names and digested by column positions, so the names must be the
     # declared ones. Undeclared tables, views and triggers are refused with them.
-    if database.tables() != DECLARED_COLUMNS:
+    if database.read_columns() != DECLARED_COLUMNS:
         raise StoreDamaged(f"{_ROWS_DIFFER} Restore a backup.")
     # The head of a link can be computed without the key, but the clock is also a row, which the
     # keyed digests cover. So an older ledger cannot be given the clock that a witness remembers.
@@ -477,16 +478,16 @@ def attach_chain(database: Database, key: bytes) -> Chain:
     return chain
 
 
-def chain_faults(database: Database, key: bytes) -> list[str]:
-    """Return a sentence for each fault of the rows and of the whole chain of links.
+def find_chain_faults(database: Database, key: bytes) -> list[str]:
+    """Return a sentence for each inconsistency of rows, digests and the whole chain of links.
 
     `key`: the store's secret key.
     """
-    links = [_NO_LINK, *reversed(list(_iterate_links_backward(database)))]
+    links = [_GENESIS_LINK, *reversed(list(_iterate_links_backward(database)))]
     content = _compute_content(database, Chain(key))
     clock = database.number("clock")
     expected = (links[-1].content, links[-1].clock, DECLARED_COLUMNS)
-    faults = [] if expected == (content, clock, database.tables()) else [_ROWS_DIFFER]
+    faults = [] if expected == (content, clock, database.read_columns()) else [_ROWS_DIFFER]
     if not all(link.is_successor_of(previous) for previous, link in pairwise(links)):
         faults.append("The chain of commits is broken.")
     return faults
@@ -503,10 +504,10 @@ def _encode_sum(total: int) -> bytes:
     return (total % _MODULUS).to_bytes(_DIGEST_BYTES)
 
 
-def is_descendant(database: Database, clock: int, head: bytes) -> bool:
-    """Return whether a link with this clock and head is in the chain, with valid links after it.
+def has_commit(database: Database, clock: int, head: bytes) -> bool:
+    """Return whether the chain has a link with this clock and head, followed by valid links.
 
-    Reads only the links since then, as the clock never decreases.
+    Only links with at least this clock are read, as the clock never decreases.
     """
     next_link: ChainLink | None = None
     for link in _iterate_links_backward(database):
@@ -528,7 +529,7 @@ def _iterate_links_backward(database: Database, batch_size: int = 256) -> Iterat
 
 
 def _parse_link(row: Sequence[Any]) -> ChainLink:
-    """Return the link of a row; raises StoreDamaged if its types are not those of a link."""
+    """Return the link of a `row` (number, clock, content, head); StoreDamaged for other types."""
     has_counts = all(isinstance(value, int) and 0 <= value < 1 << 63 for value in row[:2])
     if not has_counts or not all(isinstance(value, bytes) for value in row[2:]):
         raise StoreDamaged(
@@ -538,9 +539,9 @@ def _parse_link(row: Sequence[Any]) -> ChainLink:
 
 
 def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
-    """Return the digest of a row, of an encoding that differs from that of every other row.
+    """Return the digest of a row as an integer; different rows have different encodings.
 
-    `prefix`: the keyed digest of the table's name.
+    `prefix`: the keyed digest of the table's name, which is digested with the row.
     """
     chunks = [prefix]
     for value in row:
@@ -556,7 +557,7 @@ def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return an encoding of a value that differs from that of every other value and type."""
+    """Return an encoding of a row's value that differs from that of every other value and type."""
     if isinstance(value, bytes):
         return _encode_sized(b"b", value)
     if isinstance(value, int):
@@ -568,7 +569,7 @@ def _encode_value(value: Any) -> bytes:
 
 
 def _encode_sized(kind: bytes, content: bytes) -> bytes:
-    """Return kind and length, followed by the content or, if it is long, by its SHA-256."""
+    """Return `kind` and length, followed by `content` or, if it is long, by its SHA-256."""
     size = len(content)
     if size < MIN_HASHED_BYTES:
         return b"%b%d:%b" % (kind, size, content)

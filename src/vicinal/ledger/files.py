@@ -17,7 +17,7 @@ _MAX_WRITE_BYTES = 1 << 24
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError of the body into StorageFailed with only path and cause in its message."""
+    """Raise StorageFailed, which names `path` and the cause, for an OSError of the body."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def replace_file(path: Path, content: bytes) -> None:
 class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
-    `path`: the file, which is created if needed. A remaining file without a lock means nothing.
+    `path`: the file, created if needed. The file alone, without a lock on it, has no meaning.
 
     Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
     Raises MissingExtra if the operating system has no such locks.
@@ -97,10 +97,8 @@ class Lock:
 def lock_file(descriptor: int, path: Path, refusal: str) -> None:
     """Lock an open file until it is closed.
 
-    `path`: path of the file, for error messages.
-
-    Raises StoreInUse with the message `refusal` if another process holds the lock. Raises
-    MissingExtra if the operating system has no such locks.
+    `path`: path of the file, for error messages. Raises StoreInUse with the message `refusal` if
+    another process holds the lock; MissingExtra if the operating system has no such locks.
     """
     try:
         import fcntl

@@ -5,8 +5,8 @@ number: 32 bits of a hash of its framed id (:mod:`vicinal.ledger.id_encoding`) i
 its slot in the lower half. All entries are sorted, so a hash is found by bisection. As a hash can
 belong to several ids, every match is compared with the id at its slot in the database.
 
-In this module, framed ids mostly lack their closing bracket, as
-:func:`~vicinal.ledger.subject_pages.split_ids` returns them; "open frame" means such an id.
+An "open frame" is a framed id without its closing bracket, as
+:func:`~vicinal.ledger.subject_pages.split_ids` returns it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +17,10 @@ from vicinal.arrays import Bools, Slots, UInts64
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import fold_ids, framed_all, framed_at_any_length, parse_framed_id
-from vicinal.ledger.subject_pages import PAGE_SLOTS, entries_of, read_rows, split_ids
+from vicinal.ledger.id_encoding import fold_ids, frame_id_of_any_length, frame_ids, parse_framed_id
+from vicinal.ledger.subject_pages import PAGE_SLOTS, read_rows, split_ids, split_rows
 
-NOBODY = -1
+NOT_ENROLLED = -1
 """Replaces the slot of a subject that is not enrolled."""
 
 _SLOT_BITS = 32
@@ -45,7 +45,7 @@ class HashedSlotTable:
         self._database = database
         self.size = size
         self._entries = _read_entries(database, size)
-        self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
+        self._free: Slots = np.flatnonzero(self.mark_unused())[::-1].astype(np.int32)
         # Sorted hashes of all folded ids, from the first call of match_folded on. Hashes of
         # subjects that are erased later stay in it.
         self._folded: UInts64 | None = None
@@ -58,27 +58,24 @@ class HashedSlotTable:
         """Slots of all enrolled subjects, int32, in no particular order."""
         return (self._entries & _SLOT_MASK).astype(np.int32)
 
-    def unused(self) -> Bools:
-        """Return whether each slot is free, bool (slots,)."""
+    def mark_unused(self) -> Bools:
+        """Return whether each slot is unused, that is without a subject, bool (slots,)."""
         is_free = np.ones(self.size, dtype=np.bool_)
         is_free[self.taken] = False
         return is_free
 
     @property
     def slot_of(self) -> dict[SubjectId, int]:
-        """Slot of every enrolled subject, by id. Private.
-
-        It needs memory for all ids, so use it for small tables only.
-        """
-        return dict(self.entries())
+        """Slot of every enrolled subject, by id; for small tables, as it holds all ids. Private."""
+        return dict(self.iterate_slots())
 
     def find(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slot of each subject, int32; -1 for those not enrolled."""
-        return self._find_frames(_frame_ids(subjects))
+        """Return the slot of each subject, int32 (subjects,); -1 for those not enrolled."""
+        return self._find_frames(_make_open_frames(subjects))
 
     def _find_frames(self, ids: Sequence[bytes]) -> Slots:
-        """Return the slot of each open frame, int32; -1 for those not enrolled."""
-        slots = np.full(len(ids), NOBODY, dtype=np.int32)
+        """Return the slot of each id, int32 (ids,), -1 if not enrolled; `ids`: open frames."""
+        slots = np.full(len(ids), NOT_ENROLLED, dtype=np.int32)
         hashes = _hash_frames(ids)
         entries = self._entries
         first_matches = np.searchsorted(entries, hashes)
@@ -92,7 +89,7 @@ class HashedSlotTable:
         return slots
 
     def match_folded(self, subjects: Sequence[SubjectId]) -> Bools:
-        """Return whether each id equals an enrolled subject's id once folded, bool (subjects,).
+        """Return whether each id's folded form equals that of an enrolled id, bool (subjects,).
 
         The first call reads all ids, a few pages at a time, and keeps 8 bytes of each.
         """
@@ -100,19 +97,19 @@ class HashedSlotTable:
             hash_arrays = [np.zeros(0, dtype=np.uint64)]
             for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
                 pages = read_rows(self._database, range(start, start + _PAGES_PER_QUERY))
-                frames = [frame + b">" for _, rows in pages for frame in entries_of(rows)[1]]
+                frames = [frame + b">" for _, rows in pages for frame in split_rows(rows)[1]]
                 hash_arrays.append(_hash_folded_ids(map(parse_framed_id, frames)))
             self._folded = np.sort(np.concatenate(hash_arrays))
         hashes = _hash_folded_ids(subjects)
         first_matches = np.searchsorted(self._folded, hashes)
         return first_matches < np.searchsorted(self._folded, hashes, side="right")
 
-    def holds(self, framed_ids: Sequence[bytes]) -> bool:
-        """Return whether all of these framed ids, with closing brackets, are enrolled."""
-        return bool((self._find_frames([frame[:-1] for frame in framed_ids]) != NOBODY).all())
+    def contains_all(self, framed_ids: Sequence[bytes]) -> bool:
+        """Return whether the subjects of all these framed ids, with brackets, are enrolled."""
+        return bool((self._find_frames([frame[:-1] for frame in framed_ids]) != NOT_ENROLLED).all())
 
     def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Return a free slot for each new subject, int32; `size` grows as needed.
+        """Enter new subjects, and return the slot of each, int32 (ids,); `size` grows as needed.
 
         `framed_ids`: distinct ids that are not enrolled, with closing brackets. The caller writes
         them to the database.
@@ -142,16 +139,16 @@ class HashedSlotTable:
         # table that was just opened.
         self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
 
-    def entries(self) -> Iterator[tuple[SubjectId, int]]:
+    def iterate_slots(self) -> Iterator[tuple[SubjectId, int]]:
         """Yield the id and the slot of every enrolled subject, by slot. Private."""
         for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
             for _, rows in read_rows(self._database, range(start, start + _PAGES_PER_QUERY)):
-                slots, frames = entries_of(rows)
+                slots, frames = split_rows(rows)
                 ids = (parse_framed_id(frame + b">") for frame in frames)
                 yield from zip(ids, slots.tolist(), strict=True)
 
     def _compare_ids(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
-        """Return whether each open frame is the one stored at its slot, bool (slots,)."""
+        """Return whether each of `ids`, open frames, is stored at its slot, bool (slots,)."""
         is_equal = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
         order = np.argsort(pages, kind="stable")
@@ -160,20 +157,20 @@ class HashedSlotTable:
         for start in range(0, len(page_numbers), _PAGES_PER_QUERY):
             batch = list(indices_of)[start : start + _PAGES_PER_QUERY]
             for number, rows in read_rows(self._database, batch):
-                stored_slots, stored_ids = entries_of(rows)
+                stored_slots, stored_ids = split_rows(rows)
                 stored_id_at = dict(zip(stored_slots.tolist(), stored_ids, strict=True))
                 for index in indices_of[number].tolist():
                     is_equal[index] = stored_id_at.get(int(slots[index])) == ids[index]
         return is_equal
 
 
-def _frame_ids(subjects: Iterable[SubjectId]) -> list[bytes]:
+def _make_open_frames(subjects: Iterable[SubjectId]) -> list[bytes]:
     """Return the open frame of each id."""
     ids = list(subjects)
     try:
-        return [frame[:-1] for frame in framed_all(ids)]
+        return [frame[:-1] for frame in frame_ids(ids)]
     except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
-        return [framed_at_any_length(subject)[:-1] for subject in ids]
+        return [frame_id_of_any_length(subject)[:-1] for subject in ids]
 
 
 def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
@@ -182,7 +179,7 @@ def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
 
 
 def _hash_frames(ids: Sequence[bytes]) -> UInts64:
-    """Return hashes of open frames in the upper halves of uint64 numbers, lower halves 0.
+    """Return 32-bit hashes of open frames in the upper halves of uint64 numbers, lower halves 0.
 
     They are valid in this process only.
     """
@@ -191,7 +188,7 @@ def _hash_frames(ids: Sequence[bytes]) -> UInts64:
 
 
 def _read_entries(database: Database, size: int) -> UInts64:
-    """Return the sorted entries of all subjects in the database, which are at most `size`."""
+    """Return the sorted entries of all subjects in the database; `size`: number of slots."""
     entries = np.empty(size, dtype=np.uint64)
     count = 0
     for rows in database.scan("subject_pages"):

@@ -42,7 +42,7 @@ def frame_id(subject: SubjectId) -> bytes:
 
     Raises InvalidInput if it would be longer than :data:`MAX_FRAME_BYTES`.
     """
-    frame = framed_at_any_length(subject)
+    frame = frame_id_of_any_length(subject)
     if len(frame) > MAX_FRAME_BYTES:
         raise InvalidInput(
             f"The 'subjects' parameter must hold ids of at most {MAX_FRAME_BYTES} bytes. Got a "
@@ -51,14 +51,14 @@ def frame_id(subject: SubjectId) -> bytes:
     return frame
 
 
-def framed_at_any_length(subject: SubjectId) -> bytes:
-    """Return the framed form of an id, even if it is too long to be stored."""
+def frame_id_of_any_length(subject: SubjectId) -> bytes:
+    """Return the framed form of an id of any length, also one that is too long to be stored."""
     kind = "i" if isinstance(subject, int) else "s"
     return f"<id:{kind}{quote(str(subject), safe=_UNESCAPED)}>".encode()
 
 
-def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return :func:`frame_id` of each id, faster for many ids.
+def frame_ids(subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return the framed form of each id; faster than :func:`frame_id` for many ids.
 
     Raises InvalidInput if a framed id would be longer than :data:`MAX_FRAME_BYTES`.
     """
@@ -76,16 +76,16 @@ def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
     return [frame_id(subject) for subject in ids]
 
 
-def parse_framed_id(stored: bytes) -> SubjectId:
-    """Return the id that :func:`frame_id` encoded as `stored`."""
-    text = stored[5:-1].decode()
-    if stored[4] == _INTEGER_KIND:
+def parse_framed_id(framed_id: bytes) -> SubjectId:
+    """Return the id of a framed id; the inverse of :func:`frame_id`."""
+    text = framed_id[5:-1].decode()
+    if framed_id[4] == _INTEGER_KIND:
         return int(text)
     return unquote(text) if "%" in text else text
 
 
 def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
-    """Return each id as text without leading zeros, case, blanks and width differences.
+    """Return the folded form of each id: without leading zeros, case, blanks and width variants.
 
     Ids with equal folded forms are probably spellings of one subject's id.
     """
@@ -109,24 +109,24 @@ def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
     return {subject for subject, folded in zip(ids, folded_ids, strict=True) if counts[folded] > 1}
 
 
-def first_framed_id(content: bytes, at: int = 0) -> bytes | None:
-    """Return the framed id that begins at offset `at` of `content`; None if none begins there."""
-    match = _FRAMED.match(content, at)
+def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
+    """Return the framed id that begins at an offset of a file's content; None if none does."""
+    match = _FRAMED.match(content, offset)
     return None if match is None else match[0]
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
-    """Return the HMAC-SHA-256 of an id, 32 bytes: a guess of the id is tested only with the key."""
+    """Return the HMAC-SHA-256 of an id, 32 bytes; without the key no guess can be tested."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def folded_hashes(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each folded id; it never equals a :func:`keyed_hash`."""
+def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
     folded_ids = fold_ids(subjects)
     return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:
-    """Return the HMAC-SHA-256 of `content`; it never equals a hash of an id."""
+    """Return the HMAC-SHA-256 of `content`, 32 bytes; it never equals a hash of an id."""
     return hmac.digest(key, b"r" + content, hashlib.sha256)

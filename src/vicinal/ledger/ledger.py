@@ -17,26 +17,32 @@ import numpy as np
 from vicinal.arrays import Slots, UInts16, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused, StorageFailed
-from vicinal.ledger.answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
+from vicinal.ledger.answers import (
+    N_ASKED,
+    AnswerBlock,
+    StoredRequest,
+    encode_array,
+    write_components,
+)
 from vicinal.ledger.audiences import (
     Analyst,
     Audience,
     StoredAccount,
-    exact_sum,
     load_audiences,
     read_audience,
+    sum_exactly,
 )
 from vicinal.ledger.database import Chain, Database, attach_chain
-from vicinal.ledger.hashed_slots import NOBODY, HashedSlotTable
+from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
     find_similar_ids,
-    folded_hashes,
-    framed_all,
+    fold_and_hash,
+    frame_ids,
     keyed_digest,
     keyed_hash,
 )
 from vicinal.ledger.renewal import RENEWAL, Renewal
-from vicinal.ledger.rollback_guard import name_digest
+from vicinal.ledger.rollback_guard import digest_name
 from vicinal.ledger.subject_pages import write_subjects
 from vicinal.ledger.tables import FORMAT, Tables
 from vicinal.ledger.total import TOTAL, TotalFilter
@@ -49,18 +55,19 @@ FOLDED_ID = -2
 """Replaces the audience number in a row of the table `departed`: the hash is that of a folded id
 (:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject, not of an id."""
 
-_BARRED_NAMES = "closed audiences"
-"""Name in the table `meta` under which digests of lost audiences' names are stored."""
+_LOST_AUDIENCES = "closed audiences"
+"""Name in the table `meta` of the digests of lost audiences' names: audiences that a newer copy of
+the store had."""
 
 _HASHES_PER_QUERY = 256
 """Number of hashes that one SQL statement looks up."""
 
 
-class Standing(IntEnum):
-    """How a subject is known to a ledger.
+class EnrollmentStatus(IntEnum):
+    """What a ledger knows of a subject.
 
-    `UNKNOWN`: not at all. `EVALUATED`: only by evaluations, which charged it. `ERASED`: it had
-    records, which were erased. `ENROLLED`: it has records. All but the unknown have a budget.
+    `UNKNOWN`: nothing. `EVALUATED`: only evaluations, which charged it. `ERASED`: it had records,
+    which were erased. `ENROLLED`: it has records. All but the unknown have a budget.
     """
 
     UNKNOWN = 0
@@ -75,7 +82,8 @@ class Ledger:
     `database`: an open database that has the ledger's tables. `key`: the store's secret key, of
     the hashes of erased subjects' ids and of the digests of rows.
 
-    Raises StoreDamaged if the rows differ from their digests.
+    Its `clock` is a counter that grows with every block of answers, change and other release; it
+    numbers blocks. Raises StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -90,7 +98,7 @@ class Ledger:
         total = self.audiences.pop(TOTAL, None)
         self.total = None if total is None else TotalFilter(total)
         for audience in self.accounts if total else ():
-            audience.account.share()
+            audience.account.mark_known()
         self._broken = False
         self._change_incomplete = False
         self.clock = int(database.get("clock") or 0)
@@ -107,7 +115,7 @@ class Ledger:
 
     @property
     def head(self) -> bytes:
-        """Digest of the whole history up to the last commit, 32 bytes; see `database.Chain`."""
+        """Head of the hash chain over all commits, 32 bytes: a digest of the whole history."""
         return self._chain.last.head
 
     @property
@@ -128,7 +136,7 @@ class Ledger:
         """
         return not self._change_incomplete and not self.database.in_transaction
 
-    def check(self) -> None:
+    def check_usable(self) -> None:
         """Raise StorageFailed if memory and disk may differ. Call it between operations only."""
         if not (self.is_consistent and self.is_between_changes):
             raise StorageFailed(
@@ -142,7 +150,7 @@ class Ledger:
 
         An exception undoes the transaction and closes the ledger, as memory is ahead of the disk.
         """
-        self.check()
+        self.check_usable()
         try:
             with self.database.transaction():
                 yield
@@ -191,35 +199,35 @@ class Ledger:
         self.database.put("clock", str(self.clock))
 
     @property
-    def due(self) -> list[tuple[Audience, Renewal]]:
-        """Audiences with a new renewal period that :meth:`renew` has not begun yet, and its state.
+    def due_renewals(self) -> list[tuple[Audience, Renewal]]:
+        """Audiences whose next renewal period is due by date, with its state. Public.
 
-        Public. Audiences that lost their history of charges get no further period.
+        Audiences that lost their history of charges get no further period.
         """
         due = []
         for audience in self.audiences.values():
-            renewal = audience.due
+            renewal = audience.due_renewal
             if renewal is not None and renewal != audience.renewal:
                 due.append((audience, renewal))
         return due
 
     def renew(self) -> bool:
-        """Begin all new renewal periods in one commit, and return whether there were any.
+        """Begin all due renewal periods in one commit, and return whether there were any.
 
-        Each adds its part to the budgets that subjects may spend.
+        Each adds a part of the budget to what subjects may spend.
         """
-        due = self.due
+        due = self.due_renewals
         if due:
             with self.change(RENEWAL):
                 for audience, renewal in due:
-                    self.set_period(audience, renewal)
+                    self.start_period(audience, renewal)
         return bool(due)
 
-    def set_period(self, audience: Audience, renewal: Renewal) -> None:
+    def start_period(self, audience: Audience, renewal: Renewal) -> None:
         """Start a renewal period: set the budget of every enrolled or erased subject.
 
         Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
-        a subject does not get count as charged, also those that the total does not allow.
+        a subject does not get, also because of the total, are recorded as charged.
         """
         slots = self.slot_table.taken
         released_before = audience.released
@@ -227,18 +235,18 @@ class Ledger:
         enrolled_units = renewal.compute_remaining(account.remaining[slots], released_before)
         if self.total is not None:
             total_remaining = self.total.audience.account.remaining[slots]
-            allowed = self.total.most(audience.number, total_remaining)
+            allowed = self.total.max_units(audience.number, total_remaining)
             enrolled_units = np.minimum(enrolled_units, allowed)
         rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
         erased_before = np.array([units for *_, units in rows], dtype=np.int64)
         erased_units = renewal.compute_remaining(erased_before, released_before)
-        granted_units = exact_sum(enrolled_units - account.durable[slots])
-        granted_units += exact_sum(erased_units - erased_before)
+        granted_units = sum_exactly(enrolled_units - account.durable[slots])
+        granted_units += sum_exactly(erased_units - erased_before)
         audience.checkpointed += (
             audience.granted * (renewal.released - released_before) - granted_units
         )
-        audience.plan = renewal.within(audience.plan)
-        audience.initial_budget = renewal.most
+        audience.plan = renewal.insert_into(audience.plan)
+        audience.initial_budget = renewal.max_units
         self.database.replace(
             Tables.DEPARTED,
             [(*row[:2], units) for row, units in zip(rows, erased_units.tolist(), strict=True)],
@@ -252,10 +260,10 @@ class Ledger:
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
     def _write_total_charges(self) -> None:
-        """Charge the total for all audiences' charges, and write it and the cuts it caused."""
+        """Charge the total for all audiences' charges, and write it and the audiences it cut."""
         for audience in self.audiences.values():
             if audience.account.is_charged:
-                self.share_charges(audience)
+                self.charge_total(audience)
         for audience in self.accounts:
             # Receipts contain the clock, so it advances by the same number in every case; the set
             # of accounts that were charged is private.
@@ -273,11 +281,11 @@ class Ledger:
         self.total = TotalFilter.new(epsilon, delta, budget)
         self.total.audience.write(self.database)
 
-    def share_charges(self, audience: Audience) -> None:
-        """Charge to the total, if there is one, the units that mechanisms took from an audience.
+    def charge_total(self, audience: Audience) -> None:
+        """Charge the total, if there is one, for the units that mechanisms charged to an audience.
 
-        Call it before another audience is charged, so that the other audiences' budgets are cut
-        first to what the total still allows.
+        Call it before another audience is charged, so that the other audiences' remaining units
+        are first reduced to what the total still allows.
         """
         if self.total is not None and audience is not self.total.audience:
             self.total.charge(audience, self.audiences.values())
@@ -285,21 +293,21 @@ class Ledger:
     def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
         """Make charges, answers and idempotency keys durable together.
 
-        `blocks`: new answers; the block at position i gets the number
-         ``clock + 1 + i``, with the value of :attr:`clock` at the call. `requests`: requests
-        with an idempotency key whose answers are in these or earlier blocks.
+        `blocks`: new answers; the block at position i gets the number ``clock + 1 + i``, with the
+        value of :attr:`clock` at the call. `requests`: requests with an idempotency key whose
+        answers are in these or earlier blocks.
 
         Raises StorageFailed or PrivacyRefused. Then nothing may be answered, and the ledger must
         be opened again.
         """
         with self._open_transaction():
             for block in blocks:
-                self._enter(block)
+                self._write_block(block)
             self.database.insert(Tables.REQUESTS, [request.to_row() for request in requests])
             self.database.put("clock", str(self.clock))
 
     def _write_analyst(self, audience: Audience, name: str) -> None:
-        """Write an analyst's quota and number of answers."""
+        """Write quota and number of answers of the audience's analyst of this `name`."""
         analyst = audience.analysts[name]
         self.database.replace(
             Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)]
@@ -307,10 +315,10 @@ class Ledger:
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Commit the charges and writes of the body, without a new version of the data.
+        """Commit the charges and writes of the body, a release other than answers.
 
-        For releases other than answers, such as evaluations. `audience`: the one that the body
-        charges. An exception inside closes the ledger.
+        The version of the data stays. `audience`: the one that the body charges. An exception
+        inside closes the ledger.
         """
         with self._open_transaction():
             yield
@@ -321,54 +329,54 @@ class Ledger:
     def open_audience(self, name: str, plan: str, budget: float = 0.0) -> Audience:
         """Return a new audience, for which every subject has a new budget. For a :meth:`change`.
 
-        `plan`: its plan as JSON. `budget`: the zCDP budget of a full account; it is needed only
-        if there is a total.
+        `name`: differs from those of all audiences. `plan`: its plan as JSON. `budget`: the zCDP
+        budget of a full account; it is needed only if there is a total.
         """
         number = 1 + max((audience.number for audience in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
         audience.write(self.database)
         if self.total is not None:
-            self.total.admit(number, budget)
+            self.total.add_audience(number, budget)
             self.total.audience.write(self.database)
         self._assign_initial_budgets(audience, self.slot_table.taken, {})
         audience.checkpoint(self.database)
         self.audiences[name] = audience
         return audience
 
-    def bar_audience_names(self, names: Iterable[bytes]) -> None:
-        """Refuse from now on to open lost audiences, inside a :meth:`change`.
+    def record_lost_audiences(self, names: Iterable[bytes]) -> None:
+        """Record that audiences are lost, inside a :meth:`change`, so that none is opened again.
 
-        `names`: digests of audience names, see
-        :func:`~vicinal.ledger.rollback_guard.name_digest`. Those of existing audiences are skipped.
+        `names`: digests of audience names (:func:`~vicinal.ledger.rollback_guard.digest_name`).
+        Those of existing audiences are skipped.
         """
-        existing = {name_digest(name) for name in self.audiences}
+        existing = {digest_name(name) for name in self.audiences}
         lost = (digest.hex() for digest in names if digest not in existing)
-        barred = {*self._load_barred_names(), *lost}
-        if barred:
-            self.database.put(_BARRED_NAMES, " ".join(sorted(barred)))
+        all_lost = {*self._load_lost_audiences(), *lost}
+        if all_lost:
+            self.database.put(_LOST_AUDIENCES, " ".join(sorted(all_lost)))
 
-    def check_name(self, name: str) -> None:
-        """Raise PrivacyRefused for the name of a lost audience, as its budgets may be spent."""
-        if name_digest(name).hex() in self._load_barred_names():
+    def refuse_lost_audience(self, name: str) -> None:
+        """Raise PrivacyRefused if an audience of this name is lost, as its budgets may be spent."""
+        if digest_name(name).hex() in self._load_lost_audiences():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
                 "budgets are spent for good. Choose a name for people who share no answers with it."
             )
 
-    def _load_barred_names(self) -> list[str]:
+    def _load_lost_audiences(self) -> list[str]:
         """Return the hexadecimal digests of lost audiences' names."""
-        return (self.database.get(_BARRED_NAMES) or "").split()
+        return (self.database.get(_LOST_AUDIENCES) or "").split()
 
     def write_charges(self, audience: Audience, queries: int) -> None:
-        """Write the charges to an account since the last commit, inside a transaction.
+        """Write the charges to an audience since the last commit, inside a transaction.
 
-        `queries`: number of answers that these charges pay for.
+        The total is charged first. `queries`: number of answers that the charges pay for.
         """
-        self.share_charges(audience)
+        self.charge_total(audience)
         self.clock += 1
         audience.write_charges(self.database, self.clock, queries)
 
-    def keep_charges(self, audiences: Iterable[Audience]) -> None:
+    def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
         """Commit the charges of interrupted blocks of answers, which are never released.
 
         Noise may have been sampled for them and may even have caused the interruption, so the
@@ -385,7 +393,7 @@ class Ledger:
         if self.is_consistent and self.is_between_changes and interrupted:
             with self._open_transaction():
                 for audience in interrupted:
-                    self.share_charges(audience)
+                    self.charge_total(audience)
                     self.clock += 1
                     if audience.account.is_charged:
                         audience.write_charges(self.database, self.clock, 0)
@@ -393,7 +401,7 @@ class Ledger:
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
-        """Charge every remaining unit of every subject, and give newcomers no budget any more.
+        """Charge every remaining unit of every subject; give new subjects no budget from now on.
 
         Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup after
         its loss was accepted.
@@ -401,7 +409,7 @@ class Ledger:
         for audience in self.accounts:
             audience.account.remaining[:] = 0
             if self.total is not None:
-                audience.account.share()
+                audience.account.mark_known()
             audience.account.recount_charges()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
@@ -413,7 +421,7 @@ class Ledger:
         departed = self.database.rows(Tables.DEPARTED, "units > 0")
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
-    def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
+    def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set the number of answers that an analyst may get; None limits it by the audience only.
 
         `analyst`: the analyst's name.
@@ -423,15 +431,14 @@ class Ledger:
             entry.quota = quota
             self._write_analyst(audience, analyst)
 
-    def write_proxies(self, audience: Audience, shares: UInts16) -> None:
+    def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
         """Write the virtual budgets of the public reference points, inside a transaction.
 
-        `shares`, uint16 (points,): used share of each point's budget, rounded up; see
-        :meth:`~vicinal.engine.proxy_ledger.ProxyLedger.shares`.
+        `shares`, uint16 (points,): used share of each point's budget in steps of 1 / 65,535.
         """
-        self.database.replace(Tables.SHADOWS, [(audience.number, text_of(shares))])
+        self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
-    def _enter(self, block: AnswerBlock) -> None:
+    def _write_block(self, block: AnswerBlock) -> None:
         """Write a block of answers, its charges and its counters, inside a transaction."""
         audience = block.audience
         queries = len(block.answers)
@@ -441,10 +448,10 @@ class Ledger:
         audience.write(self.database)
         self.database.insert(Tables.ANSWERS, [block.to_row(self.clock, self.version)])
         if block.proxies is not None:
-            self.write_proxies(audience, block.proxies)
+            self.write_proxy_shares(audience, block.proxies)
         if block.n_asked is not None:
-            write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
-        for analyst, queries in block.queries_of.items():
+            write_components(self.database, audience.number, {N_ASKED: str(block.n_asked)})
+        for analyst, queries in block.n_queries_by_analyst.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             self._write_analyst(audience, analyst)
 
@@ -456,19 +463,20 @@ class Ledger:
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled, ascending."""
         slots = self.slot_table.find(subjects)
-        return np.unique(slots[slots != NOBODY])
+        return np.unique(slots[slots != NOT_ENROLLED])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject after enrolling the new ones, inside :meth:`change`.
 
-        A new subject gets each audience's initial budget. An erased subject that re-enrolls gets
-        the units that it had when it was erased.
+        `subjects`: ids, which may repeat; the result is int32 (subjects,), in the same order. A new
+        subject gets each audience's initial budget. An erased subject that re-enrolls gets the
+        units that it had when it was erased.
         """
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
-        is_new = slots == NOBODY
+        is_new = slots == NOT_ENROLLED
         newcomers = [distinct[index] for index in np.flatnonzero(is_new).tolist()]
-        framed_ids = framed_all(newcomers)
+        framed_ids = frame_ids(newcomers)
         erased_units: dict[int, dict[int, int]] = {}
         for index, (hashed, _) in self._find_erased(newcomers).items():
             query = "SELECT audience, units FROM departed WHERE hash = ?"
@@ -486,17 +494,17 @@ class Ledger:
         slot_of = dict(zip(distinct, slots.tolist(), strict=True))
         return np.fromiter((slot_of[subject] for subject in subjects), np.int32, len(subjects))
 
-    def alike(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
+    def find_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
         """Return the unknown ids that probably belong to a known subject or to each other.
 
         Their folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that of an enrolled,
         erased or evaluated subject, or that of another unknown id of `subjects`.
         """
         ids = list(dict.fromkeys(subjects))
-        standings = zip(ids, self.standings(ids), strict=True)
-        unknown = [subject for subject, standing in standings if standing == Standing.UNKNOWN]
+        statuses = zip(ids, self.find_statuses(ids), strict=True)
+        unknown = [subject for subject, status in statuses if status == EnrollmentStatus.UNKNOWN]
         equals_enrolled = self.slot_table.match_folded(unknown).tolist()
-        equals_erased = self._find_hashes(lambda: folded_hashes(self._key, unknown))
+        equals_erased = self._find_departed(lambda: fold_and_hash(self._key, unknown))
         similar_to_known = {
             subject
             for index, subject in enumerate(unknown)
@@ -504,18 +512,20 @@ class Ledger:
         }
         return list(similar_to_known | find_similar_ids(unknown))
 
-    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return the arguments with which :meth:`take_out` erases the enrolled ones of `subjects`.
+    def list_enrolled(
+        self, subjects: Iterable[SubjectId]
+    ) -> tuple[Slots, list[bytes], list[bytes]]:
+        """Return the arguments of :meth:`erase_slots` that erase the enrolled ones of `subjects`.
 
         Three sequences, one entry per enrolled subject: slots, keyed hashes of ids, and keyed
         hashes of folded ids.
         """
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
-        is_enrolled = slots != NOBODY
+        is_enrolled = slots != NOT_ENROLLED
         enrolled = [distinct[index] for index in np.flatnonzero(is_enrolled).tolist()]
-        hashes = list(map(self.hash, enrolled))
-        return slots[is_enrolled], hashes, folded_hashes(self._key, enrolled)
+        hashes = list(map(self.hash_id, enrolled))
+        return slots[is_enrolled], hashes, fold_and_hash(self._key, enrolled)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects from the register, inside :meth:`change`.
@@ -523,10 +533,10 @@ class Ledger:
         Only a keyed hash of each id remains, with the subject's remaining units for every audience.
         Subjects that are not enrolled are skipped.
         """
-        self.take_out(*self.leaving(subjects))
+        self.erase_slots(*self.list_enrolled(subjects))
 
-    def take_out(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
-        """Erase enrolled subjects, as :meth:`remove`; the arguments are :meth:`leaving`'s result.
+    def erase_slots(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
+        """Erase enrolled subjects, given as :meth:`list_enrolled` returns them.
 
         `slots`, `hashes`, `folded`: slot, keyed hash of the id, and keyed hash of the folded id of
         each subject.
@@ -541,39 +551,41 @@ class Ledger:
             self._assign_units(audience, slots, np.zeros(len(slots), dtype=np.int64))
             audience.checkpoint(self.database)
 
-    def standing(self, subject: SubjectId) -> Standing:
-        """Return how a subject is known to the ledger. Private."""
-        return self.standings([subject])[0]
+    def find_status(self, subject: SubjectId) -> EnrollmentStatus:
+        """Return whether a subject is enrolled, erased, only evaluated or unknown. Private."""
+        return self.find_statuses([subject])[0]
 
-    def standings(self, subjects: Iterable[SubjectId]) -> list[Standing]:
-        """Return the :meth:`standing` of each subject, with few statements for many subjects."""
+    def find_statuses(self, subjects: Iterable[SubjectId]) -> list[EnrollmentStatus]:
+        """Return :meth:`find_status` of each subject, with few SQL statements."""
         ids = list(subjects)
         slots = self.slot_table.find(ids)
-        standings = [Standing.ENROLLED] * len(ids)
-        unenrolled_indices = np.flatnonzero(slots == NOBODY).tolist()
+        statuses = [EnrollmentStatus.ENROLLED] * len(ids)
+        unenrolled_indices = np.flatnonzero(slots == NOT_ENROLLED).tolist()
         erased = self._find_erased([ids[index] for index in unenrolled_indices])
         for position, index in enumerate(unenrolled_indices):
             if position not in erased:
-                standings[index] = Standing.UNKNOWN
-                continue
-            _, min_audience = erased[position]
-            evaluated_only = min_audience == EVALUATED
-            standings[index] = Standing.EVALUATED if evaluated_only else Standing.ERASED
-        return standings
+                statuses[index] = EnrollmentStatus.UNKNOWN
+            elif erased[position][1] == EVALUATED:
+                statuses[index] = EnrollmentStatus.EVALUATED
+            else:
+                statuses[index] = EnrollmentStatus.ERASED
+        return statuses
 
     def _find_erased(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
-        """Return the erased or evaluated ones of `subjects`, by index.
+        """Return the erased or evaluated ones of `subjects`, by index in this sequence.
 
         The values are the keyed hash of the id and the least audience number of its rows, which is
         :data:`EVALUATED` for a subject that never had records.
         """
-        return self._find_hashes(lambda: list(map(self.hash, subjects)))
+        return self._find_departed(lambda: list(map(self.hash_id, subjects)))
 
-    def _find_hashes(self, make_hashes: Callable[[], list[bytes]]) -> dict[int, tuple[bytes, int]]:
-        """Return the hashes that have rows in the table `departed`, by index.
+    def _find_departed(
+        self, make_hashes: Callable[[], list[bytes]]
+    ) -> dict[int, tuple[bytes, int]]:
+        """Return which keyed hashes of ids have rows in the table `departed`.
 
-        The values are the hash and the least audience number of its rows. `make_hashes` is not
-        called while the table is empty, as hashing is slow.
+        The result maps the index of a hash to the hash and the least audience number of its rows.
+        `make_hashes`: returns the hashes; not called while the table is empty, as hashing is slow.
         """
         if not self.database.read("SELECT hash FROM departed LIMIT 1"):
             return {}
@@ -590,26 +602,26 @@ class Ledger:
             if hashed in min_audiences
         }
 
-    def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
+    def load_unenrolled_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
         """Return the remaining units of unenrolled subjects for an audience, int64 (subjects,).
 
         Erased and earlier evaluated subjects have the units stored under their hash, new ones the
         initial budget. A total limits the units of all. Private.
         """
-        hashes = list(map(self.hash, subjects))
-        units = self._load_visitor_units(audience, hashes)
+        hashes = list(map(self.hash_id, subjects))
+        units = self._load_units_of_hashes(audience, hashes)
         if self.total is not None:
-            total_remaining = self._load_visitor_units(self.total.audience, hashes)
-            units = np.minimum(units, self.total.most(audience.number, total_remaining))
+            total_remaining = self._load_units_of_hashes(self.total.audience, hashes)
+            units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
         return units
 
-    def _load_visitor_units(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
-        """Return the units stored under each hash, or the initial budget, int64 (hashes,)."""
+    def _load_units_of_hashes(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
+        """Return the units stored under each id hash, or the initial budget, int64 (hashes,)."""
         initial = audience.initial_budget
         stored = (self._load_units(hashed, audience) for hashed in hashes)
         return np.array([initial if units is None else units for units in stored], dtype=np.int64)
 
-    def keep_visitors(
+    def charge_unenrolled(
         self, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
     ) -> None:
         """Charge unenrolled subjects, inside a :meth:`release` of an evaluation.
@@ -621,25 +633,25 @@ class Ledger:
         after the release; their difference is charged.
         """
         for subject, charged in zip(subjects, before - after, strict=True):
-            hashed = self.hash(subject)
-            if self.standing(subject) == Standing.UNKNOWN:
+            hashed = self.hash_id(subject)
+            if self.find_status(subject) == EnrollmentStatus.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
-                folded = folded_hashes(self._key, [subject])
+                folded = fold_and_hash(self._key, [subject])
                 rows = [(folded_hash, FOLDED_ID, 0) for folded_hash in folded]
                 self.database.replace(Tables.DEPARTED, rows)
-            self._charge_visitor(audience, hashed, int(charged))
+            self._charge_hash(audience, hashed, int(charged))
             if self.total is not None:
                 price = self.total.price(audience.number, charged)
-                self._charge_visitor(self.total.audience, hashed, int(price))
+                self._charge_hash(self.total.audience, hashed, int(price))
         if self.total is not None:
             self.total.audience.write(self.database)
 
-    def _charge_visitor(self, audience: Audience, hashed: bytes, charged: int) -> None:
-        """Subtract `charged` units from the budget under a hash, which may be a new one."""
+    def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
+        """Subtract `charged` units from the budget under an id's hash, or from the initial one."""
         remaining = self._load_units(hashed, audience)
         if remaining is None:
             remaining = audience.initial_budget
-            self._count_granted(audience, 1)
+            self._add_granted_budgets(audience, 1)
         self.database.replace(Tables.DEPARTED, [(hashed, audience.number, remaining - charged)])
         audience.checkpointed += charged
 
@@ -648,8 +660,8 @@ class Ledger:
     ) -> None:
         """Set the budgets of newly enrolled subjects for one audience.
 
-        `slots`: their slots. `erased_units`: remaining units by audience number of those that were
-        erased or evaluated before, by index into `slots`. New subjects get the initial budget.
+        `slots`: their slots. `erased_units`: stored units by audience number for each subject that
+        was erased or evaluated before, by index in `slots`. The others get the initial budget.
         """
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
         n_granted = len(slots)
@@ -657,37 +669,37 @@ class Ledger:
             if audience.number in units_by_audience:
                 units[index] = units_by_audience[audience.number]
                 n_granted -= 1
-        self._count_granted(audience, n_granted)
+        self._add_granted_budgets(audience, n_granted)
         if self.total is not None and audience is not self.total.audience:
             total_remaining = self.total.audience.account.remaining[slots]
-            cut_units = np.minimum(units, self.total.most(audience.number, total_remaining))
-            audience.checkpointed += exact_sum(units - cut_units)
+            cut_units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
+            audience.checkpointed += sum_exactly(units - cut_units)
             units = cut_units
         self._assign_units(audience, slots, units)
 
     @staticmethod
-    def _count_granted(audience: Audience, n_budgets: int) -> None:
-        """Count initial budgets that were given out.
+    def _add_granted_budgets(audience: Audience, n_budgets: int) -> None:
+        """Add `n_budgets` new initial budgets to the audience's sums of granted budgets.
 
-        Parts of earlier renewal periods that a newcomer does not get count as charged.
+        Units of earlier renewal periods, which new subjects do not get, are recorded as charged.
         """
         if audience.initial_budget:
             audience.granted += n_budgets
             audience.checkpointed += n_budgets * (audience.released - audience.initial_budget)
 
     def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
-        """Set the remaining units of some slots, which is no charge, also not to the total."""
-        audience.account.assign(slots, units, self.size)
+        """Set the remaining units of some slots for one audience, without charging anything."""
+        audience.account.set_units(slots, units, self.size)
         if self.total is not None:
-            audience.account.share(slots)
+            audience.account.mark_known(slots)
 
     def _load_units(self, hashed: bytes, audience: Audience) -> int | None:
-        """Return the units stored under the keyed hash of an id; None if there are none."""
+        """Return an audience's units under the keyed hash of an id; None if none are stored."""
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         rows = self.database.read(query, (hashed, audience.number))
         return int(rows[0][0]) if rows else None
 
-    def hash(self, subject: SubjectId) -> bytes:
+    def hash_id(self, subject: SubjectId) -> bytes:
         """Return the keyed hash under which an erased subject is stored, 32 bytes."""
         return keyed_hash(self._key, subject)
 

@@ -19,7 +19,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 
 
 class Account(Protocol):
-    """Interface: every subject's remaining units for one interaction."""
+    """Interface: every subject's remaining budget for one interaction, in units."""
 
     @property
     def remaining(self) -> Units:
@@ -27,7 +27,7 @@ class Account(Protocol):
         ...
 
     def note_charged_total(self, spent: int) -> None:
-        """Note the sum of a block's charges, already subtracted from :attr:`remaining`."""
+        """Note `spent`, the sum of a block's charges, already taken from :attr:`remaining`."""
         ...
 
 
@@ -40,10 +40,9 @@ class Register(Protocol):
         ...
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject after enrolling the new ones.
+        """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
 
-        A new subject gets a full budget. An erased subject that re-enrolls gets the units that it
-        had when it was erased.
+        Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """
         ...
 
@@ -69,7 +68,7 @@ class MemoryLedger:
         self._slot_of: dict[SubjectId, int] = {}
         self._free: list[int] = []
         self._key = fresh_key()
-        self._departed: dict[bytes, int] = {}
+        self._erased_units: dict[bytes, int] = {}
         self.journal: list[int] = []
         """Sum of the units charged for each block of answers, oldest first. Private."""
 
@@ -79,17 +78,16 @@ class MemoryLedger:
         return len(self.remaining)
 
     def __contains__(self, subject: SubjectId) -> bool:
-        return subject in self._slot_of or self._hash(subject) in self._departed
+        return subject in self._slot_of or self._hash(subject) in self._erased_units
 
     def note_charged_total(self, spent: int) -> None:
-        """Append the sum of a block's charges, already subtracted, to :attr:`journal`."""
+        """Append `spent`, the sum of a block's charges, to :attr:`journal`."""
         self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject, int32, after enrolling the new ones.
+        """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
 
-        A new subject gets a full budget. An erased subject that re-enrolls gets the units that it
-        had when it was erased.
+        Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """
         newcomers = [subject for subject in dict.fromkeys(subjects) if subject not in self._slot_of]
         n_missing = max(0, len(newcomers) - len(self._free))
@@ -99,7 +97,8 @@ class MemoryLedger:
             slot = self._free.pop()
             self._slot_of[subject] = slot
             # Hashing an id is slow, so it is skipped while no subject is erased.
-            units = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
+            erased = self._erased_units
+            units = erased.pop(self._hash(subject), UNITS) if erased else UNITS
             self.remaining[slot] = units
         slots = (self._slot_of[subject] for subject in subjects)
         return np.fromiter(slots, np.int32, len(subjects))
@@ -115,7 +114,7 @@ class MemoryLedger:
             slot = self._slot_of.pop(subject, None)
             if slot is not None:
                 self._free.append(slot)
-                self._departed[self._hash(subject)] = int(self.remaining[slot])
+                self._erased_units[self._hash(subject)] = int(self.remaining[slot])
                 self.remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:

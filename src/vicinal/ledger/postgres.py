@@ -118,7 +118,7 @@ class PostgresDatabase(Database):
             self._connection.close()
             raise
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
+    def read_columns(self) -> dict[str, tuple[str, ...]]:
         return columns_by_table(self.read(_COLUMNS_QUERY, (SCHEMA,)))
 
     def lock(self) -> bool:
@@ -137,13 +137,14 @@ class PostgresDatabase(Database):
         """Do nothing, because the server itself discards uncommitted transactions."""
 
     def scrub(self) -> None:
+        """Rewrite all tables, so that no deleted value remains in their files."""
         # The server's log and its backups are outside of this connection's reach: their erasure is
         # up to the server's operator.
-        for name in self.tables():
+        for name in self.read_columns():
             with self._mark_failures():
                 self._run(f"VACUUM FULL {SCHEMA}.{name}", ())
 
-    def faults(self) -> list[str]:
+    def find_faults(self) -> list[str]:
         return []  # a server checks its own structure
 
     def close(self) -> None:
@@ -154,6 +155,7 @@ class PostgresDatabase(Database):
         return cursor.fetchall() if cursor.description else []
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query and yield its rows in lists."""
         with self._connection.cursor(binary=True) as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(BATCH):
@@ -185,6 +187,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
+        """Raise StorageFailed for an error of psycopg in the body, without its message."""
         try:
             yield
         except self._driver.Error as error:
@@ -213,7 +216,7 @@ def choose_server(url: str) -> None:
 
 
 def _parse_server(url: str) -> str:
-    """Return "host:port" of a URL as libpq reads it; "" if the environment chooses the server.
+    """Return the server in a URL as "host:port"; "" if the environment chooses the server.
 
     Raises InvalidInput if it is no URL, or has other options than :data:`_URL_OPTIONS`.
     """
@@ -238,7 +241,7 @@ def _parse_server(url: str) -> str:
 
 
 def _servers_path() -> Path:
-    """Return the path of the user's file of chosen servers, one "host:port" in a line."""
+    """Return the path of the user's file that lists the chosen servers, a "host:port" per line."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     return base.expanduser() / "vicinal" / "servers"
 

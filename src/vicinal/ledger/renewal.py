@@ -29,7 +29,7 @@ _MAX_PERIODS = 366
 """Maximal number of periods, and of days in a period: a year."""
 
 
-def today() -> date:
+def get_today() -> date:
     """Return the present date in UTC, by which periods begin."""
     return datetime.now(UTC).date()
 
@@ -119,19 +119,19 @@ class Renewal:
             checks.check_integer("part", renewal.part, minimum=0, maximum=UNITS // renewal.periods)
             n_queries = checks.check_integer("n_queries", renewal.n_queries, minimum=0)
             checks.check_integer("answers", renewal.answers, minimum=0, maximum=n_queries)
-            renewal.begins(renewal.periods)  # fails if the last date does not exist
+            renewal.compute_first_day(renewal.periods)  # fails if the last date does not exist
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None
         return renewal
 
-    def within(self, plan: str) -> str:
+    def insert_into(self, plan: str) -> str:
         """Return an audience's plan, given as JSON, with this renewal instead of its own."""
         return json.dumps({**parse_json(plan), "renewal": asdict(self)})
 
-    def begin(self, first: float, n_queries: int) -> Self:
+    def begin(self, first_share: float, n_queries: int) -> Self:
         """Return the state in the first period, which begins today.
 
-        `first`: share of a budget (0 to 1) that planning and training cost at most; the first
+        `first_share`: share of a budget (0 to 1) that planning and training cost at most; the first
         period releases it in addition to an equal part of the rest. `n_queries`: planned number of
         answers in all periods.
 
@@ -139,13 +139,13 @@ class Renewal:
         """
         begun = replace(
             self,
-            begun=today().isoformat(),
-            part=int((1 - first) * UNITS) // self.periods,
+            begun=get_today().isoformat(),
+            part=int((1 - first_share) * UNITS) // self.periods,
             n_queries=n_queries,
             answers=n_queries // self.periods,
         )
         try:
-            begun.begins(self.periods)
+            begun.compute_first_day(self.periods)
         except (OverflowError, ValueError):
             raise InvalidInput(
                 "The 'renew' parameter must have its last period before the year 10000. The clock "
@@ -153,14 +153,14 @@ class Renewal:
             ) from None
         return begun
 
-    def now(self, used: int) -> Self:
-        """Return the state as of today; `used` is the number of answers to date.
+    def advance_to_today(self, used: int) -> Self:
+        """Return the state in today's period; `used`: number of answers to date.
 
-        It equals this one if no period has begun since, also if the clock was set back.
+        It is this object if no period has begun since, also if the machine's clock was set back.
         """
-        present_day = today()
+        present_day = get_today()
         period = self.period
-        while period < self.periods and self.begins(period + 1) <= present_day:
+        while period < self.periods and self.compute_first_day(period + 1) <= present_day:
             period += 1
         if period == self.period:
             return self
@@ -173,7 +173,7 @@ class Renewal:
             answers += min(used, self.answers) - earlier_answers
         return replace(self, period=period, answers=answers)
 
-    def begins(self, period: int) -> date:
+    def compute_first_day(self, period: int) -> date:
         """Return the first day of a period, counted from 1.
 
         Monthly periods begin on the same day of each month, or on the last day of a shorter month.
@@ -190,7 +190,7 @@ class Renewal:
 
     @property
     def declared(self) -> Self:
-        """The schedule before its first period begins: no part is held back yet."""
+        """The same schedule before its first period: it releases the full budget at once."""
         return replace(self, period=1, part=0)
 
     @property
@@ -201,7 +201,7 @@ class Renewal:
     @property
     def next_date(self) -> str | None:
         """ISO date of the next period's first day; None in the last period."""
-        return None if self.period == self.periods else f"{self.begins(self.period + 1)}"
+        return None if self.period == self.periods else f"{self.compute_first_day(self.period + 1)}"
 
     @property
     def released(self) -> int:
@@ -209,7 +209,7 @@ class Renewal:
         return UNITS - (self.periods - self.period) * self.part
 
     @property
-    def most(self) -> int:
+    def max_units(self) -> int:
         """Maximal remaining units of a subject in this period, and the units of a new subject."""
         return self.part if self.loses and self.period > 1 else self.released
 
@@ -224,5 +224,5 @@ class Renewal:
         return np.maximum(units + (self.released - released), 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all attributes, the next date and the text of the schedule, as JSON values."""
+        """Return all attributes, :attr:`next_date` ("next") and `str` ("text"), as JSON values."""
         return {**asdict(self), "next": self.next_date, "text": str(self)}

@@ -68,9 +68,9 @@ class WitnessState:
 
     - `identity`: the store's id, 16 bytes.
     - `epoch`: random number of the store's last opening, 16 bytes.
-    - `clock`: the ledger's clock at its last known commit.
+    - `clock`: the ledger's clock at its last known commit, a counter that never decreases.
     - `head`: the ledger's head at that commit, 32 bytes.
-    - `entries`: all entries, concatenated.
+    - `entries`: all entries of erased subjects and audience names, concatenated.
     - `entries_digest`: SHA-256 of `entries`.
     """
 
@@ -100,7 +100,7 @@ class WitnessState:
             # by terabytes that an attacker added.
             is_readable = is_valid and count <= _MAX_ENTRIES
             entries = file.read(count * _ENTRY.size) if is_readable else b""
-        state = cls(identity, epoch, clock, head).holding(entries)
+        state = cls(identity, epoch, clock, head).with_entries(entries)
         has_all_entries = len(entries) == count * _ENTRY.size
         if not is_valid or not has_all_entries or state.entries_digest != entries_digest:
             raise DamagedWitness(
@@ -109,7 +109,7 @@ class WitnessState:
             )
         return state
 
-    def header(self) -> bytes:
+    def encode_header(self) -> bytes:
         """Return the first bytes of the file, up to the entries.
 
         They fit into one sector of a disk, so a crash leaves the old or the new ones.
@@ -120,8 +120,8 @@ class WitnessState:
         )
         return content + hashlib.sha256(content).digest()
 
-    def holding(self, entries: bytes) -> Self:
-        """Return this state with other entries."""
+    def with_entries(self, entries: bytes) -> Self:
+        """Return this state with other `entries`, and with their digest."""
         return replace(self, entries=entries, entries_digest=hashlib.sha256(entries).digest())
 
     @property
@@ -131,11 +131,11 @@ class WitnessState:
 
     @property
     def audiences(self) -> set[bytes]:
-        """Digests of the names of all audiences ever opened, see :func:`name_digest`."""
+        """Digests of the names of all audiences ever opened, see :func:`digest_name`."""
         return self._list_digests(_AUDIENCE_KIND)
 
     def _list_digests(self, kind: bytes) -> set[bytes]:
-        """Return the digests of all entries of a kind, without unpacking the other entries."""
+        """Return the digests in all entries of one `kind`: subjects' or audiences'."""
         matches = re.finditer(kind, self.entries[:: _ENTRY.size])
         offsets = (match.start() * _ENTRY.size for match in matches)
         return {_ENTRY.unpack_from(self.entries, offset)[1] for offset in offsets}
@@ -147,19 +147,19 @@ def default_witness_path(folder: Path) -> Path:
     return absolute.with_name(absolute.name + ".witness")
 
 
-def name_digest(audience: str) -> bytes:
+def digest_name(audience: str) -> bytes:
     """Return the SHA-256 of an audience's name, which the witness keeps instead of the name."""
     return hashlib.sha256(audience.encode()).digest()
 
 
-def check_free(path: Path) -> None:
-    """Raise InvalidInput if the path of a new witness is taken by any file or link."""
+def check_path_free(path: Path) -> None:
+    """Raise InvalidInput if any file or link is at the path of a new witness."""
     with translate_os_errors(path):
         if path.exists() or path.is_symlink():
             raise InvalidInput(f"{path} is the witness of another store. Move it away first.")
 
 
-def check_witness_place(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
     """Raise InvalidInput if a new witness at `path` would replace a file that is no witness.
 
     A store's folder names its witness, and a forged folder can name any file of this user.
@@ -207,33 +207,38 @@ class RollbackGuard:
 
     @classmethod
     def create(
-        cls, path: Path, identity: bytes, check: Callable[[], object] = int, *, over: bool = False
+        cls,
+        path: Path,
+        identity: bytes,
+        check: Callable[[], object] = int,
+        *,
+        replace_existing: bool = False,
     ) -> Self:
         """Create a witness and return it, locked and open for writing.
 
-        It has a random head, so it agrees with no ledger until :meth:`begin`. `over`: whether to
-        replace an existing witness.
+        It has a random head, so it agrees with no ledger until :meth:`begin`. `replace_existing`:
+        whether to replace a witness at `path`; the other arguments are those of the class.
 
-        Raises InvalidInput if `path` is taken; with `over`, by a file that is no witness.
+        Raises InvalidInput if a file is at `path`; with `replace_existing`, if it is no witness.
         """
-        if over:
-            check_witness_place(path)
+        if replace_existing:
+            check_replaceable(path)
         guard = cls.__new__(cls)
         guard._path = path
         guard._check = check
-        new_path = path.with_name(path.name + ".new") if over else path
+        new_path = path.with_name(path.name + ".new") if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
-        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if over else os.O_EXCL)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace_existing else os.O_EXCL)
         try:
             with translate_os_errors(path):
                 guard._descriptor = os.open(new_path, flags, PRIVATE_FILE)
         except StorageFailed:
-            check_free(path)
+            check_path_free(path)
             raise
         try:
             lock_file(guard._descriptor, path, _IN_USE.format(path))  # before it has its name
             with translate_os_errors(path):
-                write_whole(guard._descriptor, guard.state.header())
+                write_whole(guard._descriptor, guard.state.encode_header())
                 os.fsync(guard._descriptor)
                 new_path.replace(path)
                 sync_folder(path.parent)
@@ -244,7 +249,7 @@ class RollbackGuard:
         return guard
 
     def begin(self, clock: int, head: bytes) -> None:
-        """Write a new epoch with the ledger's clock and head, and flush.
+        """Write a new random epoch with the ledger's clock and head (32 bytes), and flush.
 
         A store that opened the witness before cannot write it any more.
         """
@@ -252,7 +257,7 @@ class RollbackGuard:
         self.sync()
 
     def advance(self, clock: int, head: bytes) -> None:
-        """Write clock and head of the ledger's last commit, without a flush.
+        """Write clock and head (32 bytes) of the ledger's last commit, without a flush.
 
         Raises StorageFailed if the witness has another epoch: its store was opened elsewhere since.
         """
@@ -279,7 +284,7 @@ class RollbackGuard:
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
         """Add the digests of new audience names, and flush; `clock` is the ledger's clock."""
         known_digests = self.state.audiences
-        digests = [digest for digest in map(name_digest, names) if digest not in known_digests]
+        digests = [digest for digest in map(digest_name, names) if digest not in known_digests]
         self._add(_AUDIENCE_KIND, digests, clock)
 
     def close(self) -> None:
@@ -290,17 +295,17 @@ class RollbackGuard:
             os.close(self._descriptor)
 
     def _add(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
-        """Append entries of one kind, and flush."""
+        """Append entries of one kind with these digests and the ledger's clock, and flush."""
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
             return
         self._put(content, _ENTRIES_OFFSET + len(self.state.entries))
         self.sync()  # entries must be durable before a header that counts them
-        self._write(self.state.holding(self.state.entries + content))
+        self._write(self.state.with_entries(self.state.entries + content))
         self.sync()
 
     def _write(self, state: WitnessState) -> None:
-        """Write the header of a state, unless the path leads to another file than the open one."""
+        """Write the header of `state`; raises StorageFailed if the path leads to another file."""
         with translate_os_errors(self._path):
             opened = os.fstat(self._descriptor)
             present = self._path.stat()
@@ -313,7 +318,7 @@ class RollbackGuard:
                     f"{self._path} was replaced while the store was open, or has a second name. "
                     "The store no longer answers. Remove the other name, then open it again."
                 )
-        self._put(state.header(), 0)
+        self._put(state.encode_header(), 0)
         self.state = state
 
     def _put(self, content: bytes, offset: int) -> None:

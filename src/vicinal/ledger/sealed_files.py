@@ -47,9 +47,10 @@ def parse_json(
 
 
 def read_json(path: Path, noun: str) -> Any:
-    """Return the value of a JSON file of the user; `noun` names it in errors, such as "plan".
+    """Return the value of a JSON file of the user.
 
-    Raises InvalidInput if it cannot be read, or if :func:`parse_json` refuses it.
+    `noun`: what the file is, such as "plan", for messages. Raises InvalidInput if it cannot be
+    read, or if :func:`parse_json` refuses it.
     """
     try:
         with path.open("rb") as file:
@@ -60,9 +61,10 @@ def read_json(path: Path, noun: str) -> Any:
 
 
 def write_sealed(path: Path, file_format: int, fields: Mapping[str, Any]) -> None:
-    """Write a small JSON file with its format's version and a digest of the whole content.
+    """Write a small JSON file with a digest of the whole content.
 
-    The digest detects damage. It has no key, so it does not prevent forgery.
+    `file_format`: version of the file's format. `fields`: values by name, in JSON types. The digest
+    detects damage. It has no key, so it does not prevent forgery.
     """
     content = {"format": file_format, **fields}
     content["digest"] = _compute_digest(content)
@@ -101,19 +103,19 @@ def read_sealed(
     return dict(content)
 
 
-def sealed_archive(archive: bytes) -> bytes:
-    """Return a zip archive without a comment with its SHA-256 as the comment."""
+def seal_archive(archive: bytes) -> bytes:
+    """Return a zip archive, which has no comment yet, with its SHA-256 as the comment."""
     # The last two bytes before the comment hold its length.
     archive = archive[:-2] + _DIGEST_DIGITS.to_bytes(2, "little")
     return archive + hashlib.sha256(archive).hexdigest().encode()
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless `content` was returned by :func:`sealed_archive`.
+    """Raise InvalidInput unless `content` was returned by :func:`seal_archive`.
 
     `path`: the file with this content, for the message of the error.
     """
-    if sealed_archive(content[:-_DIGEST_DIGITS]) != content:
+    if seal_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
 
@@ -121,7 +123,7 @@ def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays by name to an npz file with a digest of its content."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    replace_file(path, sealed_archive(content.getvalue()))
+    replace_file(path, seal_archive(content.getvalue()))
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:
@@ -136,7 +138,7 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
 
 
 def _read_limited(file: BinaryIO) -> bytes:
-    """Return the content of a file; raises OSError above :data:`_MAX_BYTES`."""
+    """Return the content of a file; raises OSError if it is longer than :data:`_MAX_BYTES`."""
     content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

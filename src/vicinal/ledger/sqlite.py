@@ -29,7 +29,7 @@ class SQLiteDatabase(Database):
 
     - `path`: the file.
     - `create`: whether to create it if it does not exist.
-    - `reading`: whether to open it for reading only, until :meth:`recover`. If it is closed before
+    - `read_only`: whether nothing can be written before :meth:`recover`. If it is closed before
       that, its files stay as they were, byte by byte. A ledger of unknown origin must be verified
       this way before anything is written, because SQLite deletes any file that a forged journal
       beside the database names.
@@ -43,7 +43,7 @@ class SQLiteDatabase(Database):
     # Takes the write lock at once: a transaction that begins by reading could be refused later.
     begin_statement = "BEGIN IMMEDIATE"
 
-    def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
         super().__init__()
         self._path = path
         if not create and not path.is_file():
@@ -51,8 +51,8 @@ class SQLiteDatabase(Database):
         with translate_os_errors(path):
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
             # Content of the log files before reading; None once the database may be written.
-            self._original_logs = self._prepare_log_files() if reading else None
-        self._connection = self._connect("ro" if reading else "rw")
+            self._original_logs = self._prepare_log_files() if read_only else None
+        self._connection = self._connect("ro" if read_only else "rw")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         """Return a new connection in mode "ro" (read-only) or "rw".
@@ -75,7 +75,7 @@ class SQLiteDatabase(Database):
         return connection
 
     def _prepare_log_files(self) -> dict[Path, bytes | None]:
-        """Return the content of the log files that a reader may change, by path; None: no file.
+        """Return the content of the log files that a reader may change, by path; None if missing.
 
         These are the index of the log and, if there is no log, the empty one that a reader creates.
         An index without a log prevents reading, so it is removed until :meth:`close` restores it.
@@ -90,11 +90,13 @@ class SQLiteDatabase(Database):
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """Existing files of the database: itself, logs and journal."""
         suffixes = ("", "-wal", "-shm", "-journal")
         paths = (self._path.with_name(self._path.name + suffix) for suffix in suffixes)
         return tuple(path for path in paths if path.is_file())
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
+    def read_columns(self) -> dict[str, tuple[str, ...]]:
+        """Return the column names of each table, view and trigger, in order."""
         # Triggers, which have no columns, are returned as well, because none is declared.
         query = (
             "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
@@ -120,13 +122,14 @@ class SQLiteDatabase(Database):
         self._pragma("wal_checkpoint(TRUNCATE)")
 
     def _pragma(self, setting: str) -> list[Row]:
-        """Execute a PRAGMA statement and return its rows."""
+        """Execute a PRAGMA statement, ``name`` or ``name = value``, and return its rows."""
         self._check()
         with self._mark_failures():
             return self._connection.execute(f"PRAGMA {setting}").fetchall()
 
     @contextmanager
-    def scrubbed_soon(self) -> Iterator[None]:
+    def delay_log_writes(self) -> Iterator[None]:
+        """Write nothing from the log to the database file during the body."""
         ((pages,),) = self._pragma("wal_autocheckpoint")
         self._pragma("wal_autocheckpoint = 0")
         try:
@@ -136,6 +139,7 @@ class SQLiteDatabase(Database):
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def scrub(self) -> None:
+        """Rewrite the file and empty the log, so that no deleted value remains in them."""
         self._check()
         with self._mark_failures():
             self._connection.execute("VACUUM")  # it writes to the log, which is truncated next
@@ -147,12 +151,13 @@ class SQLiteDatabase(Database):
                 "program and open the store again: it will finish the erasure."
             )
 
-    def faults(self) -> list[str]:
-        # The messages name tables and pages, not values.
+    def find_faults(self) -> list[str]:
+        """Return SQLite's messages on damage, which name tables and pages, not values."""
         messages = [str(message) for (message,) in self._pragma("integrity_check")]
         return [] if messages == ["ok"] else messages
 
     def close(self) -> None:
+        """End the connection, and restore the log files if nothing could be written."""
         self._connection.close()
         with translate_os_errors(self._path):
             for path, content in (self._original_logs or {}).items():
@@ -166,6 +171,7 @@ class SQLiteDatabase(Database):
         return self._connection.execute(statement, values).fetchall()
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query and yield its rows in lists."""
         cursor = self._connection.execute(statement)
         while rows := cursor.fetchmany(BATCH):
             yield rows
@@ -179,6 +185,7 @@ class SQLiteDatabase(Database):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
+        """Raise StoreDamaged or StorageFailed for an error of SQLite in the body."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:

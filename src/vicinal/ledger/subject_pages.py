@@ -38,10 +38,7 @@ Row = tuple[bytes, bytes]
 
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
-    """Yield number and rows of each of some pages, without empty pages, in ascending order.
-
-    `pages`: page numbers.
-    """
+    """Yield (page number, rows) of the pages with these numbers, ascending, without empty pages."""
     condition = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
     rows = database.rows(Tables.SUBJECT_PAGES, condition, pages)
     for page, page_rows in groupby(rows, key=itemgetter(0)):
@@ -49,7 +46,7 @@ def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, l
 
 
 def split_ids(stored: bytes) -> list[bytes]:
-    """Return the open frames of the concatenated framed ids of a row, which is not empty."""
+    """Return the open frames in a row's concatenated framed ids; there must be at least one."""
     return stored[:-1].split(b">")
 
 
@@ -85,7 +82,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
         database.insert(Tables.SUBJECT_PAGES, new_rows)
 
 
-def write_all(database: Database, ids: bytes | bytearray) -> int:
+def write_all_subjects(database: Database, ids: bytes | bytearray) -> int:
     """Write subjects at the slots 0, 1, ... of an empty ledger; return the number of subjects.
 
     `ids`: their framed ids, concatenated. No Python object is made per subject, which saves memory.
@@ -142,7 +139,7 @@ def _update_rows(
     n_bytes = sum(len(slots_content) + len(ids) for slots_content, ids in remaining)
     if not new_ids and 2 * n_bytes > ROW_BYTES * (len(remaining) - 1):
         return remaining
-    kept_slots, kept_frames = entries_of(remaining)
+    kept_slots, kept_frames = split_rows(remaining)
     kept_ids = dict(zip(kept_slots.tolist(), kept_frames, strict=True))
     return list(_pack_rows({**kept_ids, **new_ids}))
 
@@ -166,7 +163,7 @@ def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
         packed_bytes = int(stored_bytes[stop - 1])
 
 
-def entries_of(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
-    """Return the slots of some rows, int32, and the open frame at each slot."""
+def split_rows(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
+    """Return the slots in some rows, int32 (m,), and the open frame at each slot."""
     slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
     return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

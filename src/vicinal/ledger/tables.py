@@ -47,7 +47,7 @@ class Table:
     - `name`: name of the table.
     - `key`: columns of the primary key.
     - `remembered`: whether the digest of an inserted row is kept in memory until the row is
-      deleted. That spares reading and digesting long rows that are deleted soon.
+      deleted. That avoids reading and digesting long rows that are deleted soon.
     - `columns`: SQL type of each column, in order.
     """
 
@@ -72,11 +72,11 @@ class Table:
         )
 
     def key_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the primary key of a row."""
+        """Return the values of the primary key's columns in a whole row."""
         return tuple(row[index] for index in self._key_indices)
 
     def build_selection(self, condition: str = ALL) -> str:
-        """Return the statement that reads the whole rows that meet a condition."""
+        """Return the statement that reads the whole rows that meet an SQL condition."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
     def build_deletion(self, condition: str = ALL) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from vicinal.accounting.budget import UNITS
 from vicinal.arrays import Slots, Units
-from vicinal.ledger.audiences import Audience, StoredAccount, exact_sum
+from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.mechanisms.charging import find_differences
 
 TOTAL = ""
@@ -31,9 +31,9 @@ class TotalFilter:
 
     A rate is the price of one unit of an audience in units of the total, times 2^24.
 
-    `audience`: the row of the total in the table of audiences. Instead of a plan it holds, as JSON,
-    `epsilon`, `delta`, the zCDP budget that follows from them, and the rate of each audience by
-    number.
+    `audience`: pseudo-audience whose account holds the total of every subject. Its plan is JSON
+    with `epsilon`, `delta`, the zCDP budget that follows from them, and the rate of each audience
+    by number.
     """
 
     def __init__(self, audience: Audience) -> None:
@@ -55,53 +55,44 @@ class TotalFilter:
         """Epsilon and delta of all releases to all audiences together. Public."""
         return self._plan["epsilon"], self._plan["delta"]
 
-    def admit(self, number: int, budget: float) -> None:
-        """Set the rate of a new audience, rounded up.
-
-        `number`: its number. `budget`: the zCDP budget of a full account.
-        """
+    def add_audience(self, audience_number: int, budget: float) -> None:
+        """Set the rate of a new audience, rounded up; `budget`: its zCDP budget in full."""
         ratio = math.nextafter(budget / float.fromhex(self._plan["budget"]), math.inf)
-        self._plan["rates"][str(number)] = math.ceil(ratio * (1 << _RATE_BITS))
+        self._plan["rates"][str(audience_number)] = math.ceil(ratio * (1 << _RATE_BITS))
         self.audience.plan = json.dumps(self._plan)
 
-    def price(self, number: int, units: Units) -> Units:
-        """Return the units of the total that `units` of an audience cost, rounded up.
-
-        `number`: number of the audience.
-        """
-        rate = self._plan["rates"][str(number)]
+    def price(self, audience_number: int, units: Units) -> Units:
+        """Return the units of the total that `units` of an audience cost, rounded up."""
+        rate = self._plan["rates"][str(audience_number)]
         high = units >> _RATE_BITS
         low = units & ((1 << _RATE_BITS) - 1)
         return np.asarray(high * rate - (-(low * rate) >> _RATE_BITS))
 
-    def most(self, number: int, left: Units) -> Units:
-        """Return the maximal units of an audience whose :meth:`price` is at most `left`.
-
-        `number`: number of the audience. `left`: remaining units of the total, by subject.
-        """
-        rate = self._plan["rates"][str(number)]
-        quotient, remainder = np.divmod(left, rate)
+    def max_units(self, audience_number: int, total_remaining: Units) -> Units:
+        """Return the maximal units of an audience that remaining units of the total pay for."""
+        rate = self._plan["rates"][str(audience_number)]
+        quotient, remainder = np.divmod(total_remaining, rate)
         # No audience has more than UNITS units, and the shift of a larger quotient could overflow.
         quotient = np.minimum(quotient, UNITS >> _RATE_BITS)
         return np.asarray(
             np.minimum((quotient << _RATE_BITS) + (remainder << _RATE_BITS) // rate, UNITS)
         )
 
-    def faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
+    def find_faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
         """Yield a sentence for each contradiction between the total and the audiences.
 
-        `stored`: all accounts by name, including the total's, as read from the database.
+        `stored`: all audiences by name, including the total, as read from the database.
 
         A subject with fewer units than the total allows was never cut for this audience, so the
         total was charged at least the price of its missing units. That does not hold if the
-        audience's budgets renew, because lost units are not charged to the total.
+        audience's budgets renew, because units lost in a period are not charged to the total.
         """
         total_remaining = stored[TOTAL].account.durable
         min_charged = np.zeros_like(total_remaining)
         for name in sorted(stored.keys() - {TOTAL}):
             units = stored[name].account.durable
             number = stored[name].number
-            allowed = self.most(number, total_remaining)
+            allowed = self.max_units(number, total_remaining)
             if stored[name].renewal is None:
                 min_charged += np.where(units < allowed, self.price(number, UNITS - units), 0)
             if (units > allowed).any():
@@ -110,11 +101,11 @@ class TotalFilter:
             yield "The total over all audiences lacks what audiences were charged."
 
     def charge(self, audience: Audience, audiences: Iterable[Audience]) -> None:
-        """Charge the total for an audience's charges since the last call, and cut all audiences.
+        """Charge the total for an audience's charges since the last call.
 
-        `audience`: the audience that mechanisms charged. `audiences`: all audiences; their units
-        are cut to what the total still allows. Everything happens in memory, and becomes durable
-        with the charges to the audience.
+        `audience`: the audience that mechanisms charged. `audiences`: all audiences; their
+        remaining units are reduced ("cut") to what the total still allows. Everything happens in
+        memory, and becomes durable with the charges to the audience.
         """
         account = audience.account
         total = self.audience.account
@@ -122,20 +113,20 @@ class TotalFilter:
         charged = account.synced_remaining[slots] - account.remaining[slots]
         price = self.price(audience.number, charged)
         total.remaining[slots] -= price
-        total.note_charged_total(exact_sum(price))
+        total.note_charged_total(sum_exactly(price))
         for other in audiences:
             self._cut_units(other, slots)
-        account.share(slots)  # last, so that an interrupted charge is made twice rather than never
+        account.mark_known(slots)  # last: an interrupted charge is made twice rather than never
 
     def _cut_units(self, audience: Audience, slots: Slots) -> None:
-        """Subtract the units that exceed what the total allows; they count as charged.
+        """Reduce an audience's remaining units at `slots` to what the total still allows.
 
-        `audience`: the audience to cut. `slots`: slots of the subjects.
+        The difference is recorded as a charge to the audience, but not charged to the total again.
         """
         account = audience.account
         units = account.remaining[slots]
-        allowed = self.most(audience.number, self.audience.account.remaining[slots])
+        allowed = self.max_units(audience.number, self.audience.account.remaining[slots])
         excess = np.maximum(units - allowed, 0)
         account.remaining[slots] -= excess
         account.synced_remaining[slots] -= excess
-        account.note_charged_total(exact_sum(excess))
+        account.note_charged_total(sum_exactly(excess))

@@ -11,8 +11,8 @@ import numpy as np
 from vicinal.arrays import FloatMatrix
 from vicinal.checks import SubjectId
 from vicinal.engine.answer_reuse import AnsweredNeighbours
-from vicinal.engine.engine import BLOCK, QueryEngine
-from vicinal.engine.noise_schedule import COUNT_SHARE, count_noise, reference_usage
+from vicinal.engine.engine import BLOCK_SIZE, QueryEngine
+from vicinal.engine.noise_schedule import COUNT_CHARGE, compute_count_noise, measure_participation
 from vicinal.engine.proxy_ledger import ProxyLedger
 from vicinal.engine.shard import Shard, SharedShard
 from vicinal.interactions.fit_registry import Interaction
@@ -245,17 +245,17 @@ def create_engine(
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
-            proxies.start(model.spent_shares)
+            proxies.set_used_shares(model.spent_shares)
     min_scale = multiplier * math.sqrt(plan.get_min_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
     counter = _create_neighbour_count(plan, noise, slack) if plan.private_count else None
     gate = None if model is None else ModelGate(model, plan.n_asked)
     reuse = None
-    block = BLOCK
+    block = BLOCK_SIZE
     if plan.reuse_predictions:
         reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
-        block = 1 if plan.sequential else BLOCK
+        block = 1 if plan.sequential else BLOCK_SIZE
     engine = QueryEngine(
         shard,
         radius,
@@ -330,8 +330,8 @@ class EnginePlanner:
             return plan.noise_multiplier
         if plan.private_count:
             expected = float(radius.estimate_counts(self.points.points).mean())
-            budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
-        usage = reference_usage(self.points, radius, self.n_features)
+            budget_share -= min(0.5, COUNT_CHARGE * expected / plan.size)
+        usage = measure_participation(self.points, radius, self.n_features)
         return plan.choose_multiplier(usage, count, budget_share)
 
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
@@ -345,8 +345,8 @@ class EnginePlanner:
         def measure_total() -> float:
             if self.reference is None:
                 return count
-            usage = reference_usage(self.reference, radius, self.n_features)
-            return count * math.sqrt(usage.weight)
+            usage = measure_participation(self.reference, radius, self.n_features)
+            return count * math.sqrt(usage.mean_squared_weight)
 
         return ClassDecision(self.plan.class_shares, self.plan.class_costs, measure_total)
 
@@ -374,7 +374,7 @@ class EnginePlanner:
         remedy = f"Choose a {more_noise} or a larger 'delta'."
         grid = VoteGrid.choose(min_scale, plan.n_queries, width, plan.grid_delta, remedy)
         if plan.label_only:
-            scores = None if decision.plain else decision.scores
+            scores = None if decision.is_plurality else decision.scores
             return NoisyLabels(
                 self.kernel, self.n_features, width, plan.charges, grid, noise, slack, scores
             )
@@ -447,6 +447,6 @@ def _create_neighbour_count(
     `noise`: source of the noise. `slack`: counts the delta that the noise grid uses.
     """
     budget = plan.interaction_budget
-    sigma = count_noise(plan.n_queries, budget)
+    sigma = compute_count_noise(plan.n_queries, budget)
     grid = VoteGrid.choose(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -98,7 +98,7 @@ def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
         ),
         public=(
             "the queries",
-            *plan.target.public_facts,
+            *plan.target.public_metadata,
             "the public reference set",
             "all parameters",
             size,

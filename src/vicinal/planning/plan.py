@@ -10,10 +10,10 @@ from vicinal.accounting.budget import zcdp_budget
 from vicinal.accounting.label_filter import ChargeTable, charge_table
 from vicinal.arrays import AnyArray, Floats
 from vicinal.engine.noise_schedule import (
-    ReferenceUsage,
-    expected_neighbors,
-    fitting_neighbors,
-    planned_multiplier,
+    Participation,
+    compute_n_neighbors,
+    compute_noise_multiplier,
+    fit_n_neighbors,
 )
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import ClassLoss, TrainingLoss, VectorLoss
@@ -341,12 +341,12 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         n_groups = self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
-            return expected_neighbors(
+            return compute_n_neighbors(
                 self.size, self.n_asked, budget, n_groups, self.size, per_noise=per_noise
             )
-        return fitting_neighbors(reference, self.size, self.n_asked, budget, n_groups, per_noise)
+        return fit_n_neighbors(reference, self.size, self.n_asked, budget, n_groups, per_noise)
 
-    def choose_multiplier(self, usage: ReferenceUsage, count: float, budget_share: float) -> float:
+    def choose_multiplier(self, usage: Participation, count: float, budget_share: float) -> float:
         """Return the noise multiplier sigma2 that a share of the budgets pays for.
 
         - `usage`: kernel weights and number of participations, measured on public points.
@@ -357,7 +357,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         def compute_budget(shift: float) -> float:
             return self.compute_record_budget(budget_share, shift)
 
-        return planned_multiplier(usage, self.size, self.n_asked, count, compute_budget)
+        return compute_noise_multiplier(usage, self.size, self.n_asked, count, compute_budget)
 
     @property
     def has_equal_noise(self) -> bool:
@@ -393,7 +393,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """The loss that a private model minimises."""
         if isinstance(self.target, VectorTarget):
             target = self.target
-            return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
+            return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual)
         return ClassLoss(self.class_shares)
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
@@ -442,9 +442,11 @@ def _check_parameter_names(target: Target, values: Mapping[str, Any]) -> None:
     }
     for name in values:
         if name not in names_by_kind[target.kind]:
-            kinds = [KINDS[kind].words for kind, names in names_by_kind.items() if name in names]
+            kinds = [
+                KINDS[kind].description for kind, names in names_by_kind.items() if name in names
+            ]
             problem = f"is for {' and '.join(kinds)}" if kinds else "is not one of a plan"
             raise InvalidInput(
-                f"The {name!r} parameter {problem}, and records carry {target.words} here. "
+                f"The {name!r} parameter {problem}, and records carry {target.description} here. "
                 "Leave it out."
             )

@@ -19,8 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from vicinal.arrays import Bools, Floats, Floats32, Places
-from vicinal.engine.engine import BLOCK
-from vicinal.engine.noise_schedule import TYPICAL_SPREAD, ReferenceUsage, reference_usage
+from vicinal.engine.engine import BLOCK_SIZE
+from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure_participation
 from vicinal.engine.proxy_ledger import RETIRED
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
@@ -55,7 +55,7 @@ class PlanChoice:
     n_neighbors: int
     multiplier: float
     budget: float
-    usage: ReferenceUsage
+    usage: Participation
     score_noise: float | None = None
 
     @classmethod
@@ -78,12 +78,12 @@ class PlanChoice:
         n_points = n if reference is None else len(reference)
         k = plan.n_neighbors or plan.choose_neighbors(reference, budget_share)
         k = max(k, math.ceil(n / n_points))
-        usage = ReferenceUsage(MAX_SQUARED_WEIGHT, TYPICAL_SPREAD)
+        usage = Participation(MAX_SQUARED_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
-            usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
+            usage = measure_participation(reference, AdaptiveRadius(reference, k, n), width)
         multiplier = plan.noise_multiplier or plan.choose_multiplier(usage, k, budget_share)
-        shift = math.sqrt(usage.weight / k) / multiplier
+        shift = math.sqrt(usage.mean_squared_weight / k) / multiplier
         score_noise = None if model is None else model.score_std
         budget = plan.compute_record_budget(budget_share, shift)
         return cls(plan, k, multiplier, budget, usage, score_noise)
@@ -96,7 +96,7 @@ class PlanChoice:
     @property
     def charged_share(self) -> float:
         """Share of its budget that a record is charged for taking part in a query."""
-        return self.usage.weight / (2 * self.noise**2 * self.budget)
+        return self.usage.mean_squared_weight / (2 * self.noise**2 * self.budget)
 
     @property
     def participations(self) -> float:
@@ -121,7 +121,7 @@ class PlanChoice:
         target = self.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         noise = self.noise
-        weight = self.n_neighbors * math.sqrt(self.usage.weight)
+        weight = self.n_neighbors * math.sqrt(self.usage.mean_squared_weight)
         if self.score_noise is not None:
             noise = float(
                 self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
@@ -355,8 +355,8 @@ def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> Simul
     """
     run = _SimulationRun(setup, choice, seed)
     order = run.queries
-    for start in range(0, len(order), BLOCK):
-        run.answer(order[start : start + BLOCK])
+    for start in range(0, len(order), BLOCK_SIZE):
+        run.answer(order[start : start + BLOCK_SIZE])
     return run.create_result()
 
 

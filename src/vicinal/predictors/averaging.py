@@ -31,7 +31,7 @@ class AveragingEstimator(IndKNNEstimator):
         target = self._plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums are released)
-        return target.answers(answers.votes, answers.noise)
+        return target.compute_answers(answers.votes, answers.noise)
 
 
 @document_parameters

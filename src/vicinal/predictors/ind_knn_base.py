@@ -149,7 +149,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self._has_subject_ids = records.ids is not None
         self.n_records_ = planned.n_records
         self.n_neighbors_ = planned.n_neighbors
-        self.noise_multiplier_ = planned.engine.multiplier
+        self.noise_multiplier_ = planned.engine.noise_multiplier
         self.budget_ = planned.engine.votes.budget
 
     def add(

@@ -34,7 +34,7 @@ from vicinal.planning.guarantees import Plan
 from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, FixedPlanClassifier
 from vicinal.predictors.inputs import FitInputs
 from vicinal.targets.classes import encode_labels
-from vicinal.targets.label_sets import label_sets
+from vicinal.targets.label_sets import read_label_matrix
 
 _FEW_FEATURES = 64
 """Number of features below which the fine float32 grid is used, since products are cheap there.
@@ -132,7 +132,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         """
         if self.tau is None:
             return encode_labels(y, size, self.classes)
-        return label_sets(y, size, self.classes.tolist())
+        return read_label_matrix(y, size, self.classes.tolist())
 
     def create_vote_encoding(self, targets: AnyArray) -> VoteEncoding:
         """Return the votes of the records: for one class each, or with `tau` clipped to `tau`.

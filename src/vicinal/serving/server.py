@@ -208,7 +208,7 @@ def warm_up(store: BaseStore) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "store"
             try:
-                labels = schema.target.examples(_N_RECORDS)
+                labels = schema.target.make_examples(_N_RECORDS)
                 options = {**plan, **_SMALL_PLAN}
                 with Store.init(folder, private, labels, **parameters, **options) as temporary:
                     temporary.predict_many([Query(queries[:_N_QUERIES])])

@@ -24,7 +24,7 @@ from vicinal.engine.engine import QueryAnswers, QueryEngine
 from vicinal.engine.proxy_ledger import ProxyLedger
 from vicinal.engine.shard import Shard, SharedShard
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.answers import AnswerBlock, AnswerLog, bytes_of
+from vicinal.ledger.answers import AnswerBlock, AnswerLog, decode_bytes
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.memory import ForkSafeLock
@@ -145,7 +145,7 @@ class AudienceState:
     @property
     def planned_answers(self) -> int:
         """Number of answers that the plan allows up to the current renewal period. Public."""
-        renewal = self.audience.due
+        renewal = self.audience.due_renewal
         return self.plan.n_queries if renewal is None else renewal.answers
 
     @property
@@ -179,10 +179,13 @@ class AudienceState:
         decision = self.engine.decision
         scale = self.noise_scale
         if self.private_model is None:
-            return decision.labels(stored, scale), stored, decision.probabilities(stored, scale)
+            labels = decision.decide_labels(stored, scale)
+            return labels, stored, decision.probabilities(stored, scale)
         votes, probabilities = np.split(stored, 2, axis=1)
-        is_plain = self.engine.plain
-        labels = votes.argmax(axis=1) if is_plain else decision.chosen(probabilities)
+        if decision.is_plurality:
+            labels = votes.argmax(axis=1)
+        else:
+            labels = decision.choose_classes(probabilities)
         return labels, votes, probabilities
 
     @property
@@ -198,11 +201,11 @@ class AudienceState:
         """
         own_shard = self.engine.shard
         if isinstance(own_shard, SharedShard) and own_shard.mapped is not None:
-            shard.unfollow(own_shard.mapped)
+            shard.detach_index(own_shard.mapped)
 
     def add_block(self, number: int, block: AnswerBlock) -> None:
         """Add a block of answers that became durable under a block number."""
-        self.answers.enter(number, block.digests, block.answers)
+        self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
         if self.private_model is not None and block.n_asked is not None:
@@ -216,11 +219,11 @@ class AudienceState:
         They then exclude answers that were not released; the charges and slack of these stay.
         """
         if self.proxies is not None:
-            self.proxies.resume(self.budget_usage)
+            self.proxies.restore_shares(self.budget_usage)
         if self.private_model is None:
             return
         if self.proxies is not None and not len(self.budget_usage):
-            self.proxies.start(self.private_model.model.spent_shares)
+            self.proxies.set_used_shares(self.private_model.model.spent_shares)
         gate = self.engine.model_gate
         n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
@@ -234,7 +237,7 @@ class AudienceState:
         With a private model: the standard deviation of the combined score.
         """
         count = self.plan.get_typical_count(self.plan.n_neighbors)
-        scale = float(self.engine.multiplier * np.sqrt(count))
+        scale = float(self.engine.noise_multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
         model = self.private_model.model
@@ -328,12 +331,12 @@ def serialize_new_plan(
     Raises InvalidInput if a parameter is unknown, out of range or common to all audiences. Raises
     PrivacyRefused for a weak guarantee, unless `accept_weak`.
     """
-    for name in (*SHARED_PARAMETERS, *schema.target.own):
+    for name in (*SHARED_PARAMETERS, *schema.target.parameter_names):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     if renew is not None:
         renew.begin(0.0, 0)  # raises InvalidInput if the clock leaves no dates for all periods
-    plan_json = "{}" if renew is None else renew.within("{}")
+    plan_json = "{}" if renew is None else renew.insert_into("{}")
     plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
         check_renewal(plan)
@@ -435,7 +438,7 @@ def _pin_parameters(plan_json: str, plan: IndKNNPlan, planned: PlannedEngine) ->
     pinned: dict[str, Any] = {
         "n_records": planned.n_records,
         "model_share": plan.model_share,
-        "noise_multiplier": planned.engine.multiplier,
+        "noise_multiplier": planned.engine.noise_multiplier,
     }
     if planned.n_neighbors is not None:
         pinned["n_neighbors"] = planned.n_neighbors
@@ -474,7 +477,7 @@ def open_audience_state(
     answers = AnswerLog(store.database, audience, answer_width, version)
     engine = dataclasses.replace(planned.engine, lock=lock)
     rows = store.database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
-    shares = b"".join(bytes_of(text) for (text,) in rows)
+    shares = b"".join(decode_bytes(text) for (text,) in rows)
     budget_usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
     state = AudienceState(audience, requested, plan, engine, slack, answers, budget_usage, model)
     return state, planned
@@ -569,7 +572,7 @@ def begin_first_period(store: OpenStore, audience: Audience, size_share: float =
     if renewal is not None:
         plan = restore_plan(store, audience)
         first_share = max(plan.model_share or 0.0, size_share)
-        store.ledger.set_period(audience, renewal.begin(first_share, plan.n_queries))
+        store.ledger.start_period(audience, renewal.begin(first_share, plan.n_queries))
 
 
 @contextmanager
@@ -629,6 +632,6 @@ def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) 
     `used_shares`, float64 (m,): share of its budget that the training would have cost each point.
     """
     if state.proxies is not None and len(state.budget_usage):
-        state.proxies.resume(state.budget_usage)
-        state.proxies.spend(used_shares)
-        store.ledger.write_proxies(state.audience, state.proxies.shares)
+        state.proxies.restore_shares(state.budget_usage)
+        state.proxies.spend_shares(used_shares)
+        store.ledger.write_proxy_shares(state.audience, state.proxies.shares)

@@ -4,11 +4,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger.database import Database, is_descendant
+from vicinal.ledger.database import Database, has_commit
 from vicinal.ledger.files import sync_folder, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.postgres import choose_server
-from vicinal.ledger.rollback_guard import RollbackGuard, check_witness_place
+from vicinal.ledger.rollback_guard import RollbackGuard, check_replaceable
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.ledger.tables import TABLES
 from vicinal.mechanisms.noise_sources import fresh_key
@@ -54,7 +54,7 @@ def unpack(
     witness_path = folders.resolve_witness_path(path, witness)
     if not accept_loss:
         _refuse_outdated_backup(backup, config["id"], witness_path)
-    check_witness_place(witness_path)
+    check_replaceable(witness_path)
     if accept_loss and witness_path.is_file():
         with suppress(DamagedWitness):  # raises an error while the original store is open
             RollbackGuard(witness_path, bytes.fromhex(config["id"])).close()
@@ -94,10 +94,10 @@ def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:
             "Bring it back, or accept the loss, which spends every budget for good."
         )
     with (
-        closing(SQLiteDatabase(backup / folders.LEDGER, reading=True)) as database,
+        closing(SQLiteDatabase(backup / folders.LEDGER, read_only=True)) as database,
         closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
     ):
-        is_last = is_descendant(database, guard.state.clock, guard.state.head)
+        is_last = has_commit(database, guard.state.clock, guard.state.head)
     if not is_last:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "

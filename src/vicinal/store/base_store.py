@@ -13,7 +13,7 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, NoSubjectIds, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger.answers import digests_of
+from vicinal.ledger.answers import digest_queries
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
@@ -132,7 +132,7 @@ class BaseStore(ABC):
             if self._failed:
                 raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
             try:
-                self._parts.ledger.check()
+                self._parts.ledger.check_usable()
             except StorageFailed:
                 self._failed = True  # also for health checks, which do not hold the lock
                 raise
@@ -234,7 +234,7 @@ class BaseStore(ABC):
         accepted wherever raw rows are. Nothing is charged.
         """
         vectors = self.schema.extract(raw)
-        return ExtractedRows(vectors), digests_of(self.schema.create_kernel().encode(vectors))
+        return ExtractedRows(vectors), digest_queries(self.schema.create_kernel().encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return the reply to each request, or the error that refuses it, in one commit.
@@ -337,7 +337,7 @@ class BaseStore(ABC):
         name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
         with self._exclusive():
-            self._parts.ledger.allow(state.audience, name, max_answers)
+            self._parts.ledger.set_quota(state.audience, name, max_answers)
 
     # ------------------------------------------------------------ the data
 
@@ -501,7 +501,7 @@ class BaseStore(ABC):
             raise InvalidInput(
                 "The 'name' parameter must be new. There is already such an audience."
             )
-        ledger.check_name(name)
+        ledger.refuse_lost_audience(name)
         if ledger.total is not None:
             check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
         return requested

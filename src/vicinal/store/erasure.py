@@ -98,12 +98,12 @@ def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) 
     :func:`finish_erasure` then changes the files.
     """
     with ledger.change("erase"):
-        slots, hashes, folded = ledger.leaving(subjects)
-        rows = shard.rows_at(slots)
+        slots, hashes, folded = ledger.list_enrolled(subjects)
+        rows = shard.find_rows_at(slots)
         size = len(shard)
         slot_of_row = shard.subject_table.slots[rows]
-        with shard.erasing(rows):
-            ledger.take_out(slots, hashes, folded)
+        with shard.erase_rows(rows):
+            ledger.erase_slots(slots, hashes, folded)
         write_erasure(ledger, rows, slot_of_row, size, hashes)
     return len(rows)
 

@@ -24,10 +24,10 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.answers import DIGEST, digests_of
+from vicinal.ledger.answers import DIGEST, digest_queries
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.hashed_slots import NOBODY
-from vicinal.ledger.id_encoding import framed_all
+from vicinal.ledger.hashed_slots import NOT_ENROLLED
+from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.noise_sources import public_draws
@@ -38,7 +38,7 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
 from vicinal.store.request_batch import read_stored_answers
 from vicinal.store.store_schema import StoreSchema
-from vicinal.targets.label_sets import label_sets
+from vicinal.targets.label_sets import read_label_matrix
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
 from vicinal.targets.target import NUMBERS
 
@@ -195,7 +195,7 @@ def charge_evaluated_subjects(
     subject_ids = list(dict.fromkeys(counted.subjects))
     index_of = {subject_id: index for index, subject_id in enumerate(subject_ids)}
     slots = ledger.slot_table.find(subject_ids)
-    is_enrolled = slots != NOBODY
+    is_enrolled = slots != NOT_ENROLLED
     enrolled_indices = np.flatnonzero(is_enrolled)
     enrolled_slots = slots[is_enrolled]
     unenrolled_ids = [
@@ -205,13 +205,13 @@ def charge_evaluated_subjects(
     ]
     remaining = np.zeros(len(subject_ids), dtype=np.int64)
     remaining[enrolled_indices] = account.remaining[enrolled_slots]
-    remaining[~is_enrolled] = ledger.visitor_units(audience, unenrolled_ids)
+    remaining[~is_enrolled] = ledger.load_unenrolled_units(audience, unenrolled_ids)
     remaining_before = remaining.copy()
     owners = np.array([index_of[subject_id] for subject_id in counted.subjects], dtype=np.int64)
     sums = tally.contribute_and_charge(counted.cells, owners, remaining)
     account.remaining[enrolled_slots] = remaining[enrolled_indices]
     account.note_charged_total(int((remaining_before - remaining)[enrolled_indices].sum()))
-    ledger.keep_visitors(
+    ledger.charge_unenrolled(
         audience, unenrolled_ids, remaining_before[~is_enrolled], remaining[~is_enrolled]
     )
     return sums
@@ -463,7 +463,7 @@ class ReleasedLabelSets:
         `y`: true sets of labels of `size` rows, or their 0/1 matrix (size, c). Raises InvalidInput
         if they do not fit the declared labels.
         """
-        return label_sets(y, size, self.labels)
+        return read_label_matrix(y, size, self.labels)
 
     @property
     def table_sizes(self) -> tuple[int, ...]:
@@ -632,7 +632,7 @@ def evaluate(
     vectors = schema.extract(X)
     truth = released.encode_truth(y, len(vectors))
     ids = _check_subject_ids(store, subjects, len(vectors))
-    digests = digests_of(schema.create_kernel().encode(vectors))
+    digests = digest_queries(schema.create_kernel().encode(vectors))
     matches = [
         (row, index_of_digest[digest])
         for row, digest in enumerate(digests)
@@ -668,9 +668,9 @@ def _create_tally(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    renewal = state.audience.due
+    renewal = state.audience.due_renewal
     if renewal is not None:
-        max_share = renewal.most / UNITS
+        max_share = renewal.max_units / UNITS
         if max_share < share:
             raise InvalidInput(
                 f"The 'share' parameter must be at most {math.floor(1000 * max_share) / 1000:g}: "
@@ -718,7 +718,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
             "evaluated from the one budget that they have."
         )
     ids: list[Any] = check_subject_list(subjects, size)
-    framed_all(ids)  # raises InvalidInput for an id that is too long
+    frame_ids(ids)  # raises InvalidInput for an id that is too long
     check_subjects_given(given=True, given_before=came_with_ids(store.database))
     return ids
 

@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDam
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, replace_file, translate_os_errors
 from vicinal.ledger.postgres import PostgresDatabase, choose_server
-from vicinal.ledger.rollback_guard import WitnessState, check_free, default_witness_path
+from vicinal.ledger.rollback_guard import WitnessState, check_path_free, default_witness_path
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.mechanisms.noise_sources import fresh_key
@@ -110,7 +110,7 @@ class Folder:
     def connect(self, *, create: bool = False) -> Database:
         """Return a connection to the ledger's database: a new one if `create`, else for reading."""
         if self.ledger == SQLITE:
-            return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
+            return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
@@ -126,7 +126,7 @@ def choose_witness_path(path: Path, witness: Path | None) -> Path:
     """
     check_new_folder(path)
     witness_path = resolve_witness_path(path, witness)
-    check_free(witness_path)
+    check_path_free(witness_path)
     return witness_path
 
 

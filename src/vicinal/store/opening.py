@@ -26,8 +26,8 @@ import numpy as np
 from vicinal import checks
 from vicinal.engine.shard import Shard
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
-from vicinal.ledger.audiences import budget_faults
-from vicinal.ledger.database import Database, is_descendant
+from vicinal.ledger.audiences import find_budget_faults
+from vicinal.ledger.database import Database, has_commit
 from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
@@ -187,7 +187,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
 
     Raises StoreDamaged if one of these is damaged; InvalidInput if the ledger has another format.
     """
-    if list(database.faults()):
+    if list(database.find_faults()):
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
@@ -195,9 +195,9 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.key())
     check_file_digests(database, folder.path)
-    unused_slots = ledger.slot_table.unused()
+    unused_slots = ledger.slot_table.mark_unused()
     for audience in ledger.accounts:
-        faults = list(budget_faults(database, audience, unused_slots))
+        faults = list(find_budget_faults(database, audience, unused_slots))
         if faults:
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     return ledger
@@ -205,7 +205,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
 
 def refuse_used_database(database: Database) -> None:
     """Raise PrivacyRefused if a database for a new ledger has tables already."""
-    if database.tables():
+    if database.read_columns():
         raise PrivacyRefused(
             "The database for the ledger must be empty. It belongs to another store, or an "
             "interrupted command left it. In that case, drop its tables."
@@ -298,7 +298,7 @@ def _create_witness(
     """
     identity = bytes.fromhex(folder.identity)
     witness = RollbackGuard.create(
-        folder.witness, identity, database.check_committed, over=overwrite
+        folder.witness, identity, database.check_committed, replace_existing=overwrite
     )
     resources.callback(witness.close)
     return witness
@@ -310,7 +310,7 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
     `state`: content of the witness. Raises StoreOutdated if it does not, unless `accept_loss`.
     """
     is_current = (
-        is_descendant(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
+        has_commit(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     )
     if not is_current and not accept_loss:
         is_behind = database.number("clock") < state.clock
@@ -362,9 +362,9 @@ def _load_store(
     size = database.number("records")
     index = create_index_factory(schema.index)
     shard = Shard(schema.create_kernel(), schema.width, ledger, index)
-    shard.resume(
+    shard.load_enrolled(
         record_files.read_feature_chunks(size),
-        schema.target.of_rows(record_files.labels.map_rows(size)),
+        schema.target.decode_rows(record_files.labels.map_rows(size)),
         record_files.read_column("slots", size),
     )
     return OpenStore(
@@ -386,18 +386,18 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     # All erasures that the witness has recorded are repeated, because a diverging copy gives no
     # information on which of them it contains.
     erased_hashes = lost.erased
-    entries = ledger.slot_table.entries() if erased_hashes else ()
-    erased_again = [subject for subject, _ in entries if ledger.hash(subject) in erased_hashes]
-    slots, hashes, folded = ledger.leaving(erased_again)
+    entries = ledger.slot_table.iterate_slots() if erased_hashes else ()
+    erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
+    slots, hashes, folded = ledger.list_enrolled(erased_again)
     size = database.number("records")
     slot_of_row = record_files.read_column("slots", size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()
-        ledger.bar_audience_names(lost.audiences)
+        ledger.record_lost_audiences(lost.audiences)
         database.put(LOST, lost.head.hex())
         if erased_again:
-            ledger.take_out(slots, hashes, folded)
+            ledger.erase_slots(slots, hashes, folded)
             erasure.write_erasure(ledger, rows, slot_of_row[rows], size, hashes)
     ledger.complete_change()  # after an interruption here no change is left open

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine.shard import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger.answers import PUT, read_parts, write_parts
+from vicinal.ledger.answers import N_ASKED, read_components, write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
@@ -87,7 +87,7 @@ class StoredModel:
         """
         index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
-        store.shard.follow(mapped, store.record_files.read_feature_chunks(len(store.shard)))
+        store.shard.attach_index(mapped, store.record_files.read_feature_chunks(len(store.shard)))
         return SharedShard(store.shard, audience.account, mapped)
 
 
@@ -127,14 +127,14 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
     public_rows = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
     features = ModelFeatures.for_training(public_rows, plan.size, lifted=lifted)
-    write_parts(store.database, audience.number, _encode_arrays(features.arrays()))
+    write_components(store.database, audience.number, _encode_arrays(features.arrays()))
     return plan
 
 
 def is_training_pending(store: OpenStore, audience: Audience) -> bool:
     """Return whether an audience's model is planned but not yet trained by the shards."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
-    return bool(share) and _USED not in read_parts(store.database, audience.number)
+    return bool(share) and _USED not in read_components(store.database, audience.number)
 
 
 def list_answering_audiences(store: OpenStore) -> list[Audience]:
@@ -153,7 +153,7 @@ def create_training_noise(
 
     `plan`: the audience's. The noise is seeded only if the plan is that of a simulation.
     """
-    number = 1 + int(read_parts(store.database, audience.number).get(_TRAINED, 0))
+    number = 1 + int(read_components(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
     noise = create_noise_source(None if seed is None else seed + number * _SEED_STEP)
     return noise, create_slack_accountant(plan, audience.slack)
@@ -164,13 +164,13 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
 
     The budget shares spent by all its trainings are added up, at most to 1.
     """
-    old_parts = read_parts(store.database, audience.number)
+    old_parts = read_components(store.database, audience.number)
     arrays = model.arrays()
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.spent_shares, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
-    counts = {PUT: old_parts.get(PUT, "0"), _TRAINED: f"{n_trainings}"}
-    write_parts(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
+    counts = {N_ASKED: old_parts.get(N_ASKED, "0"), _TRAINED: f"{n_trainings}"}
+    write_components(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
 def resolve_model_share(
@@ -196,8 +196,8 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     """
     if not plan.model_share:
         return None
-    stored = read_parts(store.database, audience.number)
-    if store.schema.public is None or not {_USED, _TRAINED, PUT} <= stored.keys():
+    stored = read_components(store.database, audience.number)
+    if store.schema.public is None or not {_USED, _TRAINED, N_ASKED} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
         public_rows = _encode_public_rows(store.schema)
@@ -205,7 +205,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         arrays = _decode_arrays(stored)
         model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
-        n_private_queries = int(stored[PUT])
+        n_private_queries = int(stored[N_ASKED])
         if n_trainings < 1 or n_private_queries < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
@@ -220,7 +220,7 @@ def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeature
     The rows are the store's integers, in floating point, as training needs them.
     """
     public_rows = _encode_public_rows(store.schema)
-    stored = read_parts(store.database, audience.number)
+    stored = read_components(store.database, audience.number)
     lifted = _get_encoder(store.schema).lifts
     features = ModelFeatures.from_arrays(public_rows, _decode_arrays(stored), lifted=lifted)
     return features, public_rows

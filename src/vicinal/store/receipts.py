@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.database import is_descendant
+from vicinal.ledger.database import has_commit
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
-from vicinal.ledger.ledger import Standing
+from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.store.opening import OpenStore
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def create_erasure_receipt(
     ledger = store.ledger
     if not subjects:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
-    if not all(ledger.standing(subject) == Standing.ERASED for subject in subjects):
+    if not all(ledger.find_status(subject) == EnrollmentStatus.ERASED for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
     clock, head = ledger.last_commit
     receipt = {
@@ -118,7 +118,7 @@ def create_erasure_receipt(
         "clock": clock,
         "chain": head.hex(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "digests": sorted({ledger.hash(subject).hex() for subject in subjects}),
+        "digests": sorted({ledger.hash_id(subject).hex() for subject in subjects}),
     }
     if models_kept:
         receipt["models"] = "kept"
@@ -166,14 +166,14 @@ def find_receipt_faults(
     if receipt["store"] != store.folder.identity:
         return ["The receipt belongs to another store."]
     faults = []
-    if not is_descendant(store.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
+    if not has_commit(store.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
         faults.append("The store does not continue the one that the receipt was written for.")
     digests = set(receipt.get("digests", ()))
     if digests and any(
-        ledger.hash(subject).hex() in digests for subject, _ in ledger.slot_table.entries()
+        ledger.hash_id(subject).hex() in digests for subject, _ in ledger.slot_table.iterate_slots()
     ):
         faults.append("Somebody whom the receipt covers is in the store again.")
-    if any(ledger.hash(subject).hex() not in digests for subject in subjects):
+    if any(ledger.hash_id(subject).hex() not in digests for subject in subjects):
         faults.append("The receipt does not cover all of these ids.")
     return faults
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from vicinal.arrays import FloatMatrix, Ints32
 from vicinal.checks import SubjectId
 from vicinal.errors import IdsAlike, KeyReused
-from vicinal.ledger.answers import request_name
+from vicinal.ledger.answers import digest_request
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import framed_all
+from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
@@ -91,9 +91,9 @@ class StoredRecords:
         """
         targets = schema.encode_targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
-        framed_all(ids or ())  # raises InvalidInput for an id that is too long
+        frame_ids(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.create_kernel().encode(X)
-        return cls(integers, targets, schema.target.rows(targets), ids)
+        return cls(integers, targets, schema.target.encode_rows(targets), ids)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -121,11 +121,11 @@ class Addition:
 
         `ledger`: its key makes the keyed digest. `curator`, `key`: checked, normalized names.
         """
-        subjects = b"everyone new" if records.ids is None else b"".join(framed_all(records.ids))
+        subjects = b"everyone new" if records.ids is None else b"".join(frame_ids(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
         for column in (records.integers.tobytes(), records.rows.tobytes(), subjects):
             content.update(column)
-        key_digest = request_name(_NO_AUDIENCE, curator, key)
+        key_digest = digest_request(_NO_AUDIENCE, curator, key)
         return cls(key_digest, ledger.keyed_digest(content.digest()))
 
     def find_data_version(self, database: Database) -> int | None:
@@ -192,6 +192,6 @@ def find_unused_numbers(
 def _assign_numbers(store: OpenStore, count: int) -> list[SubjectId]:
     """Return `count` unused numbers as ids of new subjects, within a ledger transaction."""
     first = int(store.database.get(NEXT_NUMBER) or 0)
-    numbers = find_unused_numbers(first, count, store.ledger.standings)
+    numbers = find_unused_numbers(first, count, store.ledger.find_statuses)
     store.database.put(NEXT_NUMBER, str(int(numbers[-1]) + 1 if numbers else first))
     return numbers

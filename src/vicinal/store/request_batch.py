@@ -17,9 +17,9 @@ from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger.answers import (
     AnswerBlock,
     StoredRequest,
-    digests_of,
-    request_name,
-    stored_requests,
+    digest_queries,
+    digest_request,
+    load_requests,
 )
 from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
@@ -51,8 +51,8 @@ def read_stored_answers(
         sums = state.answers.read(block_numbers, offsets)
         target = state.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-        answers = target.answers(sums, np.full(len(sums), state.noise_scale))
-        fields = {"sums": sums, "names": schema.target.names, **answers.fields}
+        answers = target.compute_answers(sums, np.full(len(sums), state.noise_scale))
+        fields = {"sums": sums, "names": schema.target.names, **answers.reply_arrays}
     return REPLIES[schema.target.kind](**fields, charged=0, left=0)
 
 
@@ -187,9 +187,9 @@ class RequestBatch:
             name = None
             if not isinstance(request, VicinalError) and request.idempotency_key is not None:
                 audience = request.state.audience.name
-                name = request_name(audience, request.analyst, request.idempotency_key)
+                name = digest_request(audience, request.analyst, request.idempotency_key)
             names.append(name)
-        self._stored_requests = stored_requests(
+        self._stored_requests = load_requests(
             self._ledger.database, [name for name in names if name is not None]
         )
         requests: list[_LocatedRequest | VicinalError] = []
@@ -236,7 +236,7 @@ class RequestBatch:
         features. Raises PrivacyRefused or KeyReused if the request is refused.
         """
         self._check_audience(state, analyst)
-        digests = digests_of(rows)
+        digests = digest_queries(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
@@ -321,7 +321,7 @@ class RequestBatch:
         rows = np.stack(new.rows)
         try:
             answers = state.answer(rows)
-            self._ledger.share_charges(state.audience)
+            self._ledger.charge_total(state.audience)
         except VicinalError as error:
             self._keep_charges(state)
             new.refusal = error
@@ -340,7 +340,7 @@ class RequestBatch:
         """Drop unreleased answers of audiences, given their states, and write their charges."""
         for state in states:
             state.audience.slack = state.slack.spent
-        self._ledger.keep_charges(state.audience for state in states)
+        self._ledger.commit_interrupted_charges(state.audience for state in states)
         # Only after the charges are durable, so that an interruption here undoes none.
         for state in states:
             state.reset_counters()
@@ -424,7 +424,7 @@ def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_request
     name of the analyst with the quota.
     """
     audience = state.audience
-    renewal = audience.due
+    renewal = audience.due_renewal
     alternatives = _ALTERNATIVES
     if renewal is not None:
         next_date = renewal.next_date

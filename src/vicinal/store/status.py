@@ -17,16 +17,11 @@ from vicinal.arrays import AnyArray
 from vicinal.checks import SubjectId
 from vicinal.engine.proxy_ledger import QUANTILES
 from vicinal.ledger.answers import DIGEST
-from vicinal.ledger.audiences import (
-    Analyst,
-    budget_faults,
-    charges_since_checkpoint,
-    load_audiences,
-)
-from vicinal.ledger.database import chain_faults, is_descendant
-from vicinal.ledger.hashed_slots import NOBODY
-from vicinal.ledger.id_encoding import OPENING, first_framed_id, frame_id
-from vicinal.ledger.ledger import EVALUATED, Ledger, Standing
+from vicinal.ledger.audiences import Analyst, find_budget_faults, load_audiences, sum_logged_charges
+from vicinal.ledger.database import find_chain_faults, has_commit
+from vicinal.ledger.hashed_slots import NOT_ENROLLED
+from vicinal.ledger.id_encoding import OPENING, frame_id, match_framed_id
+from vicinal.ledger.ledger import EVALUATED, EnrollmentStatus, Ledger
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.evaluation import read_evaluations
 from vicinal.store.opening import OpenStore
@@ -82,10 +77,10 @@ class Presence:
 
     @classmethod
     def from_standings(cls, standings: Iterable[int]) -> Presence:
-        """Return the counts of some subjects' enrollment statuses (values of :class:`Standing`)."""
+        """Return the counts of some subjects' enrollment statuses (values of :class:`EnrollmentStatus`)."""
         counts = Counter(standings)
-        enrolled = counts.pop(Standing.ENROLLED, 0)
-        erased = counts.pop(Standing.ERASED, 0)
+        enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
+        erased = counts.pop(EnrollmentStatus.ERASED, 0)
         return cls(enrolled, erased, counts.total())
 
 
@@ -133,7 +128,7 @@ def _collect_audience_facts(
 ) -> dict[str, Any]:
     """Return the public facts of one audience by name. `total`: guarantee over all audiences."""
     quota = asdict(compute_quota(state, None))
-    renewal = state.audience.due
+    renewal = state.audience.due_renewal
     return {
         "plan": state.describe_plan(),
         "queries": {name: value for name, value in quota.items() if "analyst" not in name},
@@ -252,8 +247,8 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
     or None.
     """
     faults_of_check = {
-        "the database's structure": store.database.faults(),
-        "all rows and the chain of commits, against their digests": chain_faults(
+        "the database's structure": store.database.find_faults(),
+        "all rows and the chain of commits, against their digests": find_chain_faults(
             store.database, store.folder.key()
         ),
         "the record files, against their digests": find_file_faults(
@@ -287,11 +282,11 @@ def _find_record_faults(store: OpenStore) -> Iterator[str]:
     if not slots_match_enrolment(store.database, store.record_files, size):
         yield OTHER_RECORDS
     target = store.schema.target
-    if fault := target.fault(target_rows):
+    if fault := target.find_error(target_rows):
         yield fault
     subject_table = store.shard.subject_table
     if not np.array_equal(subject_table.slots, slots) or not np.array_equal(
-        target.rows(subject_table.targets), target_rows
+        target.encode_rows(subject_table.targets), target_rows
     ):
         yield "Records in memory differ from those on disk."
 
@@ -299,14 +294,14 @@ def _find_record_faults(store: OpenStore) -> Iterator[str]:
 def _find_budget_faults(ledger: Ledger) -> Iterator[str]:
     """Yield a sentence for each disagreement of budgets with the charges, or with memory."""
     stored = load_audiences(ledger.database, ledger.size)
-    unused_slots = ledger.slot_table.unused()
+    unused_slots = ledger.slot_table.mark_unused()
     for audience in ledger.accounts:
         stored_audience = stored[audience.name]
         if not np.array_equal(stored_audience.account.durable, audience.account.remaining):
             yield f"Budgets of audience {audience.name!r} in memory differ from those on disk."
-        yield from budget_faults(ledger.database, stored_audience, unused_slots)
+        yield from find_budget_faults(ledger.database, stored_audience, unused_slots)
     if ledger.total is not None:
-        yield from ledger.total.faults(stored)
+        yield from ledger.total.find_faults(stored)
 
 
 def _find_answer_faults(ledger: Ledger) -> Iterator[str]:
@@ -316,7 +311,7 @@ def _find_answer_faults(ledger: Ledger) -> Iterator[str]:
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
         released = sum(length for (length,) in rows) // DIGEST
-        _, charged = charges_since_checkpoint(ledger.database, audience.number)
+        _, charged = sum_logged_charges(ledger.database, audience.number)
         if not released == charged + audience.checkpointed_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
 
@@ -324,9 +319,7 @@ def _find_answer_faults(ledger: Ledger) -> Iterator[str]:
 def _find_witness_fault(store: OpenStore) -> Iterator[str]:
     """Yield a sentence if the witness and the ledger have different last commits."""
     state = store.witness.state
-    if state.clock != store.ledger.clock or not is_descendant(
-        store.database, state.clock, state.head
-    ):
+    if state.clock != store.ledger.clock or not has_commit(store.database, state.clock, state.head):
         yield "The witness and the store are at different commits."
 
 
@@ -341,11 +334,11 @@ def find_id_traces(store: OpenStore) -> Iterator[str]:
         return
     scanned = store.database.scan("subject_pages")
     fingerprint_of_row = {
-        first_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
+        match_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
     }
     for path in store.database.files:
         stray_ids = _find_stray_ids(path, fingerprint_of_row)
-        if not all(store.ledger.slot_table.holds(ids) for ids in stray_ids):
+        if not all(store.ledger.slot_table.contains_all(ids) for ids in stray_ids):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
 
 
@@ -377,7 +370,7 @@ def _find_stray_ids(
             offset = content.find(OPENING)
             # Before the last chunk, a row that may reach beyond `content` is left to the next one.
             while 0 <= offset < len(content) - _MAX_ID_ROW_BYTES * has_more:
-                framed_id = first_framed_id(content, offset)
+                framed_id = match_framed_id(content, offset)
                 length, digest = fingerprint_of_row.get(framed_id, (0, b""))
                 row = content[offset : offset + length]
                 if length and _compute_fingerprint(row) == (length, digest):
@@ -398,7 +391,7 @@ def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[
     `erased`: subject ids.
     """
     for number, slot in enumerate(store.ledger.slot_table.find(erased).tolist()):
-        if slot != NOBODY:
+        if slot != NOT_ENROLLED:
             yield f"Erased id number {number + 1} is enrolled."
     patterns = {_make_residue_pattern(subject) for subject in erased}
     if not patterns:

@@ -300,7 +300,7 @@ class Store(BaseStore):
         """
         ids = self._check_erasable(subjects)
         store = self._parts
-        with self._exclusive(), self._change_data(), store.database.scrubbed_soon():
+        with self._exclusive(), self._change_data(), store.database.delay_log_writes():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._forget_queries()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
@@ -313,7 +313,7 @@ class Store(BaseStore):
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
         with self._exclusive():
-            return status.Presence.from_standings(self._parts.ledger.standings(set(ids)))
+            return status.Presence.from_standings(self._parts.ledger.find_statuses(set(ids)))
 
     # ------------------------------------------------------------ answers
 
@@ -321,7 +321,7 @@ class Store(BaseStore):
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
-        return len(self._parts.ledger.alike(subjects))
+        return len(self._parts.ledger.find_similar_unknown_ids(subjects))
 
     @contextmanager
     def _charge_evaluation(
@@ -423,7 +423,7 @@ class NewStore:
         records = StoredRecords.from_features(schema, X, y, subjects)
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))
-        store_parameters = {*SHARED_PARAMETERS, CLASSES, *schema.target.own}
+        store_parameters = {*SHARED_PARAMETERS, CLASSES, *schema.target.parameter_names}
         audience_parameters = {
             name: value for name, value in plan.items() if name not in store_parameters
         }

@@ -22,7 +22,7 @@ from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.files import sync_folder
-from vicinal.ledger.sealed_files import check_archive, sealed_archive
+from vicinal.ledger.sealed_files import check_archive, seal_archive
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
 from vicinal.tabular import is_table
@@ -255,7 +255,7 @@ def save(student: Student, path: str | Path) -> None:
     temporary = target.with_name(target.name + ".new")
     try:
         with temporary.open("wb") as file:
-            file.write(sealed_archive(content.getvalue()))
+            file.write(seal_archive(content.getvalue()))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

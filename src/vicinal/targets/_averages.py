@@ -1,8 +1,8 @@
 """Averages of targets over neighbours, computed from noisy sums (post-processing: not charged).
 
-A record's target vector has length at most 1. Its first coordinate is the constant a, which
-measures the record's kernel weight; the other coordinates are b times the target values, where
-a^2 + b^2 = 1. An average is the ratio of a noisy sum of values and the noisy sum of weights.
+A record's target vector has length at most 1. Its first coordinate is the constant a, so that the
+weighted sum over records is a times their total kernel weight; the other coordinates are b times
+the target values, where a^2 + b^2 = 1. An average is the ratio of these noisy sums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ its noisy sum, for which the weight is irrelevant; only the reported shares need
 
 
 def split_unit_length(weight_share: float) -> tuple[float, float]:
-    """Return the factors (a, b) of the weight coordinate and of the values; a^2 = weight_share."""
+    """Return the factors (a, b) of a target vector with a^2 = `weight_share` and a^2 + b^2 = 1."""
     return math.sqrt(weight_share), math.sqrt(1 - weight_share)
 
 

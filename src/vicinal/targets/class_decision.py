@@ -12,7 +12,8 @@ with parabolic cylinder functions D (T is the ratio of the integrals of t^a exp(
 t^(a-1) exp(b t - t^2/2) over t > 0). A probability is a class's posterior mean divided by the sum
 over all classes. The label is the class with the largest product of cost and probability, whether
 votes or labels are released. T never decreases, so the rule is expressed by
-:class:`~vicinal.mechanisms.noisy_labels.ClassScores`, for which labels alone have a price.
+:class:`~vicinal.mechanisms.noisy_labels.ClassScores`, for which the charge of label-only releases
+is bounded.
 
 Measurements and rejected alternatives: docs/decisions/0062-rare-classes.md.
 """
@@ -42,24 +43,23 @@ _MAX_SHAPE = 50.0
 class ClassDecision:
     """The rule that converts noisy votes into probabilities and labels.
 
-    All arguments are public. `shares`, float64 (c,): share of each class in the population; the sum
-    is 1. `costs`, float64 (c,): cost of misclassifying a record of each class, above 0.
-    `estimate_total`: returns the expected total of votes in a query; called once, at first use.
+    All arguments are public. `class_priors`, float64 (c,): share of each class in the population;
+    the sum is 1. `costs`, float64 (c,): cost of misclassifying a record of each class, above 0.
+    `estimate_total`: returns the expected total K of votes on a query; called once, at first use.
     """
 
-    def __init__(self, shares: Floats, costs: Floats, estimate_total: Callable[[], float]) -> None:
-        self._shares = shares
+    def __init__(
+        self, class_priors: Floats, costs: Floats, estimate_total: Callable[[], float]
+    ) -> None:
+        self._class_priors = class_priors
         self._costs = costs
         self._estimate_total = estimate_total
-
-    @property
-    def plain(self) -> bool:
-        """Whether the label is always the class with the most votes (equal shares and costs)."""
-        return bool(np.ptp(self._shares) == 0 and np.ptp(self._costs) == 0)
+        self.is_plurality = bool(np.ptp(class_priors) == 0 and np.ptp(costs) == 0)
+        """Whether the label is always the class with the most votes (equal priors and costs)."""
 
     @cached_property
     def scores(self) -> ClassScores:
-        """The map of noisy votes to cost times expected votes; the label has the largest score."""
+        """Score functions of the classes: cost times expected true votes; the largest wins."""
         return self._build_scores(self._costs / self._costs.max())
 
     def probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
@@ -76,38 +76,44 @@ class ClassDecision:
         probabilities[is_finite] = expected_votes / expected_votes.sum(axis=1, keepdims=True)
         return probabilities
 
-    def chosen(self, probabilities: Floats) -> Ints:
+    def choose_classes(self, probabilities: Floats) -> Ints:
         """Return the index of the class with the largest cost times probability, int64 (q,)."""
         return np.asarray((probabilities * self._costs).argmax(axis=1))
 
-    def labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
+    def decide_labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
         """Return the class index of every query's label, int64 (q,); ties go to the first class.
 
         `votes`, float64 (q, c): released noisy votes. `noise`, float or float (q,): their standard
         deviation.
         """
-        if self.plain:
+        if self.is_plurality:
             return np.asarray(votes.argmax(axis=1))
         return np.asarray(self.scores(votes, _broadcast_noise(noise, len(votes))).argmax(axis=1))
 
     @cached_property
     def _expected_total(self) -> float:
+        """The expected total K of votes on a query."""
         return self._estimate_total()
 
     @cached_property
     def _vote_scores(self) -> ClassScores:
-        return self._build_scores(np.ones(len(self._shares)))
+        """Functions that return the expected true votes of each class, without costs."""
+        return self._build_scores(np.ones(len(self._class_priors)))
 
     def _build_scores(self, class_weights: Floats) -> ClassScores:
-        """Return one tabulated function T for each class, times the class's weight (c,)."""
-        n_classes = len(self._shares)
-        tables = [_tabulate_expected_votes(n_classes * float(share)) for share in self._shares]
+        """Return the posterior mean T of each class's true votes as a table, times a class weight.
+
+        `class_weights`, (c,): factor of each class's T, such as the costs.
+        """
+        n_classes = len(self._class_priors)
+        priors = self._class_priors.tolist()
+        tables = [_tabulate_expected_votes(n_classes * prior) for prior in priors]
         table = np.stack(tables) * class_weights[:, None]
         return ClassScores(table, -_MAX_SCALED_VOTES, _TABLE_STEP, n_classes / self._expected_total)
 
 
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
-    """Return the noise std of every query, float64 (q,); InvalidInput unless it is above 0."""
+    """Return the noise standard deviation of every query, (q,); InvalidInput unless above 0."""
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
     for scale in np.unique(query_noise[np.isfinite(query_noise)]):
         checks.check_real("noise", float(scale), above=0)
@@ -116,7 +122,7 @@ def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _tabulate_expected_votes(shape: float) -> Floats:
-    """Return T for a gamma prior of this shape, on a grid of votes in noise standard deviations."""
+    """Return T for a gamma prior of this `shape` a, tabulated from -30 to 30 noise deviations."""
     n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
     votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
     expected_votes = _compute_expected_votes(np.full(len(votes), shape), votes)

@@ -32,8 +32,8 @@ class Classes(ClassesParameter, Target):
     """Targets that are one class for each record, encoded as class indices."""
 
     kind = CLASSES
-    words = "classes"
-    public_facts = ("the class names",)
+    description = "classes"
+    public_metadata = ("the class names",)
     voted = True
 
     @property
@@ -49,10 +49,6 @@ class Classes(ClassesParameter, Target):
         return self.classes
 
     @property
-    def declaration(self) -> Any:
-        return self.names
-
-    @property
     def n_coordinates(self) -> int:
         return len(self.classes)
 
@@ -60,37 +56,39 @@ class Classes(ClassesParameter, Target):
     def n_groups(self) -> int:
         return len(self.classes)
 
-    def encode(self, y: npt.ArrayLike | None, size: int) -> Ints32:
-        """Return the class index of each of `size` labels, int32 (n,); private."""
-        return encode_labels(y, size, self.classes)
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> Ints32:
+        """Return the class index of each of `n_records` labels `y`, int32 (n,); private."""
+        return encode_labels(y, n_records, self.classes)
 
     @property
     def row_width(self) -> int:
         return 1
 
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
+        """Return class indices in the form stored on disk, int32 (n, 1); private."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.reshape(-1, 1)
 
-    def of_rows(self, rows: Ints32) -> Ints32:
+    def decode_rows(self, rows: Ints32) -> Ints32:
         return np.array(rows[:, 0], dtype=np.int32)
 
-    def fault(self, rows: Ints32) -> str | None:
+    def find_error(self, rows: Ints32) -> str | None:
+        """Return a message if a stored class index, (n, 1), is out of range; else None."""
         is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
         return "A label is not one of the classes." if is_invalid else None
 
-    def examples(self, size: int) -> AnyArray:
-        return np.resize(np.array(self.names, dtype=object), size)
+    def make_examples(self, n_records: int) -> AnyArray:
+        return np.resize(np.array(self.names, dtype=object), n_records)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"the classes {', '.join(map(str, self.names))}"
 
 
-def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
+def encode_labels(y: npt.ArrayLike | None, n_records: int, classes: AnyArray) -> Ints32:
     """Return the class index of every record's label, int32 (n,); private.
 
-    `y`: labels of `size` records, each one of `classes` (c,). Raises InvalidInput without quoting a
-    label.
+    `y`: labels of `n_records` records, each one of `classes`, (c,). Raises InvalidInput without
+    quoting a label.
     """
     if y is None:
         raise InvalidInput(
@@ -98,7 +96,7 @@ def encode_labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints
             "but the target y is None."
         )
     column = _convert_to_class_names(read_column("y", y))
-    if len(column) != size:
+    if len(column) != n_records:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record. X has another length."
         )

@@ -43,12 +43,12 @@ class LabelSetsParameters:
 
 
 class LabelSets(LabelSetsParameters, VectorTarget):
-    """Targets that are sets of labels, encoded as vectors of a weight and one value per label."""
+    """Targets that are sets of c labels, encoded as vectors of a weight and one value per label."""
 
     kind = LABELS
-    words = "several labels per record"
+    description = "several labels per record"
     answer_prefixes = ("share_", "error_")
-    public_facts = ("the names of the labels",)
+    public_metadata = ("the names of the labels",)
 
     @property
     def names(self) -> list[Any]:
@@ -59,31 +59,31 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return self.labels
 
     @property
-    def declaration(self) -> Any:
-        return self.names
-
-    @property
     def n_coordinates(self) -> int:
         return 1 + len(self.labels)
 
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the target vectors of `size` records, (n, 1 + c); private.
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
+        """Return the target vectors of `n_records` records, (n, 1 + c); private.
 
-        `y`: 0 and 1 in shape (n, c). The first coordinate is a, the rest is b times the 0/1 vector,
-        clipped to length sqrt(tau) and divided by it (the tau-approximation of ZYCW20);
-        without `tau`, b times 1 for a present and -1 for an absent label, divided by sqrt(c).
+        `y`: 0 and 1 in shape (n, c). With the factors a and b of `_averages`, the first coordinate
+        is a. The rest is b times the 0/1 vector, clipped to length sqrt(tau) and divided by it (the
+        tau-approximation of ZYCW20); without `tau`, b times 1 for a present and -1 for an absent
+        label, divided by sqrt(c).
         """
-        is_present = label_sets(y, size, self.names)
+        is_present = read_label_matrix(y, n_records, self.names)
         a, b = self._vector_factors
         if self.tau is None:
             values = np.where(is_present, b, -b) / math.sqrt(len(self.labels))
         else:
             n_present = np.maximum(is_present.sum(axis=1, keepdims=True), 1)
             values = is_present * (b / np.sqrt(np.maximum(n_present, self.tau)))
-        return RecordVectors.from_rows(np.column_stack([np.full(size, a), values]))
+        return RecordVectors.from_rows(np.column_stack([np.full(n_records, a), values]))
 
-    def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        """Return present labels, shares and errors from noisy sums (q, 1 + c) with noise (q,)."""
+    def compute_answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
+        """Return labels, shares and errors from noisy `sums` of target vectors, (q, 1 + c).
+
+        `noise`, (q,): standard deviation of the noise on each coordinate; both are in votes.
+        """
         tau = self.tau
         a, b = self._vector_factors
         b = b / np.sqrt(len(self.labels) if tau is None else tau)
@@ -93,19 +93,23 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+        """Return the standard error of each label's share at a share of one half.
+
+        `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.
+        """
         # Two records with complementary label sets average to a share of one half for every label.
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
         sums = weight * self.encode(complementary_sets, 2).to_dense().mean(axis=0, keepdims=True)
-        answers = self.answers(sums, noise)
+        answers = self.compute_answers(sums, noise)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [
             ExpectedError(str(name), float(share), float(error))
             for name, share, error in label_errors
         ]
 
-    def examples(self, size: int) -> AnyArray:
-        return np.resize([0, 1, 1], (size, len(self.labels)))
+    def make_examples(self, n_records: int) -> AnyArray:
+        return np.resize([0, 1, 1], (n_records, len(self.labels)))
 
     @property
     def _vector_factors(self) -> tuple[float, float]:
@@ -113,7 +117,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return split_unit_length(CENTRED_WEIGHT_SHARE if self.tau is None else WEIGHT_SHARE)
 
     @property
-    def weight(self) -> float:
+    def weight_coordinate(self) -> float:
         return self._vector_factors[0]
 
     @property
@@ -124,21 +128,21 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     def extremes(self) -> tuple[Any, Any]:
         return [1] * len(self.labels), [0] * len(self.labels)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"the labels {', '.join(map(str, self.names))}"
 
 
-def label_sets(y: Any, size: int, names: Sequence[Any]) -> Bools:
+def read_label_matrix(y: Any, n_records: int, names: Sequence[Any]) -> Bools:
     """Return whether each record has each label, bool (n, c); private.
 
-    `y`: 0 and 1, or booleans, (n, c), for `size` records; the columns of a table are matched with
-    the label `names`. Raises InvalidInput without quoting a value of `y`.
+    `y`: 0 and 1, or booleans, (n, c), for `n_records` records; the columns of a table are matched
+    with the label `names`. Raises InvalidInput without quoting a value of `y`.
     """
     if y is None:
         raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
     table = align_columns("y", y, tuple(names), "the declared labels", read_numbers)
     refuse_missing("y", table)
-    if table.shape != (size, len(names)) or not np.isin(table, (0, 1)).all():
+    if table.shape != (n_records, len(names)) or not np.isin(table, (0, 1)).all():
         raise InvalidInput(
             f"The 'y' parameter must hold 0 and 1 in shape (n, {len(names)}): a row for each "
             "record, a column for each label."
@@ -160,7 +164,7 @@ class LabelAnswers:
     errors: Floats
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply: predicted labels as 0 and 1, shares, and standard errors."""
         return {
             "labels": self.present.astype(np.int64),

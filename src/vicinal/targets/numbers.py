@@ -32,16 +32,16 @@ from vicinal.targets.target import NUMBERS, ExpectedError, VectorTarget
 LINEAR = "linear"
 LOG = "log"
 
-NUMBERS_PER_NOISE = 60
-"""Planned number of neighbours per unit of noise and dimension: more than for votes, because the
-noise enters a mean directly. Measured in docs/decisions/0073-vectors.md (R2 on log price)."""
+NEIGHBORS_PER_NOISE_FOR_NUMBERS = 60
+"""Planned number of neighbours per unit of noise multiplier and dimension: more than for votes, as
+the noise enters a mean directly. Measured in docs/decisions/0073-vectors.md (R2 on log price)."""
 
 _MIN_TYPICAL_LENGTH = 0.01
 """Shortest permitted typical vector (the longest has length 1): the typical range must be at least
 about a fiftieth of the bounds."""
 
 _TYPICAL_POSITION = 0.75
-"""Position of the number with a stated expected error in the typical range, from 0 to 1."""
+"""Position in the typical range, from 0 to 1, of the number whose expected error is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,11 @@ class BoundsOfTargets(Check):
     repeatable = True
 
     def parse_text(self, text: str) -> dict[str, tuple[float | str, ...]]:
+        """Return the bounds by target name of a text such as ``age=0..110,height=40..230``."""
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
-        """Return the bounds by target name; a bound that is not a number stays a string."""
+        """Return the bounds by target name of texts such as ``age=0..110``; bad bounds stay str."""
         # A name may contain an equals sign, bounds cannot: the last one separates them.
         items = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts]
         names = checks.check_distinct_names("bounds", [name.strip() for name, _, _ in items])
@@ -94,17 +95,18 @@ class BoundsOfTargets(Check):
         return dict(zip(names, bounds, strict=True))
 
     def __call__(self, name: str, value: object) -> TargetBounds:
+        """Return the bounds in the value of the parameter `name`; raises InvalidInput."""
         if not isinstance(value, Mapping):
-            low, high = _check_pair(name, value)
+            low, high = _check_low_high(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
         if not value or not all(isinstance(target, str) and target for target in value):
             raise InvalidInput(f"The {name!r} parameter must map names of targets to pairs.")
         names = checks.check_distinct_names(name, value)
-        pairs = np.array([_check_pair(name, pair) for pair in value.values()])
+        pairs = np.array([_check_low_high(name, pair) for pair in value.values()])
         return TargetBounds(tuple(names), pairs[:, 0], pairs[:, 1])
 
 
-def _check_pair(name: str, value: object) -> tuple[float, float]:
+def _check_low_high(name: str, value: object) -> tuple[float, float]:
     """Return a parameter's value as finite (low, high) with low < high, else InvalidInput."""
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
     if isinstance(value, tuple) and any(isinstance(bound, str) for bound in value):
@@ -151,10 +153,11 @@ class NumbersParameters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TypicalScale:
-    """The typical range of each target, on the scale on which the bounds are -1 and 1.
+class TypicalRange:
+    """The typical range of each of p targets, relative to the target's bounds.
 
-    `centre`, `half_width`, float64 (p,): typical numbers z have |z - centre| <= half_width.
+    Relative numbers z are -1 and 1 at the bounds. `centre`, `half_width`, float64 (p,): typical
+    numbers have |z - centre| <= half_width.
     """
 
     centre: Floats
@@ -162,7 +165,7 @@ class TypicalScale:
 
     @classmethod
     def from_bounds(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
-        """Return the scale of the ranges `typical` (None: the bounds), in the units of `bounds`."""
+        """Return the ranges `typical` (None: all of `bounds`) relative to `bounds`, in one unit."""
         if typical is None:
             return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
         half_bounds = (bounds.high - bounds.low) / 2
@@ -187,22 +190,24 @@ class Numbers(NumbersParameters, VectorTarget):
     """Targets that are numbers, encoded as vectors of a weight and one value per number."""
 
     kind = NUMBERS
-    words = "numbers"
+    description = "numbers"
     answer_prefixes = ("error_",)
-    public_facts = ("the names and bounds of the targets",)
+    public_metadata = ("the names and bounds of the targets",)
 
     def check_combinations(self) -> None:
+        """Raise InvalidInput if bounds, typical range and scale contradict each other."""
         super().check_combinations()
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
-        if self.typical_scale.length < _MIN_TYPICAL_LENGTH:
+        if self.relative_typical_range.length < _MIN_TYPICAL_LENGTH:
             raise InvalidInput(
                 "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
-                "parameter. Give narrower bounds: numbers beyond them are cut."
+                "parameter. Give narrower bounds: numbers beyond are clipped to them."
             )
 
     def _check_typical_range(self) -> None:
+        """Raise InvalidInput unless the typical range names the targets and is in the bounds."""
         typical = self.typical_range
         bounds = self.bounds
         if typical is None:
@@ -223,46 +228,53 @@ class Numbers(NumbersParameters, VectorTarget):
     def declaration(self) -> Any:
         return self.bounds.plain
 
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return vectors (a, b (z - centre) / half_width / sqrt(p)) of numbers z in -1..1."""
-        values = scale_numbers(y, size, self.bounds, log=self.scale == LOG)
-        scale = self.typical_scale
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
+        """Return the target vectors of `n_records` records, (n, 1 + p); private.
+
+        `y`: numbers, (n,) or (n, p); relative to the bounds (:class:`TypicalRange`), they are z in
+        the vector (a, b (z - centre) / half_width / sqrt(p)).
+        """
+        values = scale_numbers(y, n_records, self.bounds, log=self.scale == LOG)
+        scale = self.relative_typical_range
         a, b = scale.vector_factors
         components = (values - scale.centre) / scale.half_width
         components = components * (b / math.sqrt(values.shape[1]))
-        return RecordVectors.from_rows(np.column_stack([np.full(size, a), components]))
+        return RecordVectors.from_rows(np.column_stack([np.full(n_records, a), components]))
 
     @property
     def neighbors_per_noise(self) -> float:
-        return NUMBERS_PER_NOISE / self.typical_length
+        return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_length
 
     @property
     def typical_length(self) -> float:
-        return self.typical_scale.length
+        return self.relative_typical_range.length
 
     @cached_property
-    def typical_scale(self) -> TypicalScale:
-        """The typical range relative to the bounds, in the units in which records are averaged."""
+    def relative_typical_range(self) -> TypicalRange:
+        """The typical range relative to the bounds, both as logarithms if these are averaged."""
         typical = self.typical_range
         if typical is not None and self.scale == LOG:
             typical = typical.take_logarithms()
-        return TypicalScale.from_bounds(self.scaled_bounds, typical)
+        return TypicalRange.from_bounds(self.scaled_bounds, typical)
 
     @property
     def scaled_bounds(self) -> TargetBounds:
-        """The bounds on the scale on which records are averaged."""
+        """The bounds, or their logarithms if these are averaged."""
         return self.bounds.take_logarithms() if self.scale == LOG else self.bounds
 
     @property
     def n_coordinates(self) -> int:
         return 1 + len(self.bounds)
 
-    def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        """Return predictions and standard errors from noisy sums (q, 1 + p) with noise (q,)."""
-        a, b = self.typical_scale.vector_factors
+    def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
+        """Return predictions and standard errors from noisy `sums` of target vectors, (q, 1 + p).
+
+        `noise`, (q,): standard deviation of the noise on each coordinate; both are in votes.
+        """
+        a, b = self.relative_typical_range.vector_factors
         b /= math.sqrt(len(self.bounds))
         means, errors = compute_noisy_averages(sums, noise, a, b)
-        typical = self.typical_scale
+        typical = self.relative_typical_range
         bounds = self.scaled_bounds
         units_per_scale = (bounds.high - bounds.low) / 2
         scaled_means = np.clip(means * typical.half_width + typical.centre, -1, 1)
@@ -274,34 +286,39 @@ class Numbers(NumbersParameters, VectorTarget):
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+        """Return the standard error of each number at a typical value.
+
+        `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.
+        """
         typical = self.typical_range or self.bounds
         typical = typical.take_logarithms() if self.scale == LOG else typical
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).to_dense()
-        errors = self.answers(sums, noise).errors[0]
+        errors = self.compute_answers(sums, noise).errors[0]
         number_errors = zip(self.names, y.tolist(), errors.tolist(), strict=True)
         return [ExpectedError(name, value, error) for name, value, error in number_errors]
 
-    def examples(self, size: int) -> Floats:
-        low = self.bounds.low
-        return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
+    def make_examples(self, n_records: int) -> Floats:
+        """Return the lower bounds as the numbers of `n_records` records, in the form of `y`."""
+        return np.tile(self.bounds.low, n_records if self.bounds.names is None else (n_records, 1))
 
     @property
-    def weight(self) -> float:
-        return self.typical_scale.vector_factors[0]
+    def weight_coordinate(self) -> float:
+        return self.relative_typical_range.vector_factors[0]
 
     @property
     def residual(self) -> float:
         # Assumes a typical deviation from the mean of half the distance to the ends of the range.
-        return self.typical_scale.vector_factors[1] / 2
+        return self.relative_typical_range.vector_factors[1] / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:
+        """The upper and the lower bounds, each in the form of a row of `y`."""
         low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         bounds = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
         return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in bounds)
 
@@ -312,12 +329,12 @@ class Numbers(NumbersParameters, VectorTarget):
         return {**super().parameters, **ranges}
 
 
-def scale_numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floats:
+def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) -> Floats:
     """Return the targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
 
-    `y`: numbers of `size` records, (n,) or (n, p), clipped to `bounds`; the columns of a table are
-    matched with the names of the bounds. `log`: scale the logarithms. Raises InvalidInput unless
-    there is one finite number for each record and target; no value is quoted.
+    `y`: numbers of `n_records` records, (n,) or (n, p), clipped to `bounds`; the columns of a table
+    are matched with the names of the bounds. `log`: scale the logarithms. Raises InvalidInput
+    unless there is one finite number for each record and target; no value is quoted.
     """
     if y is None:
         raise InvalidInput(
@@ -329,13 +346,13 @@ def scale_numbers(y: Any, size: int, bounds: TargetBounds, *, log: bool) -> Floa
     refuse_missing("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = np.asarray(read_column("y", table))
-    shape = (size,) if len(bounds) == 1 else (size, len(bounds))
-    if table.shape not in {shape, (size, len(bounds))}:
+    shape = (n_records,) if len(bounds) == 1 else (n_records, len(bounds))
+    if table.shape not in {shape, (n_records, len(bounds))}:
         described = "(n,)" if len(bounds) == 1 else f"(n, {len(bounds)})"
         raise InvalidInput(
             f"The 'y' parameter must hold numbers in shape {described}, a row for each record."
         )
-    values = table.reshape(size, len(bounds)).astype(np.float64)
+    values = table.reshape(n_records, len(bounds)).astype(np.float64)
     low, high = bounds.low, bounds.high
     values = np.clip(values, low, high)
     if log:
@@ -355,6 +372,6 @@ class NumberAnswers:
     errors: Floats
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply: predictions ("labels") and their standard errors."""
         return {"labels": self.means, "errors": self.errors}

@@ -40,21 +40,21 @@ class ExpectedError:
 class Target(CheckedParameters, ABC):
     """The declared type of the records' targets; the declaration is public, the targets private.
 
-    `kind`: name of the parameter that declares the type. `words`: the type in words, for messages.
-    `public_facts`: the public parts of the declaration, for guarantees. `voted`: whether records
-    vote for a class; probabilities and the release of labels alone require it. A subclass has a
-    parameter table with the declaring parameters as a second base.
+    `kind`: name of the parameter that declares the type. `description`: the type in words, for
+    messages. `public_metadata`: the public parts of the declaration, for guarantees. `voted`:
+    whether records vote for a class; probabilities and the release of labels alone require it. A
+    subclass has a parameter table with the declaring parameters as a second base.
     """
 
     kind: ClassVar[str]
-    words: ClassVar[str]
-    public_facts: ClassVar[tuple[str, ...]]
+    description: ClassVar[str]
+    public_metadata: ClassVar[tuple[str, ...]]
     voted: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def names(self) -> list[Any]:
-        """Names of the classes, numbers or labels."""
+        """Names of the classes, numbers or labels, in JSON types."""
 
     @property
     @abstractmethod
@@ -90,21 +90,21 @@ class Target(CheckedParameters, ABC):
         return 1.0
 
     @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
-        """Return the encoded targets of `size` records, as a shard stores them; private.
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordTargets:
+        """Return the encoded targets of `n_records` records, as a shard stores them; private.
 
         `y`: targets as passed to `fit`. Raises InvalidInput without quoting a value.
         """
 
     @property
-    @abstractmethod
     def declaration(self) -> Any:
-        """The value of the declaring parameter, in JSON types."""
+        """The value of the declaring parameter, in JSON types; by default, the names."""
+        return self.names
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The declaring parameters in JSON types; those with default values are left out."""
-        options = {name: getattr(self, name) for name in self.own if name != self.kind}
+        options = {name: getattr(self, name) for name in self.parameter_names if name != self.kind}
         defaults = {field.name: field.default for field in get_parameters(type(self))}
         non_default_options = {
             name: value for name, value in options.items() if value != defaults[name]
@@ -112,13 +112,13 @@ class Target(CheckedParameters, ABC):
         return {self.kind: self.declaration, **non_default_options}
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that declare the targets."""
         return tuple(field.name for field in get_parameters(type(self)))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Kind and parameters, for display."""
+        """Kind and declaring parameters in JSON types, for display."""
         return {"kind": self.kind, **self.parameters}
 
     @property
@@ -127,23 +127,23 @@ class Target(CheckedParameters, ABC):
         """Number of int32 values stored for a record: a class, or a vector in steps of 1 / UNIT."""
 
     @abstractmethod
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
         """Return encoded targets in the form stored on disk, int32 (n, row_width); private."""
 
     @abstractmethod
-    def of_rows(self, rows: Ints32) -> RecordTargets:
-        """Return the encoded targets of stored rows: the exact inverse of :meth:`rows`."""
+    def decode_rows(self, rows: Ints32) -> RecordTargets:
+        """Return the encoded targets of stored rows: the exact inverse of :meth:`encode_rows`."""
 
     @abstractmethod
-    def fault(self, rows: Ints32) -> str | None:
-        """Return a message if stored rows (n, row_width) are not valid targets, else None."""
+    def find_error(self, rows: Ints32) -> str | None:
+        """Return a message if stored rows, (n, row_width), are no valid targets; else None."""
 
     @abstractmethod
-    def examples(self, size: int) -> AnyArray:
-        """Return artificial targets of `size` records in the form of `y`."""
+    def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial targets of `n_records` records in the form of `y`."""
 
     @abstractmethod
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return a description of the targets with their names, for messages."""
 
 
@@ -172,25 +172,30 @@ class VectorTarget(Target):
             )
 
     @abstractmethod
-    def answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
-        """Return predictions from noisy `sums` (q, n_coordinates) with noise std `noise` (q,)."""
+    def compute_answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
+        """Return predictions and their standard errors from released noisy sums of vectors.
+
+        `sums`, (q, n_coordinates): noisy sums of target vectors times kernel weights, in votes.
+        `noise`, (q,): standard deviation of the noise on every coordinate, in votes.
+        """
 
     @abstractmethod
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         """Return the standard error from the noise in a typical answer, for each name.
 
-        `weight`: total kernel weight of the neighbours. `noise`, (1,): standard deviation.
+        `weight`: expected total kernel weight of the neighbours, in votes. `noise`, (1,): standard
+        deviation of the noise on every coordinate, in votes.
         """
 
     @property
     @abstractmethod
-    def weight(self) -> float:
+    def weight_coordinate(self) -> float:
         """The first coordinate of every record's vector; its sum is the divisor of averages."""
 
     @property
     @abstractmethod
     def residual(self) -> float:
-        """Distance of a typical record's other coordinates from their mean, at most; public."""
+        """Maximal distance of a typical record's other coordinates from their mean; public."""
 
     @property
     @abstractmethod
@@ -198,20 +203,22 @@ class VectorTarget(Target):
         """Two opposite targets in the form of a row of `y`; the first has the longest vector."""
 
     @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors: ...
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors: ...
 
     @property
     def row_width(self) -> int:
         return self.n_coordinates
 
-    def rows(self, targets: RecordTargets) -> Ints32:
+    def encode_rows(self, targets: RecordTargets) -> Ints32:
+        """Return vectors in the form stored on disk: int32 steps of 1 / UNIT, (n, row_width)."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.to_steps()
 
-    def of_rows(self, rows: Ints32) -> RecordVectors:
+    def decode_rows(self, rows: Ints32) -> RecordVectors:
         return RecordVectors.from_steps(rows)
 
-    def fault(self, rows: Ints32) -> str | None:
+    def find_error(self, rows: Ints32) -> str | None:
+        """Return a message if a stored vector is longer than 1, else None."""
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
@@ -221,5 +228,5 @@ class VectorAnswers(Protocol):
     """Predictions computed from the noisy sums of q queries; public."""
 
     @property
-    def fields(self) -> dict[str, AnyArray]:
+    def reply_arrays(self) -> dict[str, AnyArray]:
         """The arrays of a reply by name: predictions ("labels") and their errors."""
