@@ -267,9 +267,7 @@ def test_a_change_is_not_decided_without_all_shards(path):
 def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     """Fails if records that a crash left in the coordinator's folder stay there."""
     cluster = shard_tools.local(path)
-    monkeypatch.setattr(
-        ClusterChanges, "finish_pending", lambda _: pytest.fail("undecided")
-    )
+    monkeypatch.setattr(ClusterChanges, "finish_pending", lambda _: pytest.fail("undecided"))
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

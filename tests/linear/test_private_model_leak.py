@@ -64,7 +64,7 @@ class Step:
 
 def trained(subjects, monkeypatch, **parameters):
     """Return a fitted classifier, and the steps of its training."""
-    steps, honest = [], GradientRelease.collect
+    steps, honest = [], GradientRelease.contribute_and_charge
 
     def watched(self, weights, remaining):
         before = remaining.copy()
@@ -73,7 +73,7 @@ def trained(subjects, monkeypatch, **parameters):
         return sums, spent
 
     with monkeypatch.context() as patch:
-        patch.setattr(GradientRelease, "collect", watched)
+        patch.setattr(GradientRelease, "contribute_and_charge", watched)
         made = classifier(**parameters)
         fitted = made.fit(X, SIDES if parameters.get("numbers") else Y, subjects, public=R)
     return fitted, steps

@@ -207,7 +207,9 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     found = settings.target.compute_answers(sums, np.full(4, 1e-3))
     np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
     plain = restore_plan(bounds=(500, 300_000), scale="log")
-    wide = plain.target.compute_answers(1e6 * plain.target.encode(y, 4).to_dense(), np.full(4, 1e-3))
+    wide = plain.target.compute_answers(
+        1e6 * plain.target.encode(y, 4).to_dense(), np.full(4, 1e-3)
+    )
     # Noise is planned smaller by the typical length.
     ratios = settings.target.typical_length * found.errors / wide.errors
     assert ratios[1] < 0.75

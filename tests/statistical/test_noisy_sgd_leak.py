@@ -20,7 +20,7 @@ from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.linear.model_features import BIAS
 from vicinal.mechanisms import create_noise_source
-from vicinal.mechanisms.gradients import NoisyGradient, SubjectRows, gradient_grid
+from vicinal.mechanisms.gradients import NoisyGradient, SubjectRows, choose_gradient_grid
 from vicinal.mechanisms.noise_sources import SystemBernoulli
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 
@@ -110,9 +110,9 @@ def test_the_weights_of_one_step_have_the_law():
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = gradient_grid
+    honest = choose_gradient_grid
     patch.setattr(
-        "vicinal.mechanisms.gradients.gradient_grid",
+        "vicinal.mechanisms.gradients.choose_gradient_grid",
         lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2),
     )
 

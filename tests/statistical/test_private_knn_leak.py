@@ -151,11 +151,11 @@ BROKEN = {
     "too little noise on the screening": sharper,
     "no coins": lambda patch: patch.setattr(
         PoissonKNN,
-        "first",
+        "select_nearest",
         lambda self, near, sampled: HONEST_FIRST(self, near, np.ones_like(sampled)),
     ),
 }
-HONEST_FIRST = PoissonKNN.first
+HONEST_FIRST = PoissonKNN.select_nearest
 
 
 @pytest.mark.parametrize("broken", BROKEN)

@@ -519,7 +519,7 @@ def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
         store.predict(Q[:1])
         get_audience(store).plan = damage
         change = store._parts.ledger.change("add")
-        with pytest.raises(StoreDamaged), store._changing_data(), change:
+        with pytest.raises(StoreDamaged), store._change_data(), change:
             get_audience(store).write(store._parts.database)
     with Store.open(tmp_path / "store") as store:
         assert store.verify()

@@ -58,7 +58,7 @@ class CoordinatorLedger(Ledger):
 
     def _write_block(self, block: AnswerBlock) -> None:
         """Write a block of answers, and the states of the shards after the charges for them."""
-        super()._enter(block)
+        super()._write_block(block)
         self._records.write()
 
 

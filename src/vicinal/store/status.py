@@ -77,7 +77,7 @@ class Presence:
 
     @classmethod
     def from_standings(cls, standings: Iterable[int]) -> Presence:
-        """Return the counts of some subjects' enrollment statuses (values of :class:`EnrollmentStatus`)."""
+        """Return the counts of statuses (values of :class:`EnrollmentStatus`), one per subject."""
         counts = Counter(standings)
         enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
         erased = counts.pop(EnrollmentStatus.ERASED, 0)
