@@ -232,7 +232,7 @@ class GradientRelease:
             ]
             scores = gradient._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
-            high, low = charge_single_records(
+            high, low = charge_records(
                 scores,
                 derivatives,
                 gradient.squares[row_indices],
@@ -287,7 +287,7 @@ class GradientRelease:
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
-        """The five last arguments of :func:`charge_single_records`."""
+        """The five last arguments of :func:`charge_records`."""
         gradient = self.mechanism
         factor = gradient.steps / (gradient.clip * gradient.unit)
         bound = min(gradient.steps, self.scale)
@@ -308,7 +308,7 @@ def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
 
 
 @compiled
-def charge_single_records(  # type: ignore[no-untyped-def]
+def charge_records(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
     score_unit, is_squared_loss, factor, bound, rate, reserve,
 ):  # fmt: skip
@@ -517,7 +517,7 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
       ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
     - `sums`, int64 (d, c): sums of gradients in grid steps.
-    - The arguments from `remaining` to `reserve` are those of :func:`charge_single_records`.
+    - The arguments from `remaining` to `reserve` are those of :func:`charge_records`.
     """
     spent = 0
     width = sums.shape[1]

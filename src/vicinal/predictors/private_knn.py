@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Bools, FloatMatrix
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms.noise_sources import create_bernoulli_source
+from vicinal.mechanisms.noise_sources import create_sampler
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.private_knn import (
     ClippedVotes,
@@ -141,7 +141,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return RBF(1.0, bound, FLOAT32 if fine else int8_precision(public, bound))
 
     def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        sampler = create_bernoulli_source(self.simulation_seed)
+        sampler = create_sampler(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
