@@ -25,6 +25,7 @@ from vicinal.accounting.charges import charge
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal.compiled import compiled
+from vicinal.mechanisms.charging import LOW_BITS
 from vicinal.mechanisms.gradients import SubjectRows, compute_softmax_residuals, sum_gradient
 from vicinal.mechanisms.subject_table import UNIT
 from vicinal.mechanisms.votes import MIN_SCALE, DeltaSlackAccountant
@@ -48,9 +49,6 @@ _MAX_WEIGHT_BITS = 18
 
 # Subjects with several records that are processed at once. Their charges add up to less than 2^59.
 _SUBJECT_BLOCK = 1 << 10
-
-# Mask of the low 24 bits of a charge, which are summed separately so that no sum overflows.
-_LOW_BITS = (1 << 24) - 1
 
 STEP = 1.0 / UNIT  # grid step of the records' target vectors
 
@@ -167,15 +165,11 @@ class GradientRelease:
     def contribute_and_charge(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
         """Return the sum of all gradients and the sum of all charges; both private.
 
+        The gradients, int64 (d, c), are in grid steps and may be released only through
+        :meth:`publish`, which adds noise; the charges are in units.
+
         - `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
         - `remaining`, int64 (subjects,): remaining units by slot, charged in place.
-
-        Returns
-        -------
-        sums : int64 (d, c)
-            Sums in grid steps. They may be released only through :meth:`publish`, which adds noise.
-        spent : int
-            Sum of all charges, in units.
         """
         gradient = self.mechanism
         integer_weights, weight_step = _round_weights(weights)
@@ -362,7 +356,7 @@ def charge_records(  # type: ignore[no-untyped-def]
                 cost = _shrink_to_charge(residuals[:, i], available, cost, squares[first + i], rate)
             remaining[slot] -= cost
             high += cost >> 24
-            low += cost & _LOW_BITS
+            low += cost & LOW_BITS
         for c in range(n_scores):
             for i in range(count):
                 derivatives[c, first + i] = np.int16(residuals[c, i])
