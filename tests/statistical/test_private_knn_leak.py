@@ -109,9 +109,8 @@ def fixed_size(self, queries, candidates):  # noqa: ARG001 (takes the place of a
     rng = np.random.default_rng(0)
     size = len(self.knn)
     ranks = rng.random((len(queries), size)).argsort(axis=1)
-    return self.knn.find_nearest_sampled(
-        queries, np.flatnonzero(ranks.ravel() < round(self.gamma * size))
-    )
+    sample = np.flatnonzero(ranks.ravel() < round(self.gamma * size))
+    return self.knn.find_nearest_sampled(queries, sample)
 
 
 def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)
