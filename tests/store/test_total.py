@@ -37,7 +37,7 @@ def test_what_is_allowed_costs_no_more_than_what_is_left(ratio, left, units):
 
 def ratio_of(store, name):
     """Return the budget of an audience in parts of the total's, exactly."""
-    budget = store._audience_states[name].settings.spendable
+    budget = store._audience_states[name].plan.spendable
     return Fraction(budget) / Fraction(total_budget(E, 1e-5))
 
 
