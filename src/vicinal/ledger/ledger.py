@@ -422,20 +422,14 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that an analyst may get; None limits it by the audience only.
-
-        `analyst`: the analyst's name.
-        """
+        """Set the number of answers that the analyst of this name may get; None: no own limit."""
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
             self._write_analyst(audience, analyst)
 
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
-        """Write the virtual budgets of the public reference points, inside a transaction.
-
-        `shares`, uint16 (points,): used share of each point's budget in steps of 1 / 65,535.
-        """
+        """Write the used shares of public points' virtual budgets, (points,), in a transaction."""
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
     def _write_block(self, block: AnswerBlock) -> None:

@@ -24,11 +24,9 @@ class Account(Protocol):
     @property
     def remaining(self) -> Units:
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
-        ...
 
     def note_charged_total(self, spent: int) -> None:
         """Note `spent`, the sum of a block's charges, already taken from :attr:`remaining`."""
-        ...
 
 
 class Register(Protocol):
@@ -37,22 +35,18 @@ class Register(Protocol):
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        ...
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
 
         Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """
-        ...
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled."""
-        ...
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
-        ...
 
 
 class MemoryLedger:

@@ -111,10 +111,7 @@ def seal_archive(archive: bytes) -> bytes:
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless `content` was returned by :func:`seal_archive`.
-
-    `path`: the file with this content, for the message of the error.
-    """
+    """Raise InvalidInput unless the `content` of the file `path` is from :func:`seal_archive`."""
     if seal_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
