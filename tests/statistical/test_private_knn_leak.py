@@ -142,9 +142,9 @@ def sharper(patch):
 
 
 BROKEN = {
-    "a fixed-size sample": lambda patch: patch.setattr(NearestOfSample, "draw", fixed_size),
+    "a fixed-size sample": lambda patch: patch.setattr(NearestOfSample, "draw_nearest", fixed_size),
     "a sample with replacement": lambda patch: patch.setattr(
-        NearestOfSample, "draw", with_replacement
+        NearestOfSample, "draw_nearest", with_replacement
     ),
     "too little noise on the votes": quieter,
     "too little noise on the screening": sharper,

@@ -273,6 +273,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return how the cluster knows each subject: a :class:`~vicinal.ledger.ledger.Standing`."""
+        """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus` in the cluster."""
         standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
         return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]
