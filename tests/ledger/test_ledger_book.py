@@ -176,9 +176,7 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
     np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
     assert after.used == 40
     assert after.analysts["anna"].used == 40
-    spent, queries = _audiences.sum_logged_charges(
-        SQLiteDatabase(tmp_path / "db"), after.number
-    )
+    spent, queries = _audiences.sum_logged_charges(SQLiteDatabase(tmp_path / "db"), after.number)
     assert after.checkpointed + spent == before.granted * UNITS - sum_exactly(
         before.account.remaining
     )
