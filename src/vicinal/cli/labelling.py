@@ -545,7 +545,8 @@ def _evaluate_student(
     from vicinal.reports.outcomes import AccuracyByClass
 
     rows = np.setdiff1d(np.arange(len(pool)), queried)
-    return AccuracyByClass.from_answers(student.predict(pool[rows]), truth[rows], student.classes)
+    answers = student.predict(pool[rows]) if len(rows) else truth[rows]
+    return AccuracyByClass.from_answers(answers, truth[rows], student.classes)
 
 
 def _evaluate_rounds(
