@@ -265,7 +265,7 @@ def subject_id(name: str, subject: object) -> SubjectId:
 
     Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
     invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
-    floating-point number, also as text ("5.0").
+    floating-point number, also as text ("5.0"). Joiners inside Persian and Indic words are valid.
     """
     return _canonicalize(name, subject)
 
@@ -283,6 +283,9 @@ _INVISIBLE = re.compile(
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Invisible characters: Unicode's Default_Ignorable_Code_Point and the empty Braille pattern."""
+_JOINER = re.compile("(.)([\u200c\u200d])(?=.)")
+"""A zero-width non-joiner or joiner inside a text, with the character before it."""
+
 _INVALID_CATEGORIES = {
     "Cc": "a control character, such as a line break",
     "Cf": "an invisible character, such as a zero-width space",
@@ -347,10 +350,24 @@ def describe_text_fault(text: str) -> str | None:
     if "\ufffd" in text:
         return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     if _INVISIBLE.search(text):
-        return _INVALID_CATEGORIES["Cf"]
+        text = _JOINER.sub(_remove_required_joiner, text)
+        if _INVISIBLE.search(text):
+            return _INVALID_CATEGORIES["Cf"]
     categories = (unicodedata.category(character) for character in text if character != " ")
     problems = (_INVALID_CATEGORIES[name] for name in categories if name in _INVALID_CATEGORIES)
     return next(problems, None)
+
+
+def _remove_required_joiner(match: re.Match[str]) -> str:
+    """Return a matched character without the joiner after it, where spelling requires a joiner.
+
+    Persian and Urdu words contain a zero-width non-joiner after an Arabic letter, and words of
+    Indic scripts either joiner after a virama (combining class 9); see RFC 5892, appendix A.
+    """
+    before, joiner = match[1], match[2]
+    follows_virama = unicodedata.combining(before) == 9
+    follows_arabic = joiner == "\u200c" and unicodedata.bidirectional(before) == "AL"
+    return before if follows_virama or follows_arabic else match[0]
 
 
 def _canonicalize(name: str, subject: object) -> SubjectId:

@@ -23,7 +23,7 @@ from vicinal.distributed.transports import local_transports
 from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger.id_encoding import fold_ids, frame_id, parse_framed_id
+from vicinal.ledger.id_encoding import find_similar_ids, fold_ids, frame_id, parse_framed_id
 from vicinal.mechanisms.teachers import assign_teachers
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -539,6 +539,43 @@ def test_case_and_width_never_make_two_people():
     for change in (str.upper, str.lower, str.title, partial(unicodedata.normalize, "NFKC")):
         changed = [unicodedata.normalize("NFC", change(letter)) for letter in letters]
         assert fold_ids(changed) == fold_ids(letters)
+
+
+SPELLINGS = {
+    "digits of other scripts": ["P12", "P\u0661\u0662", "p\u0967\u0968", "P\uff11\uff12"],
+    "dashes": ["A-7", *(f"A{dash}7" for dash in "\u2010\u2011\u2013\u2014\u2212\ufe63\u02d7")],
+    "quotes": ["O'Neil", *(f"O{mark}Neil" for mark in '\u2019\u2018`\u00b4\u02bc"')],
+    "numbers": [531, "+531", "531e0", "5.31e2", "53.1e1", "00531", "531.00e0", "5\u0663\u0661"],
+    "Cyrillic and Greek": [
+        "HAPPY",
+        "\u041d\u0410\u0420\u0420\u0423",
+        "\u0397\u0391\u03a1\u03a1\u03a5",
+    ],
+    "Persian joiner": ["\u0645\u06cc\u200c\u062e\u0648", "\u0645\u06cc\u062e\u0648"],
+    "Indic joiners": ["\u0915\u094d\u200d\u0937", "\u0915\u094d\u0937", "\u0915\u094d\u200c\u0937"],
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", SPELLINGS)
+def test_spellings_of_one_subject_fold_alike(kind):
+    ids = checks.subject_ids("subjects", SPELLINGS[kind])
+    assert len(set(fold_ids(ids))) == 1
+    assert find_similar_ids(ids) == set(ids)
+
+
+@given(
+    st.lists(st.from_regex(r"[a-z]{1,4}[1-9][0-9]{0,3}", fullmatch=True), unique=True, max_size=9)
+)
+def test_different_plain_ids_fold_differently(ids):
+    assert len(set(fold_ids(ids))) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "text", ["a\u200cb", "\u0645\u200c", "\u200c\u0645", "5\u200d6", "\u0645\u200d\u06cc"]
+)
+def test_joiners_elsewhere_are_refused(text):
+    assert "invisible" in checks.describe_text_fault(text)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))

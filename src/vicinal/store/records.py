@@ -48,14 +48,15 @@ def write_id_mode(database: Database, *, has_ids: bool) -> None:
 def refuse_similar_ids(n_similar: int) -> None:
     """Raise IdsAlike unless `n_similar` is 0: the number of new ids that resemble another id.
 
-    Similar ids differ by leading zeros, case, blanks or width only.
+    Similar ids have the same folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`).
     """
     if n_similar:
         raise IdsAlike(
-            f"Private: {n_similar} of the new ids differ from known ones, or from each other, by "
-            "leading zeros, case, blanks or width only, as 007 differs from 7. The same people "
-            "would get second budgets. Write their ids as they were written first; if they are "
-            "other people, set the 'ids_differ' parameter. Nothing was changed."
+            f"Private: {n_similar} of the new ids differ from known ones, or from each other, in "
+            "spelling only: leading zeros, case, blanks, dashes, quotes, or characters that look "
+            "alike, as 007 differs from 7. The same people would get second budgets. Write their "
+            "ids as they were written first; if they are other people, set the 'ids_differ' "
+            "parameter. Nothing was changed."
         )
 
 
