@@ -1,12 +1,17 @@
-"""Commands whose output or memory fails: one sentence, exit code 2, and no key is lost."""
+"""Output that fails or is dangerous: one sentence, exit code 2, no key lost, no text executed."""
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import store_tools as tools
+from vicinal.cli import output
+from vicinal.cli._store import _write_answers
 from vicinal.errors import PrivacyRefused
 from vicinal.serving.keys import KeyFile
 
@@ -75,3 +80,29 @@ def test_keys_can_be_revoked_while_another_is_shown(tmp_path):
     with pytest.raises(PrivacyRefused):
         keys.add("dora", "monitor", "a", lambda _: keys.add("dora", "monitor", "b"))
     assert [key.audience for key in keys.all() if key.name == "dora"] == ["b"]
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\r", "\x9b", "\u202e", "\u2066", "\x07"])
+def test_no_text_of_others_controls_a_terminal(capsys, character):
+    output.echo(f"the class 'a{character}b'")
+    output.print_note(f"the column 'a{character}b'")
+    shown = capsys.readouterr()
+    escaped = character.encode("unicode_escape").decode()
+    assert shown.out == f"the class 'a{escaped}b'\n"
+    assert shown.err == f"vicinal: the column 'a{escaped}b'\n"
+
+
+def test_data_for_a_program_stay_unchanged(capsys):
+    output.echo_data("id\n\u202e\n")
+    assert capsys.readouterr().out == "id\n\u202e\n"
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
+    ids = ["=cmd|' /C calc'!A0", "@SUM(1)", "+A1", "-A1", "\tx", "-5", "+5.5e3", "-", "a=b", "x-1"]
+    table = pa.table({"id": ids, "count": range(-1, 9)})
+    _write_answers(table, tmp_path / "answers.csv")
+    rows = list(csv.reader((tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row[0] for row in rows[1:]] == [f"'{text}" for text in ids[:5]] + ids[5:]
+    assert rows[1][1] == "-1"
+    _write_answers(table, tmp_path / "answers.parquet")
+    assert parquet.read_table(tmp_path / "answers.parquet")["id"].to_pylist() == ids

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli import options, output, records
 from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, show_outlook
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

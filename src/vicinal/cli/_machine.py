@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option, echo
+from typer import Option
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
-from vicinal.cli.output import as_json, output_folder, show_progress_bars, write_file
+from vicinal.cli.output import as_json, echo, output_folder, show_progress_bars, write_file
 
 if TYPE_CHECKING:
     from vicinal.reports.demo import DemoAnswers

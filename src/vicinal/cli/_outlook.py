@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option, echo
+from typer import Option
 
 from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, expand_groups, get_plan_arguments
-from vicinal.cli.output import as_json, print_warnings, show_progress_bars
+from vicinal.cli.output import as_json, echo, print_warnings, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

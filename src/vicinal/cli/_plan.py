@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json
+from vicinal.cli.output import as_json, echo
 from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli.options import Json, expand_groups, parse_class_names
-from vicinal.cli.output import as_json, check_outputs, print_note, write_file
+from vicinal.cli.output import as_json, check_outputs, echo, print_note, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

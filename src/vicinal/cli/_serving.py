@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
-from vicinal.cli.output import as_json, confirm
+from vicinal.cli.output import as_json, confirm, echo
 from vicinal.cli.records import open_store
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli import options, records
 from vicinal.cli import output as console
+from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
@@ -143,11 +144,26 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
     for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        writer.writerow(["" if value is None else value for value in row])
+        writer.writerow(["" if value is None else _escape_formula(value) for value in row])
     if path is None:
-        echo(text.getvalue(), nl=False)
+        console.echo_data(text.getvalue())
     else:
         console.write_file(path, text.getvalue())
+
+
+def _escape_formula(value: Any) -> Any:
+    """Return a cell of a CSV file; text that a spreadsheet would execute gets an apostrophe first.
+
+    Such text begins like a formula and is no number. Parquet files hold every text unchanged.
+    """
+    is_text = isinstance(value, str) and len(value) > 1
+    if not is_text or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _get_query_ids(copied: dict[str, Any]) -> dict[str, Any]:

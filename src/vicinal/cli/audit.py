@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal import __version__
 from vicinal.cli import output
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
+from vicinal.cli.output import echo
 from vicinal.cli.records import listed_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
 

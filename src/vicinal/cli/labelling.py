@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
-from vicinal.cli.output import as_json, check_outputs, format_guarantee, show_progress_bars
+from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:

@@ -112,9 +112,33 @@ def as_json(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, allow_nan=False)
 
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters other than tab and line break, and those that change the writing direction.
+
+In ids, names and files of others they could change the display of a terminal, or run its commands.
+"""
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    r"""Print text with its control characters escaped, ESC as the four characters ``\x1b``.
+
+    `err`: on stderr instead of stdout. `nl`: end with a line break.
+    """
+    escaped = _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    typer.echo(escaped, err=err, nl=nl)
+
+
+def echo_data(text: str) -> None:
+    """Print data for a program: unchanged, except at a terminal, which gets :func:`echo`."""
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        typer.echo(text, nl=False)
+
+
 def print_note(text: str) -> None:
     """Print one line on stderr."""
-    typer.echo(f"vicinal: {text}", err=True)
+    echo(f"vicinal: {text}", err=True)
 
 
 @contextmanager

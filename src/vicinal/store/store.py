@@ -288,7 +288,8 @@ class Store(BaseStore):
         When this returns, features, labels and ids are removed from files, logs and free pages. The
         store keeps a keyed hash of each id with the remaining budgets, so that re-enrolment does
         not refill them; a keyed hash of the folded id, which is equal for similar spellings; the
-        answers already released; and the weights of private models. Ids that are not enrolled are ignored.
+        answers already released; and the weights of private models. Ids that are not enrolled are
+        ignored.
 
         Raises
         ------
