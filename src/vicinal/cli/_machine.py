@@ -17,6 +17,7 @@ from typer import Option
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
 from vicinal.cli.output import as_json, echo, output_folder, show_progress_bars, write_file
+from vicinal.declared_sizes import find_available_bytes
 
 if TYPE_CHECKING:
     from vicinal.reports.demo import DemoAnswers
@@ -135,7 +136,7 @@ def doctor(json: Json = False) -> None:
         "packages": {name: _find_version(name) for name in PACKAGES},
         "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
         "engines": {"int8": int8_engine, "proven": list_exact_engines()},
-        "free_memory_bytes": _free_memory(),
+        "free_memory_bytes": find_available_bytes(),
         "open_files": _open_files(),
     }
     facts["advice"] = _list_advice(facts)
@@ -147,17 +148,6 @@ def _find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _free_memory() -> int | None:
-    """Return the number of bytes that processes can still allocate; None if unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines)
-    available = fields.get("MemAvailable")
-    return None if available is None else int(available.split()[0]) * 1024
 
 
 def _open_files() -> int | None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from vicinal.arrays import Ints32
 from vicinal.checks import SubjectId
+from vicinal.declared_sizes import open_npz
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
@@ -115,7 +116,7 @@ class ClusterChange:
             content = path.read_bytes()
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        with open_npz(path, io.BytesIO(content)) as arrays:
             described = parse_json(arrays["described"].tobytes(), path)
             columns = {field: arrays[stored] for stored, field in _ARRAY_FIELDS.items()}
             return cls(**described, **columns)

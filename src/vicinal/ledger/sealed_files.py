@@ -13,6 +13,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray
+from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
 from vicinal.ledger.files import replace_file, translate_os_errors
 
@@ -130,7 +131,7 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
     """
     content = path.read_bytes()
     check_archive(path, content)
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+    with open_npz(path, io.BytesIO(content)) as stored:
         return dict(stored)
 
 

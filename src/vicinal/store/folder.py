@@ -1,5 +1,6 @@
 """A store's folder: its files, its identity, and the locations of its ledger and witness."""
 
+import errno
 import os
 import re
 import shutil
@@ -241,6 +242,9 @@ def copy_file(source: Path, target: Path) -> None:
         translate_os_errors(target),
         os.fdopen(os.open(source, source_flags), "rb") as source_file,
     ):
+        # A sparse file may declare more than the disk holds: refused before anything is written.
+        if os.fstat(source_file.fileno()).st_size > shutil.disk_usage(target.parent).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as target_file:
             while chunk := source_file.read(_COPY_CHUNK_BYTES):
