@@ -30,6 +30,7 @@ from vicinal.ledger.audiences import find_budget_faults
 from vicinal.ledger.database import Database, has_commit
 from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.renewal import RENEWAL
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
 from vicinal.planning.parameter_tables import create_index_factory
@@ -173,12 +174,10 @@ def open_folder(
             if not is_current:
                 _accept_loss(ledger, record_files, witness)
             _finish_interrupted(ledger, record_files, witness)
-        elif (
-            is_erasing
-            or ledger.last_commit != (witness.state.clock, witness.state.head)
-            or record_files.are_longer_than(database.number("records"))
-        ):
-            raise create_interrupted_error()
+        else:
+            pending = _list_pending(ledger, record_files, witness.state)
+            if pending:
+                raise create_interrupted_error(*pending)
         return _load_store(folder, witness, schema, ledger, record_files, resources)
 
 
@@ -319,12 +318,47 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
     return is_current
 
 
-def create_interrupted_error() -> PrivacyRefused:
-    """Return the error for a store that is opened for reading after an interrupted operation."""
+_CHANGES = {
+    "add": "an addition of records",
+    "audience": "a new audience",
+    "erase": "an erasure",
+    LOST: "an accepted loss",
+    "model": "a new audience with a model",
+    "refresh": "a refreshed model",
+    RENEWAL: "a new period",
+    "split": "a split into shards",
+    "total": "a limit on all audiences together",
+}
+"""Descriptions of the changes in the history, by kind."""
+
+
+def create_interrupted_error(*pending: str) -> PrivacyRefused:
+    """Return the error for a store that is opened for reading after an interrupted operation.
+
+    `pending`: kinds of changes in the history, or descriptions of other work to be completed.
+    """
+    descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     return PrivacyRefused(
-        "A command was interrupted here, and commands that only read cannot finish it. Repeat that "
-        "command, or run vicinal backup, which finishes it too."
+        f"A command was interrupted here. Nothing was lost. To be completed: {descriptions}. This "
+        "command only reads, so run vicinal serve, predict or backup, which complete it. Repeat "
+        "the interrupted command only if the history of vicinal inspect lacks its change."
     )
+
+
+def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState) -> list[str]:
+    """Return kinds or descriptions of the work that :func:`_finish_interrupted` has to do.
+
+    `state`: content of the witness.
+    """
+    database = ledger.database
+    pending = ["erase"] if database.get(erasure.PENDING) is not None else []
+    if ledger.last_commit != (state.clock, state.head):
+        query = "SELECT what FROM history WHERE clock > ? ORDER BY clock"
+        kinds = [kind for (kind,) in database.read(query, (state.clock,))]
+        pending += kinds or ["a commit of answers, charges or a quota"]
+    if not pending and record_files.are_longer_than(database.number("records")):
+        pending.append("the removal of records that were not added")
+    return pending
 
 
 def _create_outdated_error(reason: str) -> StoreOutdated:
