@@ -144,12 +144,17 @@ def open_folder(
     `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
-        database = _open_database(folder, resources)
+        database = _open_database(folder, resources, reading=reading)
         accept_loss = accept_loss and not reading
         with translate_os_errors(folder.witness):
             witness_exists = folder.witness.is_file()
         witness = _open_witness(
-            folder, database, resources, exists=witness_exists, accept_loss=accept_loss
+            folder,
+            database,
+            resources,
+            exists=witness_exists,
+            accept_loss=accept_loss,
+            reading=reading,
         )
         ledger = _load_ledger(folder, database)
         check(database)
@@ -162,7 +167,7 @@ def open_folder(
             database, witness.state, accept_loss=accept_loss
         )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = _open_record_files(folder, schema, resources)
+        record_files = _open_record_files(folder, schema, resources, reading=reading)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
             _check_records(database, record_files, allow_excess=True)
@@ -227,14 +232,17 @@ def _check_records(
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
-def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+def _open_database(
+    folder: Folder, resources: ExitStack, *, create: bool = False, reading: bool = False
+) -> Database:
     """Return the ledger's database, with the folder and the database locked for this process.
 
-    `resources`: gets the callbacks that release them. `create`: create the database. Raises
-    StoreInUse if another process has locked them.
+    `resources`: gets the callbacks that release them. `create`: create the database. `reading`:
+    also accept a folder that this process may not write. Raises StoreInUse if another process has
+    locked them.
     """
     refuse_links(folder.path)
-    lock = Lock(folder.path / "lock")
+    lock = Lock(folder.path / "lock", reading=reading)
     resources.callback(lock.release)
     database = folder.connect(create=create)
     resources.callback(database.close)
@@ -247,11 +255,17 @@ def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False
 
 
 def _open_record_files(
-    folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
+    folder: Folder,
+    schema: StoreSchema,
+    resources: ExitStack,
+    *,
+    create: bool = False,
+    reading: bool = False,
 ) -> RecordFiles:
     """Return the record files of a store, which are created if `create`.
 
-    `resources`: gets the callback that closes them.
+    `resources`: gets the callback that closes them. `reading`: also accept files that this process
+    may not write.
     """
     record_files = RecordFiles(
         folder.path / "records",
@@ -259,18 +273,26 @@ def _open_record_files(
         schema.width,
         schema.target.row_width,
         create=create,
+        reading=reading,
     )
     resources.callback(record_files.close)
     return record_files
 
 
 def _open_witness(
-    folder: Folder, database: Database, resources: ExitStack, *, exists: bool, accept_loss: bool
+    folder: Folder,
+    database: Database,
+    resources: ExitStack,
+    *,
+    exists: bool,
+    accept_loss: bool,
+    reading: bool,
 ) -> RollbackGuard | None:
     """Return the witness, locked; None if it is missing or damaged, and `accept_loss`.
 
     `resources`: gets the callback that closes it. `exists`: whether the file of the witness exists.
-    Raises StoreOutdated or DamagedWitness without `accept_loss`.
+    `reading`: also accept a witness that this process may not write. Raises StoreOutdated or
+    DamagedWitness without `accept_loss`.
     """
     if not exists:
         if not accept_loss:
@@ -278,7 +300,10 @@ def _open_witness(
         return None
     try:
         witness = RollbackGuard(
-            folder.witness, bytes.fromhex(folder.identity), database.check_committed
+            folder.witness,
+            bytes.fromhex(folder.identity),
+            database.check_committed,
+            reading=reading,
         )
     except DamagedWitness:
         if not accept_loss:
@@ -340,8 +365,8 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     return PrivacyRefused(
         f"A command was interrupted here. Nothing was lost. To be completed: {descriptions}. This "
-        "command only reads, so run vicinal serve, predict or backup, which complete it. Repeat "
-        "the interrupted command only if the history of vicinal inspect lacks its change."
+        "command only reads. In a writable folder, vicinal serve, predict or backup completes it. "
+        "Repeat the interrupted command only if the history of vicinal inspect lacks its change."
     )
 
 
