@@ -78,6 +78,7 @@ def test_nothing_is_charged_for_a_standard_output_that_cannot_be_written(tmp_pat
     for output, reason in (
         (FULL.open("w"), "No space left on device"),
         (open_closed_pipe(), "Broken pipe"),
+        (os.fdopen(os.open(os.devnull, os.O_RDONLY)), "Bad file descriptor"),
     ):
         with output:
             process = run_vicinal(*command, stdout=output)

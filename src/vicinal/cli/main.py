@@ -32,8 +32,9 @@ from vicinal.progress import compile_watchers
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130  # as shells report a process that SIGINT ended
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE)
-"""Errors of a write to standard output that has no file name: a full disk or quota, no reader."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF)
+"""Errors of a write to standard output that has no file name: a full disk or quota, no reader,
+or a file that is open for reading alone."""
 
 _CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
 _RESUMED = "A repeated command resumes from its folder and charges nothing again."

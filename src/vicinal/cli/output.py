@@ -44,7 +44,8 @@ class OutputFailed(InvalidInput):
 def check_standard_output() -> None:
     """Raise OSError if standard output is on a full disk or device, or a pipe without a reader.
 
-    Nothing is written, so a command that is refused later leaves an empty output.
+    Also if it is open for reading alone. Nothing is written, so a command that is refused later
+    leaves an empty output.
     """
     try:
         descriptor = sys.stdout.fileno()
@@ -52,8 +53,11 @@ def check_standard_output() -> None:
         return
     if os.name == "nt":
         return
+    import fcntl
     import select
 
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     status = os.fstat(descriptor)
     if stat.S_ISCHR(status.st_mode) and _FULL_DEVICE.exists():
         is_full = status.st_rdev == _FULL_DEVICE.stat().st_rdev
