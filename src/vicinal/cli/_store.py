@@ -15,6 +15,7 @@ from vicinal.cli import options, records
 from vicinal.cli import output as console
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger.files import is_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -417,7 +418,9 @@ def backup(
     accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Copy the store, in its present state, into a new folder. A running service continues."""
-    with records.open_store_or_service(store, accept_loss=accept_loss) as opened:
+    # What cannot be written is copied as it is, if nothing has to be completed first.
+    reading = store.is_dir() and not is_writable(store) and not accept_loss
+    with records.open_store_or_service(store, accept_loss=accept_loss, reading=reading) as opened:
         opened.backup(target)
     echo(f"Wrote {target}.")
 

@@ -6,8 +6,13 @@ terminal.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import re
+import shutil
+import stat
 import sys
 import textwrap
 import time
@@ -27,6 +32,47 @@ _COMPILE_NOTE_INTERVAL_S = 5.0
 """Seconds from the first compilation to the first note on it, and between notes."""
 
 
+_PROBE_BYTES = 1 << 16
+"""Free bytes that an output needs before anything is charged: more than most commands write."""
+_FULL_DEVICE = Path("/dev/full")
+
+
+class OutputFailed(InvalidInput):
+    """An output could not be written after the work of the command was done."""
+
+
+def check_standard_output() -> None:
+    """Raise OSError if standard output is on a full disk or device, or a pipe without a reader.
+
+    Also if it is open for reading alone. Nothing is written, so a command that is refused later
+    leaves an empty output.
+    """
+    try:
+        descriptor = sys.stdout.fileno()
+    except io.UnsupportedOperation:  # a program or test has replaced standard output
+        return
+    if os.name == "nt":
+        return
+    import fcntl
+    import select
+
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    status = os.fstat(descriptor)
+    if stat.S_ISCHR(status.st_mode) and _FULL_DEVICE.exists():
+        is_full = status.st_rdev == _FULL_DEVICE.stat().st_rdev
+    else:
+        disk = os.fstatvfs(descriptor)
+        is_full = stat.S_ISREG(status.st_mode) and disk.f_bavail * disk.f_frsize < _PROBE_BYTES
+    if is_full:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if stat.S_ISFIFO(status.st_mode):
+        pipe = select.poll()
+        pipe.register(descriptor, 0)
+        if pipe.poll(0):  # without requested events, only errors are reported
+            raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def output_folder(path: Path) -> Path:
     """Return the folder `path`, created if it does not exist. Raises InvalidInput on failure."""
     try:
@@ -37,31 +83,58 @@ def output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write `content`, text as UTF-8. Raises InvalidInput on failure."""
-    with _refuse_unwritable(path):
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    """Write `content`, text as UTF-8, or leave an earlier file. Raises OutputFailed on failure."""
+    encoded = content.encode() if isinstance(content, str) else content
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_bytes(encoded)
+            return
+        with _write_beside(path, encoded) as new_path:
+            if path.exists():
+                shutil.copymode(path, new_path)
+            new_path.replace(path.resolve())
+    except OSError as error:
+        raise OutputFailed(_describe_failure(path, error)) from None
 
 
 @contextmanager
-def _refuse_unwritable(path: Path) -> Iterator[None]:
+def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Write a new file durably into the folder of `path`, and remove it unless it is renamed."""
+    target = path.resolve()
+    new_path = target.with_name(f".vicinal-{os.getpid()}.new")
     try:
-        yield
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+        with new_path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield new_path
+    finally:
+        new_path.unlink(missing_ok=True)
+
+
+def _describe_failure(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written: {error.strerror}."
 
 
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written."""
+    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written.
+
+    A file of :data:`_PROBE_BYTES` is written beside each output and removed.
+    """
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
-        if path is not None:
-            exists = path.exists()
-            with _refuse_unwritable(path):
+        if path is None:
+            continue
+        try:
+            if path.exists():
                 path.open("ab").close()
-            if not exists:
-                path.unlink()
+            if path.is_file() or not path.exists():
+                with _write_beside(path, bytes(_PROBE_BYTES)):
+                    pass
+        except OSError as error:
+            raise InvalidInput(_describe_failure(path, error)) from None
 
 
 def refuse_overlap(

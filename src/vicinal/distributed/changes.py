@@ -122,13 +122,17 @@ class ClusterChange:
             return cls(**described, **columns)
 
 
-def has_unfinished_change(database: Database, folder: Path) -> bool:
-    """Return whether a decided change is pending or the file of a change is present.
+def list_unfinished_changes(database: Database, folder: Path) -> list[str]:
+    """Return the kind of the pending change, or a description of a change's file that remains.
 
-    `database`, `folder`: database and folder of the coordinator.
+    Empty if there is neither. `database`, `folder`: database and folder of the coordinator.
     """
-    decided = int((database.get(PENDING) or "0").split()[0]) > 0
-    return decided or any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
+    clock = int((database.get(PENDING) or "0").split()[0])
+    if clock:
+        query = "SELECT what FROM history WHERE clock = ?"
+        return [kind for (kind,) in database.read(query, (clock,))]
+    has_file = any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
+    return ["the removal of the file of a change"] if has_file else []
 
 
 def wipe_file(path: Path) -> None:

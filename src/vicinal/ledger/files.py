@@ -1,5 +1,6 @@
 """Durable writing of files, and a lock that ends with the process that holds it."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,18 +67,42 @@ def replace_file(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
 
 
+_WRITE_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Error numbers of an attempt to write to a read-only file system, or without permission."""
+
+
+def is_writable(folder: Path) -> bool:
+    """Return whether this process may create files in a folder."""
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def open_descriptor(path: Path, flags: int = 0, *, reading: bool = False) -> int:
+    """Return a descriptor of a file that is open for reading and writing.
+
+    `flags`: further flags of `os.open`. `reading`: open a file that this process may not write for
+    reading alone.
+    """
+    try:
+        return os.open(path, os.O_RDWR | flags, PRIVATE_FILE)
+    except OSError as error:
+        if not reading or error.errno not in _WRITE_REFUSALS:
+            raise
+        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+
+
 class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
     `path`: the file, created if needed. The file alone, without a lock on it, has no meaning.
+    `reading`: also accept a file that this process may not write.
 
     Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
     Raises MissingExtra if the operating system has no such locks.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
         with translate_os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+            self._descriptor = open_descriptor(path, os.O_CREAT | os.O_NOFOLLOW, reading=reading)
         try:
             lock_file(
                 self._descriptor,

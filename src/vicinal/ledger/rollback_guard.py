@@ -30,6 +30,7 @@ from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDam
 from vicinal.ledger.files import (
     PRIVATE_FILE,
     lock_file,
+    open_descriptor,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -184,16 +185,24 @@ class RollbackGuard:
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
     - `check`: called before each write; raises an error if the ledger has an open transaction.
+    - `reading`: also accept a file that this process may not write.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
     StoreInUse if another process has it open, with a copy of the same store.
     """
 
-    def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: bytes,
+        check: Callable[[], object] = int,
+        *,
+        reading: bool = False,
+    ) -> None:
         self._path = path
         self._check = check
         with translate_os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR)
+            self._descriptor = open_descriptor(path, reading=reading)
         try:
             lock_file(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)

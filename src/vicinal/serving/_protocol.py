@@ -208,6 +208,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if n_hosts != 1 and self.parser.get_http_version() == "1.1":
             detail = "An HTTP/1.1 request must have exactly one Host header."
             raise self._record_problem(Problem(400, "bad-request", detail))
+        # RFC 9112, 6.1: refused here, so that no route, even one that reads no body, is reached.
+        encodings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if encodings and b",".join(encodings).strip().lower() != b"chunked":
+            detail = "Send the body unchanged or with the transfer encoding chunked alone."
+            raise self._record_problem(Problem(501, "transfer-encoding", detail))
         super().on_headers_complete()
         self._stop_timer()
 

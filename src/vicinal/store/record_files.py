@@ -22,8 +22,8 @@ from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
-    PRIVATE_FILE,
     PRIVATE_FOLDER,
+    open_descriptor,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -51,18 +51,25 @@ _FEATURES_CHUNK_BYTES = 1 << 20
 class RecordFile:
     """A file of rows of `width` numbers of type `dtype` each, little-endian.
 
-    `create`: create the file if it does not exist. Attribute `row_bytes`: size of a row.
+    `create`: create the file if it does not exist. `reading`: also accept a file that this process
+    may not write. Attribute `row_bytes`: size of a row.
     """
 
     def __init__(
-        self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
+        self,
+        path: Path,
+        dtype: npt.DTypeLike,
+        width: int,
+        *,
+        create: bool = True,
+        reading: bool = False,
     ) -> None:
         self.path = path
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
+            self._descriptor = open_descriptor(path, os.O_CREAT * create, reading=reading)
 
     def close(self) -> None:
         """Close the file."""
@@ -149,7 +156,8 @@ class RecordFiles:
     - `labels`: class index or target vector, `target_width` int32 numbers per record.
     - `slots`: int32 index of the record's subject in the ledger's arrays.
 
-    `create`: create the folder and the files if they do not exist.
+    `create`: create the folder and the files if they do not exist. `reading`: also accept files
+    that this process may not write.
     """
 
     def __init__(
@@ -160,14 +168,16 @@ class RecordFiles:
         target_width: int,
         *,
         create: bool = True,
+        reading: bool = False,
     ) -> None:
         with translate_os_errors(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         features_name, labels_name, slots_name = RECORD_NAMES
-        self.features = RecordFile(folder / features_name, dtype, n_features, create=create)
-        self.labels = RecordFile(folder / labels_name, np.int32, target_width, create=create)
-        self.slots = RecordFile(folder / slots_name, np.int32, 1, create=create)
+        modes = {"create": create, "reading": reading}
+        self.features = RecordFile(folder / features_name, dtype, n_features, **modes)
+        self.labels = RecordFile(folder / labels_name, np.int32, target_width, **modes)
+        self.slots = RecordFile(folder / slots_name, np.int32, 1, **modes)
         if create:
             with translate_os_errors(folder):
                 sync_folder(folder)
