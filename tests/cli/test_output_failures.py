@@ -1,11 +1,14 @@
 """Output that fails or is dangerous: one sentence, exit code 2, no key lost, no text executed."""
 
 import csv
+import errno
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -77,13 +80,13 @@ def test_nothing_is_charged_for_a_standard_output_that_cannot_be_written(tmp_pat
     """Fails if the output is first tried after the charge."""
     store, queries = make_queried_store(tmp_path)
     command = ("predict", store, "--data", queries, *options)
-    for output, reason in (
+    for stream, reason in (
         (FULL.open("w"), "No space left on device"),
         (open_closed_pipe(), "Broken pipe"),
         (os.fdopen(os.open(os.devnull, os.O_RDONLY)), "Bad file descriptor"),
     ):
-        with output:
-            process = run_vicinal(*command, stdout=output)
+        with stream:
+            process = run_vicinal(*command, stdout=stream)
         assert process.returncode == 2
         assert process.stderr == f"vicinal: the output cannot be written: {reason}.\n"
     assert count_answers(store) == 0

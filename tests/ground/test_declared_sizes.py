@@ -55,7 +55,9 @@ def test_an_array_that_declares_more_than_it_has_is_refused(tmp_path, load, shap
 @pytest.mark.quick
 def test_an_archive_that_needs_more_memory_than_there_is_is_refused(tmp_path, monkeypatch):
     """Fails if zeros, which compress a thousand times, are unpacked before they are counted."""
-    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1000, 100)), y=np.zeros(1000, dtype=np.int64))
+    np.savez_compressed(
+        tmp_path / "a.npz", x=np.zeros((1000, 100)), y=np.zeros(1000, dtype=np.int64)
+    )
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: 790_000)
     with pytest.raises(InvalidInput, match="declares more data than this machine has free memory"):
         load_npz(tmp_path / "a.npz")
