@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from vicinal.errors import InvalidInput
 
 _PAGE_BYTES = 4096
@@ -60,6 +58,8 @@ def open_npz(path: str | Path, file: BinaryIO) -> Iterator[Any]:
     size of its data differ, zipfile.BadZipFile and further errors for other damage, and
     InvalidInput if there is too little memory. Objects of Python are never read.
     """
+    import numpy as np
+
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         for member in members:
@@ -96,6 +96,8 @@ def require_parquet_memory(path: str | Path, metadata: Any) -> None:
 
 def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
     """Raise ValueError if an array's shape and the size of its data in an archive differ."""
+    import numpy as np
+
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version == (1, 0):

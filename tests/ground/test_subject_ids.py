@@ -15,7 +15,7 @@ from pyarrow import csv, parquet
 from store_tools import PLAN, Q, R, points, units
 from vicinal import checks
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.cli.records import listed_ids
+from vicinal.cli.records import collect_subject_ids
 from vicinal.datasets import load_images, load_table
 from vicinal.datasets.id_lists import read_ids
 from vicinal.distributed import Coordinator, split
@@ -415,7 +415,7 @@ def read_by_http(_, subject_id):
 
 
 def read_by_command(_, subject_id):
-    return listed_ids([str(subject_id)], None)
+    return collect_subject_ids([str(subject_id)], None)
 
 
 INTERFACES = (

@@ -75,7 +75,7 @@ def init(
     periods = 1 if renew is None else renew.periods
     plan = IndKNNPlan.of_target(target, arguments).changed(n_periods=periods)
     if reference_options.public is None and reference_options.reference is None:
-        _check_without_public(plan)
+        _require_no_public_rows(plan)
     targets = records.list_target_columns(target, label)
     other_columns = [label, subject, *targets]
     plain = feature_options.build_extractor(reference_options.public, other_columns)
@@ -87,8 +87,8 @@ def init(
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = dry_run and target.voted and reference_options.has_column(label, plain)
-        extractor, points, public_labels = feature_options.read_reference(
+        uses_labels = dry_run and target.voted and reference_options.public_has_column(label, plain)
+        extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, plain, label if uses_labels else None
         )
         labels = records.get_labels(dataset)
@@ -151,8 +151,8 @@ def audience(
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _check_without_public(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput, in terms of options, if a plan needs public rows."""
+def _require_no_public_rows(plan: IndKNNPlan) -> None:
+    """Raise InvalidInput, with a message that names options, if a plan needs public rows."""
     try:
         plan.check_kernel(has_public=False)
     except InvalidInput as error:

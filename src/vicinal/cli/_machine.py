@@ -16,7 +16,7 @@ from typer import Option
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
-from vicinal.cli.output import as_json, echo, output_folder, show_progress_bars, write_file
+from vicinal.cli.output import as_json, create_output_folder, echo, show_progress_bars, write_file
 from vicinal.declared_sizes import find_available_bytes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def demo(
     checks.check_real("epsilon", epsilon, above=0)
     checks.check_real("delta", delta, above=0, below=1)
     checks.check_integer("queries", queries, minimum=1)
-    report_path = output_folder(out) / "report.html"
+    report_path = create_output_folder(out) / "report.html"
     is_bundled = data == _BUNDLED_DATA
     # The report shows the name of the data file only, because its folder may be confidential.
     name = "MNIST" if is_bundled else Path(data).stem

@@ -54,7 +54,7 @@ def plan(
     checked = IndKNNPlan.of_target(declared_target(arguments), arguments)
     with print_warnings():
         plain = feature_options.build_extractor(reference_options.public, [label])
-        _, points, labels = feature_options.read_reference(reference_options, plain, label)
+        _, points, labels = feature_options.fit_extractor(reference_options, plain, label)
     if label is not None and labels is None:
         raise InvalidInput("The 'label' option needs public rows that have labels.")
     if has_class_count and labels is not None:

@@ -26,7 +26,10 @@ _METHOD_NAMES = {
 
 
 def account(plan: PlanFile, json: Json = False) -> None:
-    """Price a plan by every valid method. Reads nothing private and spends nothing."""
+    """Compute epsilon of a plan of releases with every applicable accounting method.
+
+    Reads no private data and charges no budget.
+    """
     load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting.plan import Plan
     from vicinal.ledger.sealed_files import read_json
@@ -37,7 +40,7 @@ def account(plan: PlanFile, json: Json = False) -> None:
 
 def calibrate(
     plan: PlanFile,
-    epsilon: Annotated[float, Option(help="Target, at the delta of the plan.")],
+    epsilon: Annotated[float, Option(help="Target epsilon, at the plan's delta.")],
     field: Annotated[str, Option(help="Field to find, such as sigma, gamma, count or B.")],
     release: Annotated[int, Option(help="Number of the release, counted from 0.")] = 0,
     json: Json = False,
@@ -58,7 +61,7 @@ def calibrate(
     echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
 
 
-smoothed = create_group("Price mechanisms that add no noise. See smoothed differential privacy.")
+smoothed = create_group("Compute smoothed differential privacy of mechanisms that add no noise.")
 
 
 @smoothed.command()

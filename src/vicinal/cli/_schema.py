@@ -98,7 +98,7 @@ def schema(
         )
     if public is not None and check is None:
         check_outputs({"out": out}, {"PUBLIC": public})
-        _write_draft(public, csv_options.detect_form(public), labels, role_columns, out)
+        _draft_schema_file(public, csv_options.detect_form(public), labels, role_columns, out)
         return
     if check is None or public is not None:
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
@@ -147,16 +147,18 @@ def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) 
         return count_shared_rows(transform(table), transform(points))
 
 
-def _write_draft(
+def _draft_schema_file(
     public: Path,
     form: CsvForm,
-    labels: Sequence[str],
+    label_columns: Sequence[str],
     role_columns: Sequence[str],
     out: Path | None,
 ) -> None:
-    """Draft a schema from a public table, and write it to a file or to stdout.
+    """Draft a schema from a public table, and write it to the file `out`; None writes to stdout.
 
-    `role_columns` are the columns of labels and subject ids, which are no features.
+    - `form`: format of the table if it is a CSV file.
+    - `label_columns`: columns given as labels, which must be present.
+    - `role_columns`: all columns of labels and subject ids, which are no features.
     """
     from vicinal.datasets.tables import read_table
     from vicinal.features.csv_form import CsvForm
@@ -164,7 +166,7 @@ def _write_draft(
 
     table = read_table(public, form)
     columns = table.column_names
-    for name in labels:
+    for name in label_columns:
         if name not in columns:
             raise InvalidInput(
                 f"The 'label' option must name a column of {public}, or be left out. There is "

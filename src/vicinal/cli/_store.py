@@ -87,7 +87,7 @@ def predict(
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
-    name: Annotated[
+    id_column: Annotated[
         str | None, Option("--id", help="Column of the queries to copy beside the answers.")
     ] = None,
     audience: options.Audience = "default",
@@ -99,7 +99,7 @@ def predict(
     json: options.Json = False,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Answer queries. New ones are charged, and charges are on disk before answers show."""
+    """Answer queries. New ones are charged, and charges are on disk before an answer is output."""
     import pyarrow as pa
 
     # Standard streams are no paths.
@@ -115,7 +115,9 @@ def predict(
         records.open_store(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
         answer_columns = opened.schema.target.answer_columns
-        copied, dataset = records.read_queries(path, opened.schema.extractor, name, answer_columns)
+        copied, dataset = records.read_queries(
+            path, opened.schema.extractor, id_column, answer_columns
+        )
         with records.add_file_to_errors(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
@@ -301,7 +303,7 @@ def erase(
 
     The exit code is 2 if none of the ids was ever in the store.
     """
-    ids = records.listed_ids(subject, subjects)
+    ids = records.collect_subject_ids(subject, subjects)
     if not ids:
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
@@ -401,7 +403,7 @@ def verify(
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
     with records.open_store_or_service(store, reading=True) as opened:
-        verification = opened.verify(records.listed_ids(erased, erased_list))
+        verification = opened.verify(records.collect_subject_ids(erased, erased_list))
     errors = list(verification.faults)
     checked = list(verification.checked)
     if json:
@@ -482,7 +484,7 @@ def refresh(
 ) -> None:
     """Train the private model again. It learns from the subjects enrolled now.
 
-    The plan's --model-refreshes is the number of possible refreshes. They are paid from the same
+    The plan's --model-refreshes is the number of possible refreshes. Each is charged to the same
     budgets, and repeated queries count as new.
     """
     with records.open_store(store, accept_loss=accept_loss) as opened:

@@ -17,7 +17,7 @@ from vicinal.cli import output
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
 from vicinal.cli.output import echo
-from vicinal.cli.records import listed_ids, open_store
+from vicinal.cli.records import collect_subject_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -70,13 +70,15 @@ def audit(
     if one_run:
         with output.show_progress_bars(silent=json) as begin:
             step: Any = begin("interactions", _N_INTERACTIONS)
-            findings = {"one-run": _run_one(target, facts, audience, canaries, confidence, step)}
+            findings = {
+                "one-run": _run_one_run_audit(target, facts, audience, canaries, confidence, step)
+            }
     else:
-        trials = _select_trials(_list_trials(target, facts, audience), only)
+        attacks = _select_attacks(_list_attacks(target, facts, audience), only)
         if listed:
-            echo("\n".join(trials))
+            echo("\n".join(attacks))
             return
-        findings = _run_trials(trials, minutes, confidence, silent=json)
+        findings = _run_attacks(attacks, minutes, confidence, silent=json)
     unaudited = [] if facts is None else list_unaudited_attacks(facts, {audience: set(findings)})
     result = {
         "target": None if target is None else target.name,
@@ -113,7 +115,7 @@ def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
         raise StorageFailed(f"The store cannot be audited. {error}") from None
 
 
-def _run_one(
+def _run_one_run_audit(
     target: Path | None,
     facts: dict[str, Any] | None,
     audience: str,
@@ -139,8 +141,8 @@ def _run_one(
     )
 
 
-def _run_trials(
-    trials: AttackFactories, minutes: float, confidence: float, *, silent: bool
+def _run_attacks(
+    attacks: AttackFactories, minutes: float, confidence: float, *, silent: bool
 ) -> dict[str, AuditFinding]:
     """Return the finding of each attack, by name, after at most `minutes` for all of them."""
     from vicinal import checks
@@ -149,12 +151,12 @@ def _run_trials(
     minutes = checks.check_real("minutes", minutes, above=0, maximum=_MAX_MINUTES)
     with output.show_progress_bars(silent=silent) as begin:
         step = begin("attacks", round(60 * minutes))
-        attacks = (create_attack() for create_attack in trials.values())
-        results = run_audits(attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
-        return dict(zip(trials, results, strict=True))
+        new_attacks = (create_attack() for create_attack in attacks.values())
+        results = run_audits(new_attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
+        return dict(zip(attacks, results, strict=True))
 
 
-def _list_trials(
+def _list_attacks(
     target: Path | None, facts: dict[str, Any] | None, audience: str
 ) -> AttackFactories:
     """Return the attacks on all mechanisms, on a store with `facts`, or on a plan's file."""
@@ -175,15 +177,19 @@ def _list_trials(
         raise InvalidInput(f"The plan {target.name}: {message}") from None
 
 
-def _select_trials(trials: AttackFactories, only: str | None) -> AttackFactories:
+def _select_attacks(attacks: AttackFactories, only: str | None) -> AttackFactories:
+    """Return the attacks whose names `only` lists, separated by commas; None selects all.
+
+    `attacks`: functions that create the attacks, by name.
+    """
     if only is None:
-        return trials
+        return attacks
     names = [name.strip() for name in only.split(",")]
-    if not set(names) <= set(trials):
+    if not set(names) <= set(attacks):
         raise InvalidInput(
-            f"The 'only' parameter must name attacks among: {', '.join(trials)}. Got {only!r}."
+            f"The 'only' parameter must name attacks among: {', '.join(attacks)}. Got {only!r}."
         )
-    return {name: trials[name] for name in names}
+    return {name: attacks[name] for name in names}
 
 
 def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str]) -> str:
@@ -274,7 +280,7 @@ def certificate(
         audits=reports,
     )
     text = output.as_json(content)
-    folder = output.output_folder(out)
+    folder = output.create_output_folder(out)
     output.write_file(folder / "certificate.json", text + "\n")
     output.write_file(folder / "certificate.html", render_certificate_page(content))
     echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
@@ -324,7 +330,7 @@ _KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode
 
 
 @receipt.command("key")
-def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
+def create_key(path: Annotated[Path, Argument(help="New file for the private key.")]) -> None:
     """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
@@ -347,7 +353,7 @@ def sign_erasure(
     output.check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = SigningKey(key)
     with _open_single_store(store) as opened:
-        ids = listed_ids(subject, subjects)
+        ids = collect_subject_ids(subject, subjects)
         receipt = create_erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
     text = output.as_json(receipt)
     if out is None:
@@ -373,7 +379,9 @@ def verify(
     errors: list[str] = []
     if store is not None:
         with _open_single_store(store) as opened:
-            errors = find_receipt_faults(opened._parts, content, listed_ids(subject, subjects))
+            errors = find_receipt_faults(
+                opened._parts, content, collect_subject_ids(subject, subjects)
+            )
     if json:
         in_force = None if store is None else not errors
         echo(output.as_json({"receipt": content, "in_force": in_force}))

@@ -33,7 +33,12 @@ IND_KNN = "ind-knn"
 PRIVATE_KNN = "private-knn"
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
-Overlapping = Annotated[bool, Option("--overlapping", help="For classes that overlap.")]
+Overlapping = Annotated[
+    bool,
+    Option(
+        "--overlapping", help="Train with the recipe for classes that overlap in feature space."
+    ),
+]
 Public = Annotated[
     Path, Option(help="npz file: x, public examples; y, if present, is compared with the answers.")
 ]
@@ -155,8 +160,9 @@ class LabellerOptions:
     def build_labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | PrivateKNNLabeller:
-        """Return the labeller of the private records `dataset` for all rounds of a plan.
+        """Return the labeller that answers from the private records of `dataset`.
 
+        `classes`: the class names. `plan`: its rounds; used for Private-kNN only.
         Raises PrivacyRefused if the given noise or screening costs more than epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
@@ -537,20 +543,24 @@ def _collect_answers(
 
 
 def _evaluate_student(
-    student: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
+    student: Student, public_examples: AnyArray, true_labels: AnyArray, queried_rows: AnyArray
 ) -> AccuracyByClass:
-    """Return the accuracy of a student on the public examples `pool` that were not `queried`."""
+    """Return the accuracy of a student on the public examples that were not queried.
+
+    - `public_examples`, array (n, ...), `true_labels`, array (n,): raw examples and class names.
+    - `queried_rows`, array of int: indices of the examples that were queried.
+    """
     import numpy as np
 
     from vicinal.reports.outcomes import AccuracyByClass
 
-    rows = np.setdiff1d(np.arange(len(pool)), queried)
-    answers = student.predict(pool[rows]) if len(rows) else truth[rows]
-    return AccuracyByClass.from_answers(answers, truth[rows], student.classes)
+    rows = np.setdiff1d(np.arange(len(public_examples)), queried_rows)
+    answers = student.predict(public_examples[rows]) if len(rows) else true_labels[rows]
+    return AccuracyByClass.from_answers(answers, true_labels[rows], student.classes)
 
 
 def _evaluate_rounds(
-    outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
+    transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: AnyArray
 ) -> dict[str, AccuracyByClass]:
     """Return the accuracies of each round's answers and of the final student, by title."""
     import numpy as np
@@ -560,15 +570,15 @@ def _evaluate_rounds(
 
     names = np.array(final.classes)
     figures_by_title = {}
-    for number, labelled in enumerate(outcome.rounds, 1):
+    for number, labelled in enumerate(transfer.rounds, 1):
         is_answered = labelled.labels != ABSTAINED
         rows = labelled.queries[is_answered]
         answers = names[labelled.labels[is_answered]]
-        figures = AccuracyByClass.from_answers(answers, truth[rows], final.classes)
+        figures = AccuracyByClass.from_answers(answers, true_labels[rows], final.classes)
         figures_by_title[f"answers of round {number}"] = figures
-    queried = np.concatenate([labelled.queries for labelled in outcome.rounds])
+    queried_rows = np.concatenate([labelled.queries for labelled in transfer.rounds])
     title = "the student, on examples that were not queried"
-    figures_by_title[title] = _evaluate_student(final, pool, truth, queried)
+    figures_by_title[title] = _evaluate_student(final, public_examples, true_labels, queried_rows)
     return figures_by_title
 
 

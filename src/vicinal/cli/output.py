@@ -73,7 +73,7 @@ def check_standard_output() -> None:
             raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-def output_folder(path: Path) -> Path:
+def create_output_folder(path: Path) -> Path:
     """Return the folder `path`, created if it does not exist. Raises InvalidInput on failure."""
     try:
         path.mkdir(parents=True, exist_ok=True)
