@@ -32,7 +32,8 @@ _MISSING_TYPES = ("NoneType", "NAType", "NaTType")
 
 _ENCODE_ADVICE = (
     "Convert numbers that are written as text with astype(float). Encode categories and dates: "
-    "pass 'schema' to fit of an Ind-KNN estimator, or use TableFeatures."
+    "pass 'schema' to fit of an Ind-KNN estimator, as vicinal.features.draft_schema drafts it from "
+    "public rows, or use TableFeatures."
 )
 _SINGLE_VALUE = "Got a single value; put it into a list."
 _DENSE_ADVICE = (
@@ -571,7 +572,8 @@ def _refuse_infinite(argument: str, matrix: NumberTable) -> None:
     noun = "column" if len(names) == 1 else "columns"
     raise InvalidInput(
         f"The {argument!r} parameter must hold finite numbers. Got NaN (a missing value) or "
-        f"infinity in {noun} {_quote_names(names)}. Fill them in, or drop those rows."
+        f"infinity in {noun} {_quote_names(names)}. Fill them in, drop those rows, or pass "
+        "'schema' to fit of an Ind-KNN estimator with \"missing\": true for the column."
     )
 
 
