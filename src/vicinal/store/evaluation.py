@@ -460,8 +460,8 @@ class ReleasedLabelSets:
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return the presence of each true label, bool (size, c). The result is private.
 
-        `y`: true sets of labels of `size` rows, or their 0/1 matrix (size, c). Raises InvalidInput
-        if they do not fit the declared labels.
+        `y` (size, c): 1 where a row has a label, else 0. Raises InvalidInput for other values, or
+        another shape.
         """
         return read_label_matrix(y, size, self.labels)
 
@@ -659,7 +659,7 @@ def _create_tally(
 
     `share`: largest share of its full budget that a subject pays. `largest_error`: of numbers, as
     a share of the distance between the bounds. Raises InvalidInput if one is out of range, or
-    `share` exceeds the part of a full budget that renewal periods have released so far.
+    `share` exceeds the part of a full budget that a subject can have in this renewal period.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)

@@ -322,8 +322,8 @@ class StoreSchema:
     def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Return the encoded targets of `size` records: class indices (n,), or target vectors.
 
-        `y`: class names, numbers or sets of labels, as the store's target declares. Raises
-        InvalidInput if it does not fit the target, or has not `size` rows.
+        `y`: class names (n,), numbers (n, p), or presence of each label, 0 or 1 (n, c), as the
+        target declares. Raises InvalidInput if it does not fit the target, or has not `size` rows.
         """
         return self.target.encode(y, size)
 
