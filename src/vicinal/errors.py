@@ -59,7 +59,7 @@ class StoreOutdated(PrivacyRefused):
 
 
 class IdsAlike(PrivacyRefused):
-    """New ids differ from known or other new ids only in zeros, case or blanks; none was added."""
+    """New ids differ from known or other new ids in spelling only; none was added."""
 
 
 class MissingExtra(VicinalError, ImportError):

@@ -32,7 +32,7 @@ from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.id_encoding import find_similar_ids
+from vicinal.ledger.id_folding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import RENEWAL, Renewal
 from vicinal.mechanisms.tally import NoisyTally

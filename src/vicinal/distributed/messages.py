@@ -234,7 +234,7 @@ class SubjectStandings:
 class SimilarSubjects:
     """Find new ids that differ from known ids, or from one another, in spelling only.
 
-    Spelling differs by leading zeros, case, blanks or width. Answered with these ids.
+    Answered with these ids.
     """
 
     subjects: Sequence[SubjectId]

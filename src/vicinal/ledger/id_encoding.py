@@ -8,13 +8,12 @@ file finds every id that was not erased.
 import hashlib
 import hmac
 import re
-from collections import Counter
-from collections.abc import Iterable
-from unicodedata import normalize
+from collections.abc import Callable, Iterable
 from urllib.parse import quote, unquote
 
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
+from vicinal.ledger.id_folding import fold_ids
 
 MAX_FRAME_BYTES = 1000
 """Maximal length of a framed id in bytes. It fits into a row of
@@ -33,7 +32,6 @@ _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _INTEGER_KIND = ord("i")
 """The byte after the opening of an integer's frame; "s" stands there for text."""
 
-_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
@@ -84,31 +82,6 @@ def parse_framed_id(framed_id: bytes) -> SubjectId:
     return unquote(text) if "%" in text else text
 
 
-def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
-    """Return the folded form of each id: without leading zeros, case, blanks and width variants.
-
-    Ids with equal folded forms are probably spellings of one subject's id.
-    """
-    # All ids are folded as one text, joined by line breaks, which no id holds. Unicode's caseless
-    # comparison of identifiers normalizes and folds twice (NFD, case folding, NFKD).
-    text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
-    text = normalize("NFKD", text.replace(" ", "").replace("\u0131", "i").casefold())
-    return _LEADING_ZEROS.sub("", text).split("\n") if text else []
-
-
-def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
-    """Return the ids that share their folded form (:func:`fold_ids`) with another of the ids.
-
-    Empty if all ids are integers, because different integers have different folded forms.
-    """
-    ids = list(dict.fromkeys(subjects))
-    if not any(isinstance(subject, str) for subject in ids):
-        return set()
-    folded_ids = fold_ids(ids)
-    counts = Counter(folded_ids)
-    return {subject for subject, folded in zip(ids, folded_ids, strict=True) if counts[folded] > 1}
-
-
 def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
     """Return the framed id that begins at an offset of a file's content; None if none does."""
     match = _FRAMED.match(content, offset)
@@ -121,10 +94,16 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
-    folded_ids = fold_ids(subjects)
-    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
+def fold_and_hash(
+    key: bytes,
+    subjects: Iterable[SubjectId],
+    fold: Callable[[Iterable[SubjectId]], list[str]] = fold_ids,
+) -> list[bytes]:
+    """Return the HMAC-SHA-256 of each id folded by `fold`; never a :func:`keyed_hash`."""
+    hash_prefix = b"f"
+    return [
+        hmac.digest(key, hash_prefix + folded.encode(), hashlib.sha256) for folded in fold(subjects)
+    ]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

@@ -15,6 +15,7 @@ from vicinal.arrays import Slots, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger.id_encoding import keyed_hash
+from vicinal.ledger.id_folding import find_similar_ids, fold_ids
 from vicinal.mechanisms.noise_sources import fresh_key
 
 
@@ -69,6 +70,9 @@ class MemoryLedger:
         self._free: list[int] = []
         self._key = fresh_key()
         self._erased_units: dict[bytes, int] = {}
+        # Hashes of the folded ids of all subjects so far, erased ones included; None until the
+        # first erasure or search for similar ids.
+        self._folded_hashes: set[int] | None = None
         self.journal: list[int] = []
         """Sum of the units charged for each block of answers, oldest first. Private."""
 
@@ -100,8 +104,27 @@ class MemoryLedger:
             erased = self._erased_units
             units = erased.pop(self._hash(subject), UNITS) if erased else UNITS
             self.remaining[slot] = units
+        if self._folded_hashes is not None:
+            self._folded_hashes.update(map(hash, fold_ids(newcomers)))
         slots = (self._slot_of[subject] for subject in subjects)
         return np.fromiter(slots, np.int32, len(subjects))
+
+    def find_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> set[SubjectId]:
+        """Return the unknown ids that probably belong to a known subject or to each other.
+
+        Their folded form equals that of an enrolled or erased subject, or of another unknown id.
+        """
+        unknown = [subject for subject in dict.fromkeys(subjects) if subject not in self]
+        known_hashes = self._hash_folded_ids()
+        folded_ids = zip(unknown, fold_ids(unknown), strict=True)
+        similar_to_known = {subject for subject, fold in folded_ids if hash(fold) in known_hashes}
+        return similar_to_known | find_similar_ids(unknown)
+
+    def _hash_folded_ids(self) -> set[int]:
+        """Return the hashes of the folded ids of all subjects so far, valid in this process."""
+        if self._folded_hashes is None:
+            self._folded_hashes = set(map(hash, fold_ids(self._slot_of)))
+        return self._folded_hashes
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled, int32 ascending."""
@@ -110,6 +133,7 @@ class MemoryLedger:
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
+        self._hash_folded_ids()
         for subject in dict.fromkeys(subjects):
             slot = self._slot_of.pop(subject, None)
             if slot is not None:

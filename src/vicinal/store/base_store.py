@@ -80,8 +80,8 @@ class BaseStore(ABC):
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return the number of new ids that are similar to known ids, or to each other.
 
-        `subjects`: ids, known ones included. Similar ids differ by leading zeros, case, blanks or
-        width only.
+        `subjects`: ids, known ones included. Similar ids have equal folded forms
+        (:func:`~vicinal.ledger.id_folding.fold_ids`).
         """
 
     @abstractmethod
@@ -366,7 +366,7 @@ class BaseStore(ABC):
             record is a new subject.
         ids_differ : bool
             Accept new ids as those of new subjects although they differ from known ids, or from
-            each other, by leading zeros, case, blanks or width only, such as "007" and 7.
+            each other, in spelling only, such as "007" and 7.
         curator, idempotency_key : str
             A repeated request of the same curator with the same key adds nothing, and returns the
             version that the first one made.
