@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli import options, output, records
 from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, show_outlook
@@ -111,12 +111,12 @@ def init(
         with opened:
             facts = opened.facts()
             if json:
-                echo(output.as_json(facts))
+                output.print_text(output.as_json(facts))
             elif not quiet:
                 summary = _format_summary(
                     store, facts, target, 0 if points is None else len(points)
                 )
-                echo(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
+                output.print_text(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
 
 
 init.command_class = options.PlanCommand  # type: ignore[attr-defined]
@@ -144,7 +144,9 @@ def audience(
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
-    echo(output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee))
+    output.print_text(
+        output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee)
+    )
 
 
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]

@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option, echo
+from typer import Option
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
-from vicinal.cli.output import as_json, output_folder, show_progress_bars, write_file
+from vicinal.cli.output import as_json, output_folder, print_text, show_progress_bars, write_file
 
 if TYPE_CHECKING:
     from vicinal.reports.demo import DemoAnswers
@@ -95,7 +95,7 @@ def demo(
         "report": str(report_path),
         "version": __version__,
     }
-    echo(as_json(result) if json else _format_demo(answers, result))
+    print_text(as_json(result) if json else _format_demo(answers, result))
 
 
 def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
@@ -139,7 +139,7 @@ def doctor(json: Json = False) -> None:
         "open_files": _open_files(),
     }
     facts["advice"] = _list_advice(facts)
-    echo(as_json(facts) if json else _format_facts(facts))
+    print_text(as_json(facts) if json else _format_facts(facts))
 
 
 def _find_version(package: str) -> str | None:

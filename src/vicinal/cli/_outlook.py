@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option, echo
+from typer import Option
 
 from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, expand_groups, get_plan_arguments
-from vicinal.cli.output import as_json, print_warnings, show_progress_bars
+from vicinal.cli.output import as_json, print_text, print_warnings, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def show_outlook(
         advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
         introduction = [*costs, ""] if costs else []
-        echo("\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip())
+        print_text(
+            "\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip()
+        )
         return
     requested, *alternatives = options
     result = {
@@ -108,7 +110,7 @@ def show_outlook(
         "alternatives": [option.to_dict() for option in alternatives],
         "version": __version__,
     }
-    echo(as_json(result))
+    print_text(as_json(result))
 
 
 def _prepare_simulation(

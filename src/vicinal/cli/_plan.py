@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json
+from vicinal.cli.output import as_json, print_text
 from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
@@ -32,7 +32,7 @@ def account(plan: PlanFile, json: Json = False) -> None:
     from vicinal.ledger.sealed_files import read_json
 
     price = Plan.from_dict(read_json(plan, "plan")).price()
-    echo(as_json(price) if json else _format_price(price))
+    print_text(as_json(price) if json else _format_price(price))
 
 
 def calibrate(
@@ -55,7 +55,7 @@ def calibrate(
         "price": calibrated.price,
     }
     value = f"{field} of release {release}: {calibrated.value:.8g}"
-    echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
+    print_text(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
 
 
 smoothed = create_group("Price mechanisms that add no noise. See smoothed differential privacy.")
@@ -71,7 +71,7 @@ def audit(
     from vicinal.reports import smoothed_audit
 
     report = smoothed_audit.audit_smoothed_dp(read_json(spec, "plan"))
-    echo(as_json(report) if json else smoothed_audit.format_audit(report))
+    print_text(as_json(report) if json else smoothed_audit.format_audit(report))
 
 
 def _format_price(price: dict[str, Any]) -> str:

@@ -9,10 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli.options import Json, expand_groups, parse_class_names
-from vicinal.cli.output import as_json, check_outputs, print_note, write_file
+from vicinal.cli.output import (
+    as_json,
+    check_outputs,
+    print_data,
+    print_note,
+    print_text,
+    write_file,
+)
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -176,19 +183,19 @@ def _write_draft(
         print_note("only the first line has no delimiters. Delete a title; declare --comment.")
     drafted, notes = draft_schema(table, role_columns, form)
     if drafted.file != CsvForm():
-        echo(
+        print_text(
             f"The file has {drafted.file}; private files are read the same way. To change that, "
             "use --delimiter, --decimal, --encoding, --quote, --escape or --comment.",
             err=True,
         )
     for note in notes:
-        echo(note, err=True)
+        print_text(note, err=True)
     text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        echo(text, nl=False)
+        print_data(text)
         return
     write_file(out, text)
-    echo(
+    print_text(
         f"Wrote {out} with {len(drafted.columns)} feature columns. Check its kinds, bounds and "
         "values before you use it: they come from the table, and they become public. If a column "
         "is the label or an id, draft again with --label or --subject.",
@@ -220,7 +227,7 @@ def _print_check(
             "coincidences": coincidences
             and {**asdict(coincidences), "suspicious": coincidences.suspicious},
         }
-        echo(as_json(result))
+        print_text(as_json(result))
         return
     lines = ["Show this only to the owner of the table, because the numbers of rows are private."]
     for misfit in misfits:
@@ -229,9 +236,9 @@ def _print_check(
             lines.append(f"      rows {_list_some(misfit.rows)}")
     if curator:
         lines.append("Row 1 is the first row below the header. Use --json to list all rows.")
-    echo("\n".join(lines) if misfits else f"{path} fits.")
+    print_text("\n".join(lines) if misfits else f"{path} fits.")
     if coincidences is not None:
-        echo(str(coincidences))
+        print_text(str(coincidences))
 
 
 def _list_some(items: Sequence[object]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal.cli import options, records
 from vicinal.cli import output as console
@@ -77,7 +78,7 @@ def add(
                     ids_differ=ids_differ,
                     idempotency_key=f"{key} {path.name}" if files else key,
                 )
-    echo(f"Added. The data are now at version {version}.")
+    console.print_text(f"Added. The data are now at version {version}.")
 
 
 def predict(
@@ -125,9 +126,9 @@ def predict(
         _write_answers(pa.table(arrays, names=names), out_path)
     if json:
         answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        echo(console.as_json({**answers, **_get_query_ids(copied)}))
+        console.print_text(console.as_json({**answers, **_get_query_ids(copied)}))
     if not (quiet or json):
-        echo(_format_reply(keys, reply, audience), err=True)
+        console.print_text(_format_reply(keys, reply, audience), err=True)
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:
@@ -139,13 +140,18 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
         parquet.write_table(table, content)
         console.write_file(path, content.getvalue())
         return
+    columns = [column.to_pylist() for column in table.columns]
+    # The writer leaves a carriage return without quotes, and readers would end the row there.
+    cells = chain(table.column_names, *columns)
+    has_returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+    quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(table.column_names)
-    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    for row in zip(*columns, strict=True):
         writer.writerow(["" if value is None else value for value in row])
     if path is None:
-        echo(text.getvalue(), nl=False)
+        console.print_data(text.getvalue())
     else:
         console.write_file(path, text.getvalue())
 
@@ -223,7 +229,9 @@ def evaluate(
     result = evaluation.to_dict()
     for figure in result["figures"].values():
         figure["noise"] &= not accept_noise
-    echo(console.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
+    console.print_text(
+        console.as_json(result) if json else _format_evaluation(evaluation, result["figures"])
+    )
 
 
 def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
@@ -300,14 +308,14 @@ def erase(
     if not presence.enrolled:
         status = "is in the store any more" if presence.erased else "was ever in the store"
         outcome = f"Nothing was erased: none of these ids {status}."
-    echo(
+    console.print_text(
         f"{outcome} Of {n_ids}, {presence.enrolled} enrolled, {presence.erased} already erased and "
         f"{presence.unknown} unknown. These numbers are private."
     )
     if keeps_model:
-        echo(_MODEL_NOTE)
+        console.print_text(_MODEL_NOTE)
     if curator:
-        echo(f"Private: {n_erased} records were erased.")
+        console.print_text(f"Private: {n_erased} records were erased.")
     if not presence.enrolled and not presence.erased:
         raise typer.Exit(UNKNOWN_IDS)
 
@@ -322,7 +330,7 @@ def inspect(
     """Show the public facts of a store. --curator adds private numbers."""
     with records.open_store_or_service(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
-    echo(console.as_json(facts) if json else _format_facts(facts))
+    console.print_text(console.as_json(facts) if json else _format_facts(facts))
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
@@ -371,7 +379,7 @@ def export_guarantee(
         guarantee = opened.guarantee(audience)
     text = console.as_json(guarantee.to_dict()) if json else console.format_guarantee(guarantee)
     if out is None:
-        echo(text)
+        console.print_text(text)
     else:
         console.write_file(out, text + "\n")
 
@@ -388,11 +396,13 @@ def verify(
     errors = list(verification.faults)
     checked = list(verification.checked)
     if json:
-        echo(console.as_json({"faults": errors, "checked": checked}))
+        console.print_text(console.as_json({"faults": errors, "checked": checked}))
     if not verification:
         raise StorageFailed(" ".join(errors))
     if not json:
-        echo("\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)]))
+        console.print_text(
+            "\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)])
+        )
 
 
 def backup(
@@ -403,7 +413,7 @@ def backup(
     """Copy the store, in its present state, into a new folder. A running service continues."""
     with records.open_store_or_service(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
-    echo(f"Wrote {target}.")
+    console.print_text(f"Wrote {target}.")
 
 
 def restore(
@@ -439,7 +449,7 @@ def restore(
             raise
         hint = "If the witness is elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error} {hint}") from None
-    echo(f"Restored {store}.")
+    console.print_text(f"Restored {store}.")
 
 
 def allow(
@@ -452,7 +462,9 @@ def allow(
     """Set an analyst's quota: the number of new answers."""
     with records.open_store(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
-    echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
+    console.print_text(
+        f"{analyst} may get {'any number of' if quota == -1 else quota} new answers."
+    )
 
 
 def refresh(
@@ -469,4 +481,4 @@ def refresh(
     with records.open_store(store, accept_loss=accept_loss) as opened:
         refreshes = opened.refresh_model(audience)
     text = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
-    echo(console.as_json({"refreshes_left": refreshes}) if json else text)
+    console.print_text(console.as_json({"refreshes_left": refreshes}) if json else text)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal import __version__
 from vicinal.cli import output
@@ -73,7 +73,7 @@ def audit(
     else:
         trials = _select_trials(_list_trials(target, facts, audience), only)
         if listed:
-            echo("\n".join(trials))
+            output.print_text("\n".join(trials))
             return
         findings = _run_trials(trials, minutes, confidence, silent=json)
     unaudited = [] if facts is None else list_unaudited_attacks(facts, {audience: set(findings)})
@@ -90,7 +90,7 @@ def audit(
     report = output.as_json(result)
     if out is not None:
         output.write_file(out, report + "\n")
-    echo(report if json else _format_findings(list(findings.values()), unaudited))
+    output.print_text(report if json else _format_findings(list(findings.values()), unaudited))
     if not all(finding.is_consistent for finding in findings.values()):
         raise typer.Exit(CONTRADICTED)
     if not all(finding.is_conclusive for finding in findings.values()):
@@ -276,7 +276,7 @@ def certificate(
     folder = output.output_folder(out)
     output.write_file(folder / "certificate.json", text + "\n")
     output.write_file(folder / "certificate.html", render_certificate_page(content))
-    echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
+    output.print_text(text if json else f"Wrote {folder / 'certificate.html'} and .json")
 
 
 _REPORT_FIELDS = {"at": str, "version": str, "holds": bool, "claims": list}
@@ -327,7 +327,7 @@ def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
     """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
-    echo(SigningKey.create(path).public_key)
+    output.print_text(SigningKey.create(path).public_key)
 
 
 @receipt.command("erasure")
@@ -350,7 +350,7 @@ def sign_erasure(
         receipt = create_erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
     text = output.as_json(receipt)
     if out is None:
-        echo(text)
+        output.print_text(text)
     else:
         output.write_file(out, text + "\n")
 
@@ -375,11 +375,11 @@ def verify(
             errors = find_receipt_faults(opened._parts, content, listed_ids(subject, subjects))
     if json:
         in_force = None if store is None else not errors
-        echo(output.as_json({"receipt": content, "in_force": in_force}))
+        output.print_text(output.as_json({"receipt": content, "in_force": in_force}))
     if errors:
         raise InvalidInput(" ".join(errors))
     if not json:
-        echo("The signature is good." + ("" if store is None else " It is in force."))
+        output.print_text("The signature is good." + ("" if store is None else " It is in force."))
 
 
 @contextmanager

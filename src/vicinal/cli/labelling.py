@@ -9,12 +9,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
-from vicinal.cli.output import as_json, check_outputs, format_guarantee, show_progress_bars
+from vicinal.cli.output import (
+    as_json,
+    check_outputs,
+    format_guarantee,
+    print_text,
+    show_progress_bars,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -358,7 +364,7 @@ def label(
         *([] if figures is None else figures.format_lines()),
         *("", format_guarantee(answers.guarantee["text"])),
     ]
-    echo(as_json(result) if json else "\n".join(lines))
+    print_text(as_json(result) if json else "\n".join(lines))
 
 
 @expand_groups
@@ -417,7 +423,7 @@ def student(
     if paths["onnx"] is not None:
         lines.append(f"ONNX       {paths['onnx']}")
     lines += ["", format_guarantee(released.guarantee["text"])]
-    echo(as_json(result) if json else "\n".join(lines))
+    print_text(as_json(result) if json else "\n".join(lines))
 
 
 @expand_groups
@@ -483,7 +489,7 @@ def transfer(
         lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.format_lines()]
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", format_guarantee(outcome.guarantee)]
-    echo(as_json(result) if json else "\n".join(lines))
+    print_text(as_json(result) if json else "\n".join(lines))
 
 
 def _load_npz(path: Path) -> Dataset:
@@ -597,4 +603,4 @@ def _show_plan(
         numbers = {name: value for name, value in release.items() if isinstance(value, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")
-    echo(as_json(price) if json else "\n".join([*lines, "", guarantee]))
+    print_text(as_json(price) if json else "\n".join([*lines, "", guarantee]))

@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
 from vicinal.cli.options import FLAG_OF, PanelCommand
-from vicinal.cli.output import make_compile_reporter, print_note
+from vicinal.cli.output import make_compile_reporter, print_note, print_text
 from vicinal.errors import PrivacyRefused, VicinalError
 from vicinal.progress import compile_watchers
 
@@ -207,7 +207,7 @@ app = typer.Typer(
 
 def _show_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"vicinal {__version__}")
+        print_text(f"vicinal {__version__}")
         raise typer.Exit
 
 

@@ -112,9 +112,36 @@ def as_json(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, allow_nan=False)
 
 
+_TERMINAL_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+"""Characters that command a terminal, or reorder its text: all control characters but tab and line
+feed, which lay texts out, line separators, and Unicode's bidirectional controls."""
+
+
+def escape_controls(text: str) -> str:
+    r"""Return `text` with characters that a terminal obeys as escapes, such as ``\x1b``."""
+    return _TERMINAL_CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def print_text(text: str, *, err: bool = False) -> None:
+    """Print text for people and a line break; names in it cannot command a terminal.
+
+    `err`: print to stderr instead of stdout.
+    """
+    typer.echo(escape_controls(text), err=err)
+
+
+def print_data(text: str) -> None:
+    """Print the content of a file: exactly for programs, with escapes at a terminal."""
+    shown_text = escape_controls(text) if sys.stdout.isatty() else text
+    # By default, click removes escape sequences from what a program reads.
+    typer.echo(shown_text, nl=False, color=True)
+
+
 def print_note(text: str) -> None:
     """Print one line on stderr."""
-    typer.echo(f"vicinal: {text}", err=True)
+    print_text(f"vicinal: {text}", err=True)
 
 
 @contextmanager
@@ -139,7 +166,7 @@ def confirm(consequence: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(f"{consequence} Without a terminal, confirm it with --yes.")
-    if not typer.confirm(f"{consequence} Continue?", err=True):
+    if not typer.confirm(f"{escape_controls(consequence)} Continue?", err=True):
         print_note("nothing was changed.")
         raise typer.Exit(1)
 
