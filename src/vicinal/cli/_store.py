@@ -144,9 +144,12 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
     # The writer leaves a carriage return without quotes, and readers would end the row there.
     cells = chain(table.column_names, *columns)
     has_returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
-    quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    writer = csv.writer(
+        text,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL,
+    )
     writer.writerow(table.column_names)
     for row in zip(*columns, strict=True):
         writer.writerow(["" if value is None else value for value in row])

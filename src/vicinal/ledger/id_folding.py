@@ -130,7 +130,7 @@ class _CharacterFolds(dict[int, int | str]):
 
 
 _CHARACTER_FOLDS = _CharacterFolds({code: code for code in range(128)})
-_CHARACTER_FOLDS.update(str.maketrans(LOOK_ALIKE_LETTERS))
+_CHARACTER_FOLDS.update({ord(letter): fold for letter, fold in LOOK_ALIKE_LETTERS.items()})
 
 
 def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:

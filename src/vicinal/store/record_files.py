@@ -21,8 +21,8 @@ from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
+    create_file,
+    create_folder,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -61,7 +61,7 @@ class RecordFile:
         self.width = width
         self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
+            self._descriptor = (create_file if create else os.open)(path, os.O_RDWR)
 
     def close(self) -> None:
         """Close the file."""
@@ -161,7 +161,7 @@ class RecordFiles:
     ) -> None:
         with translate_os_errors(folder):
             if create:
-                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                create_folder(folder)
         features_name, labels_name, slots_name = RECORD_NAMES
         self.features = RecordFile(folder / features_name, dtype, n_features, create=create)
         self.labels = RecordFile(folder / labels_name, np.int32, target_width, create=create)
