@@ -29,7 +29,7 @@ def filled(place: Path) -> None:
         cluster.predict(tools.Q[6:9], idempotency_key="l")
     shutil.copytree(work, place / "closed")
     cluster = shard_tools.local(path)
-    with mock.patch.object(ClusterChanges, "finish", return_value={}):
+    with mock.patch.object(ClusterChanges, "finish_pending", return_value={}):
         cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
     shutil.copytree(work, place / "killed")
     cluster._changes.pending = 0

@@ -1,6 +1,7 @@
 """Mutants of what anybody pays, and which of them the nearest tests let live.
 
-`python -m benchmarks.mutants [FILE ...] [--only NAME,...] [--sample N] [--again LOG] [--tests ...]`
+`python -m benchmarks.mutants [FILE ...] [--only NAME,...] [--sample N] [--again LOG] [--quick]
+[--tests ...]`
 
 A mutant is the file with one small fault in it: a number doubled, a sign turned, a bound moved by a
 step, a least taken for a most, a statement left out, a condition turned round. The package is
@@ -68,6 +69,10 @@ NEAREST = {
         "store/test_renewal.py",
         "crash/test_durable_steps.py",
     ),
+    "mechanisms/tally.py": ("store/test_evaluation.py",),
+    "interactions/fit_registry.py": ("interactions", "ground/test_refusals.py"),
+    "distributed/_sharded_training.py": ("distributed/test_sharded_training.py",),
+    "ledger/renewal.py": ("store/test_renewal.py",),
     "ledger/total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }
 """By file of the package: tests, the quickest first; `--tests` names others, as tests/audit."""
@@ -144,11 +149,15 @@ def mutants(source: str, only: set[str]) -> Iterator[tuple[int, str, str]]:
                 yield getattr(node, "lineno", top.lineno), words, ast.unparse(mutant)
 
 
-def survives(package: Path, tests: list[str]) -> bool:
-    """Tell whether all tests pass on a package."""
-    environment = {**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
-                   "XDG_CACHE_HOME": str(package.parent / "cache")}  # fmt: skip
+def survives(package: Path, tests: list[str], *, quick: bool = False) -> bool:
+    """Return whether all tests pass on a package; with `quick`, those marked `quick` only."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
+        "XDG_CACHE_HOME": str(package.parent / "cache"),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *tests]
+    command += ["-m", "quick"] if quick else []
     try:
         run = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, timeout=_SECONDS, check=False
@@ -165,6 +174,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="functions, classes and constants, by commas")
     parser.add_argument("--tests", nargs="*", default=[], help="instead of the nearest ones")
     parser.add_argument("--sample", type=int, default=10**6, help="at most, drawn by a seed")
+    parser.add_argument("--quick", action="store_true", help="only tests marked `quick`")
     parser.add_argument("--again", type=Path, help="what a run printed: those that survived it")
     given = parser.parse_args()
     only = {name for name in given.only.split(",") if name}
@@ -182,13 +192,15 @@ def main() -> None:
             lived = {words for kind, _, words in (x.partition(" ") for x in lines) if kind == LIVED}
             every = [each for each in every if each[0] in lived]
         tests = {f: given.tests or [f"tests/{name}" for name in NEAREST[f]] for f in given.files}
-        if not survives(package, sorted({name for names in tests.values() for name in names})):
+        if not survives(
+            package, sorted({name for names in tests.values() for name in names}), quick=given.quick
+        ):
             raise SystemExit("The tests fail without any fault. Nothing can be told.")
         counts = [0, 0]
         print(f"{len(every)} mutants", flush=True)
         for words, file, mutant in every[: given.sample]:
             (package / file).write_text(mutant, encoding="utf-8")
-            lives = survives(package, tests[file])
+            lives = survives(package, tests[file], quick=given.quick)
             (package / file).write_text(sources[file], encoding="utf-8")
             counts[lives] += 1
             print(f"{LIVED if lives else 'caught'} {words}", flush=True)

@@ -2,6 +2,9 @@
 
 The service runs as its users run it (`vicinal serve`), every commit on the disk; the clients are in
 this process, and both share the machine. Then: where the time goes, and what response times tell.
+
+`--memory SECONDS` measures instead how the memory of the service grows: new queries for half of the
+time, then repeated queries. Compare with `MALLOC_ARENA_MAX=2` in the environment.
 """
 
 from __future__ import annotations
@@ -258,18 +261,68 @@ async def _mixed(port: int, key: str, count: int) -> tuple[np.ndarray, np.ndarra
     return times[order < count], times[order >= count]
 
 
+# ---------------------------------------------------------------- memory
+
+SAMPLE_SECONDS = 20.0
+"""Seconds between two rows of the table of memory."""
+REPEATED_BODIES = 512
+"""Requests of one query each that are repeated; fewer than the service has answered before."""
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process in bytes (Linux)."""
+    n_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return n_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory(folder: Path, key: str, seconds: float) -> None:
+    """Print the memory of the service under new queries, then under repeated ones."""
+    print(f"\n{'memory':<12}{'s':>6}{'requests':>12}{'answers':>10}{'MiB':>9}{'bytes/answer':>14}")
+    with service(folder) as (port, pid):
+        repeated = bodies(REPEATED_BODIES, 1, 50)
+        # Warm: compiled functions, and the first answers to the queries that are repeated later.
+        asyncio.run(load(port, requests(repeated, key), 16))
+        begin = time.monotonic()
+        n_answers = REPEATED_BODIES
+        for phase in ("new", "repeated"):
+            n_requests = 0
+            first_bytes = resident_bytes(pid)
+            first_answers = n_answers
+            phase_end = time.monotonic() + seconds / 2
+            while time.monotonic() < phase_end:
+                sample_end = min(phase_end, time.monotonic() + SAMPLE_SECONDS)
+                while time.monotonic() < sample_end:
+                    is_new = phase == "new"
+                    contents = bodies(500, 1, 10**6 + n_answers) if is_new else repeated
+                    asyncio.run(load(port, requests(contents, key), 16))
+                    n_requests += len(contents)
+                    n_answers += is_new * len(contents)
+                size = resident_bytes(pid)
+                added = n_answers - first_answers
+                growth = f"{(size - first_bytes) / added:14,.0f}" if added else f"{'':>14}"
+                print(
+                    f"{phase:<12}{time.monotonic() - begin:6.0f}{n_requests:12,}{n_answers:10,}"
+                    f"{size / 2**20:9.1f}{growth}",
+                    flush=True,
+                )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--records", type=int, default=60_000)
     parser.add_argument("--folder", help="where to write; default: the system's temporary folder")
     parser.add_argument("--short", action="store_true", help="small, for a smoke test")
+    parser.add_argument("--memory", type=float, metavar="SECONDS", help="measure memory instead")
     arguments = parser.parse_args()
     n = 5000 if arguments.short else arguments.records
     with tempfile.TemporaryDirectory(dir=arguments.folder) as temporary:
         folder = Path(temporary) / "store"
         key = make_store(folder, n)
         print(f"n = {n:,}, d = {D}, every commit durable; load {os.getloadavg()[0]:.1f}")
+        if arguments.memory:
+            memory(folder, key, arguments.memory)
+            return
         throughput(folder, key, arguments.short)
         profile(folder, key)
         timing(folder, key, arguments.short)

@@ -7,7 +7,7 @@ from vicinal.neighbours.scan import fill_holes
 
 def wiped(store):
     """Tell whether nothing is left in memory beyond the last record."""
-    beyond = len(store) % store.block
+    beyond = len(store) % store.block_rows
     if not store._features.blocks or beyond == 0:
         return True
     last = (column.blocks[-1][beyond:] for column in (store._features, store._offsets))

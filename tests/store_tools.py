@@ -65,7 +65,7 @@ def left_of(store, audience="default"):
     """Return what everybody has left, by id."""
     ledger = store._parts.ledger
     remaining = ledger.audiences[audience].account.remaining
-    return {who: int(remaining[slot]) for who, slot in ledger.slot_table.entries()}
+    return {who: int(remaining[slot]) for who, slot in ledger.slot_table.iterate_slots()}
 
 
 def remaining(store):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json, output_folder, write_file
+from vicinal.cli.output import as_json, create_output_folder, write_file
 
 
 def accounting(
@@ -20,7 +20,7 @@ def accounting(
     """Print the papers' epsilons against ours, and what would explain those that do not follow."""
     from experiments.accounting import table as printed
 
-    folder = None if figures is None else output_folder(figures)
+    folder = None if figures is None else create_output_folder(figures)
     rows, explained = printed.table(), printed.table(printed.EXPLAINED)
     if folder is not None:
         from experiments.accounting.figures import draw_all

@@ -10,7 +10,7 @@ import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_csv, write_table
 from vicinal.cli.options import Epsilon, Json
-from vicinal.cli.output import output_folder
+from vicinal.cli.output import create_output_folder
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def tightness(
     from experiments.audits import tightness as cases
 
     makers = _chosen(cases.cases(classes, epsilon), only)
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     measured = cases.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon))
     text, rows = _table(
         cases.text_row(""), ((cases.text_row(name, row), (name, row)) for name, row in measured)
@@ -112,7 +112,7 @@ def audit_errors(
     """How often small audits of honest mechanisms put them above their claims, wrongly."""
     from experiments.audits import power, tightness
 
-    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), create_output_folder(out)
     wrong = power.wrong(makers, audits, runs, confidence, _run_folder(keep, classes, epsilon))
     text, rows = _table(power.WRONG_HEAD, ((row.text(), row.to_dict()) for row in wrong))
     result = {"experiment": ERRORS, "note": ERRORS_NOTE, "runs": runs, "rows": rows}
@@ -142,7 +142,7 @@ def audit_controls(
     """How often, and how soon, an audit catches each version that is broken on purpose."""
     from experiments.audits import power, tightness
 
-    makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
+    makers, folder = _chosen(tightness.cases(classes, epsilon), only), create_output_folder(out)
     caught = power.caught(makers, audits, runs, 1 - 1e-6, _run_folder(keep, classes, epsilon))
     text, rows = _table(power.CAUGHT_HEAD, ((row.text(), row.to_dict()) for row in caught))
     write_csv(folder, CONTROLS, rows)

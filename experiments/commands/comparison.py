@@ -12,7 +12,7 @@ import typer
 
 from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, show_progress_bars
+from vicinal.cli.output import create_output_folder, show_progress_bars
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
@@ -62,7 +62,7 @@ def indknn_agnews(
     from vicinal.datasets import load_table
 
     tables = load_table(train, "label", text="text"), load_table(test, "label", text="text")
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     _reproduce(
         "indknn-agnews",
         lambda begin: text_benchmark((train, test), tables, range(4), folder, begin),
@@ -90,7 +90,7 @@ def _reproduce(
     from experiments.accuracy.comparison import text_table
 
     start = time.perf_counter()
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     rows: list[Row] = []
     with show_progress_bars(silent=json) as begin:
         benchmark = load(begin)

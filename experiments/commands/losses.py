@@ -9,7 +9,7 @@ import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_table
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder
+from vicinal.cli.output import create_output_folder
 from vicinal.errors import InvalidInput
 
 NAME = "losses"
@@ -59,4 +59,4 @@ def losses(
     text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}"
     note = OTHER_RUNS if by_other_runs else NOTE
     result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in found]}
-    write_table(output_folder(out), NAME, result, with_notes(text, note), json=json)
+    write_table(create_output_folder(out), NAME, result, with_notes(text, note), json=json)

@@ -21,7 +21,7 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, show_progress_bars
+from vicinal.cli.output import create_output_folder, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ def accuracy(
         public_rows,
         records,
     )
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     agnews = agnews_train, agnews_test
-    kept = folder if cache is None else output_folder(cache)
+    kept = folder if cache is None else create_output_folder(cache)
     given = sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:

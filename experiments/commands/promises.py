@@ -10,7 +10,7 @@ import typer
 
 from experiments.commands.methods import sources
 from experiments.commands.options import OUT, AgTest, AgTrain, Out, write_csv
-from vicinal.cli.output import output_folder, show_progress_bars, write_file
+from vicinal.cli.output import create_output_folder, show_progress_bars, write_file
 
 if TYPE_CHECKING:
     from vicinal.progress import Begin
@@ -41,7 +41,7 @@ def promises(
     from experiments.accuracy.promises import drawn, measured, to_dict
 
     rows = []
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     with show_progress_bars(silent=False) as begin:
         for name, trial in _trials(
             table, (agnews_train, agnews_test), cache or folder, records, queries, begin

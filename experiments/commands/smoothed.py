@@ -10,7 +10,7 @@ import typer
 
 from experiments.commands.options import OUT, write_table
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json, output_folder, write_file
+from vicinal.cli.output import as_json, create_output_folder, write_file
 
 
 def smoothed_figures(
@@ -22,7 +22,7 @@ def smoothed_figures(
     from experiments.smoothed.figures import all_figures, as_text
     from experiments.smoothed.plots import draw_figure
 
-    start, folder = time.perf_counter(), output_folder(out)
+    start, folder = time.perf_counter(), create_output_folder(out)
     figures = all_figures(databases, lambda name: typer.echo(f"Figure {name} ...", err=True))
     for figure in figures:
         picture = f"smoothed-figure-{figure.name.replace(' ', '-')}.png"

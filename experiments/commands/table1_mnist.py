@@ -11,7 +11,7 @@ import typer
 from experiments.commands.options import OUT, images, with_notes, write_table
 from vicinal.cli.labelling import Overlapping
 from vicinal.cli.options import Json
-from vicinal.cli.output import output_folder, show_progress_bars
+from vicinal.cli.output import create_output_folder, show_progress_bars
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -57,7 +57,7 @@ def table1_mnist(
     from vicinal.students.training import adapt_to_digits, adapt_to_overlapping_classes
 
     start = time.perf_counter()
-    folder = output_folder(out)
+    folder = create_output_folder(out)
     dataset = images(data) if vectors is None else _vectors(vectors)
     ensemble = model_keep is not None
     results = []

@@ -265,8 +265,7 @@ def subject_id(name: str, subject: object) -> SubjectId:
 
     Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
     invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
-    floating-point number, also as text ("5.0"). A zero-width joiner between letters without case,
-    as in Persian and Hindi names, is accepted.
+    floating-point number, also as text ("5.0"). Joiners inside Persian and Indic words are valid.
     """
     return _canonicalize(name, subject)
 
@@ -284,7 +283,9 @@ _INVISIBLE = re.compile(
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Invisible characters: Unicode's Default_Ignorable_Code_Point and the empty Braille pattern."""
-_JOINER = re.compile("[\u200c\u200d]")
+_JOINER = re.compile("(.)([\u200c\u200d])(?=.)")
+"""A zero-width non-joiner or joiner inside a text, with the character before it."""
+
 _INVALID_CATEGORIES = {
     "Cc": "a control character, such as a line break",
     "Cf": "an invisible character, such as a zero-width space",
@@ -303,7 +304,7 @@ _MAX_ID_BITS = 3000
 def describe_id_fault(subject: object) -> str | None:
     """Return the problem of a subject id without revealing its value, or None if it is valid."""
     if isinstance(subject, str):
-        return describe_text_fault(_remove_valid_joiners(str.__str__(subject)))
+        return describe_text_fault(str.__str__(subject))
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MAX_ID_BITS else None
     if is_missing(subject):
@@ -314,21 +315,6 @@ def describe_id_fault(subject: object) -> str | None:
             "and long ids lose digits; drop those rows and convert it to integers"
         )
     return f"a {type(subject).__name__}; {_suggest_conversion(subject)}"
-
-
-def _remove_valid_joiners(text: str) -> str:
-    """Return `text` without the zero-width joiners (U+200C, U+200D) that names are spelt with.
-
-    They stand between letters without case, or marks of these, as in Persian and Hindi.
-    """
-    pieces = _JOINER.split(text)
-    if len(pieces) == 1:
-        return text
-    neighbours = [piece[index] for piece in pieces for index in (0, -1) if piece][1:-1]
-    is_valid = all(pieces) and all(
-        unicodedata.category(neighbour) in ("Lo", "Mc", "Mn") for neighbour in neighbours
-    )
-    return "".join(pieces) if is_valid else text
 
 
 def _suggest_conversion(subject: object) -> str:
@@ -364,10 +350,24 @@ def describe_text_fault(text: str) -> str | None:
     if "\ufffd" in text:
         return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     if _INVISIBLE.search(text):
-        return _INVALID_CATEGORIES["Cf"]
+        text = _JOINER.sub(_remove_required_joiner, text)
+        if _INVISIBLE.search(text):
+            return _INVALID_CATEGORIES["Cf"]
     categories = (unicodedata.category(character) for character in text if character != " ")
     problems = (_INVALID_CATEGORIES[name] for name in categories if name in _INVALID_CATEGORIES)
     return next(problems, None)
+
+
+def _remove_required_joiner(match: re.Match[str]) -> str:
+    """Return a matched character without the joiner after it, where spelling requires a joiner.
+
+    Persian and Urdu words contain a zero-width non-joiner after an Arabic letter, and words of
+    Indic scripts either joiner after a virama (combining class 9); see RFC 5892, appendix A.
+    """
+    before, joiner = match[1], match[2]
+    follows_virama = unicodedata.combining(before) == 9
+    follows_arabic = joiner == "\u200c" and unicodedata.bidirectional(before) == "AL"
+    return before if follows_virama or follows_arabic else match[0]
 
 
 def _canonicalize(name: str, subject: object) -> SubjectId:

@@ -106,3 +106,7 @@ class ShardUnreachable(VicinalError):
 
 class PrivacyWarning(UserWarning):
     """A guarantee holds, but it may differ from the one that the caller expects."""
+
+
+class SmallDataWarning(UserWarning):
+    """A plan has few records for its queries and epsilon, so noise decides many answers."""

@@ -171,7 +171,7 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
     >>> with testing.coins_from(SimulatedBernoulli(0)):
     ...     pass  # an estimator fitted here draws repeatable samples
     """
-    with _replace_global("create_bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
+    with _replace_global("create_sampler", lambda _=None: source, ("vicinal.mechanisms",)):
         yield
 
 

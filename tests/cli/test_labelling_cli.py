@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 
 from command_line import printed as run
 from experiments.__main__ import app as experiments
+from vicinal.cli.labelling import _evaluate_student
 from vicinal.labelling import load_answers
 
 QUESTIONS = 120
@@ -70,6 +71,20 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
     assert "must hold class names" in run(*eight, code=2)
     assert not asking[1].exists()
+
+
+def test_a_student_of_a_wholly_queried_pool_has_no_accuracy_beside_it():
+    """Fails if the command ends with an error after it has written the student."""
+
+    class Untouched:
+        classes = (0, 1)
+
+        def predict(self, examples):
+            raise AssertionError(f"asked about {len(examples)} examples")
+
+    everything = np.arange(6)
+    figures = _evaluate_student(Untouched(), np.zeros((6, 2)), everything % 2, everything)
+    assert figures.format_lines() == ["There are no examples to compare with."]
 
 
 def test_rounds_on_images_with_a_report(files, tmp_path):

@@ -1,14 +1,25 @@
-"""Commands whose output or memory fails: one sentence, exit code 2, and no key is lost."""
+"""Output that fails or is dangerous: one sentence, exit code 2, no key lost, no text executed."""
 
+import csv
+import errno
+import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import store_tools as tools
+from command_line import shown
+from vicinal.cli import output
+from vicinal.cli._store import _write_answers
 from vicinal.errors import PrivacyRefused
 from vicinal.serving.keys import KeyFile
+from vicinal.store import Store
 
 FULL = Path("/dev/full")
 
@@ -43,6 +54,127 @@ def test_a_command_without_standard_output_does_nothing(tmp_path):
     assert KeyFile(tmp_path / "store").all() == []
 
 
+def make_queried_store(tmp_path):
+    """Return the paths of a store of which nothing was asked, and of a file with three queries."""
+    tools.make(tmp_path / "store").close()
+    queries = tmp_path / "queries.npz"
+    np.savez(queries, x=tools.Q[:3])
+    return tmp_path / "store", queries
+
+
+def count_answers(store):
+    with Store.open(store, reading=True) as opened:
+        return opened.quota().used
+
+
+def open_closed_pipe():
+    """Return the writing end of a pipe without a reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("options", [(), ("--json",), ("--quiet",)])
+def test_nothing_is_charged_for_a_standard_output_that_cannot_be_written(tmp_path, options):
+    """Fails if the output is first tried after the charge."""
+    store, queries = make_queried_store(tmp_path)
+    command = ("predict", store, "--data", queries, *options)
+    for stream, reason in (
+        (FULL.open("w"), "No space left on device"),
+        (open_closed_pipe(), "Broken pipe"),
+        (os.fdopen(os.open(os.devnull, os.O_RDONLY)), "Bad file descriptor"),
+    ):
+        with stream:
+            process = run_vicinal(*command, stdout=stream)
+        assert process.returncode == 2
+        assert process.stderr == f"vicinal: the output cannot be written: {reason}.\n"
+    assert count_answers(store) == 0
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("predict", "--help"), ()])
+def test_help_that_cannot_be_shown_is_one_sentence(arguments):
+    with FULL.open("w") as full:
+        process = run_vicinal(*arguments, stdout=full)
+    assert process.returncode == 2
+    assert process.stderr == "vicinal: the output cannot be written: No space left on device.\n"
+
+
+@contextmanager
+def small_disk(folder):
+    """Mount a file system of a few pages in a new folder, and fill it."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root mounts file systems")
+    try:
+        (folder / "rest").write_bytes(bytes(100 << 10))
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_nothing_is_charged_for_an_output_file_that_cannot_be_written(tmp_path):
+    """Fails if a missing folder, a read-only or a full disk is noticed after the charge."""
+    store, queries = make_queried_store(tmp_path)
+    disk = tmp_path / "disk"
+    with small_disk(disk):
+        for name in ("missing/out.csv", "out.csv", "out.parquet"):
+            process = run_vicinal("predict", store, "--data", queries, "--out", disk / name)
+            assert process.returncode == 2
+            assert "cannot be written" in process.stderr
+        with (disk / "stdout").open("w") as output:
+            process = run_vicinal("predict", store, "--data", queries, stdout=output)
+        assert process.returncode == 2
+        assert "No space left" in process.stderr
+        (disk / "rest").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        process = run_vicinal("predict", store, "--data", queries, "--out", disk / "out.csv")
+        assert "Read-only file system" in process.stderr
+        assert [path.name for path in disk.iterdir()] == ["stdout"]
+    assert count_answers(store) == 0
+
+
+def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charged_again(
+    tmp_path, monkeypatch
+):
+    store, queries = make_queried_store(tmp_path)
+    out = tmp_path / "out.csv"
+    out.write_text("earlier")
+    out.chmod(0o640)
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    command = ("predict", store, "--data", queries, "--out", out)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        message = " ".join(shown(*command, code=2).split())
+    assert "nothing is charged again" in message
+    assert out.read_text() == "earlier"
+    assert count_answers(store) == 3
+    shown(*command)
+    assert count_answers(store) == 3
+    assert out.read_text().startswith("label")
+    assert out.stat().st_mode & 0o777 == 0o640
+    assert not list(tmp_path.glob(".vicinal*"))
+
+
+def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch, capsys):
+    from vicinal.cli import main
+
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(main.CommandGroup.__base__, "invoke", fail)
+    monkeypatch.setattr(main, "_discard_output", lambda: None)
+    with pytest.raises(SystemExit) as exit_info:
+        main.app(["doctor"], prog_name="vicinal")
+    assert exit_info.value.code == 2
+    assert "an input or output without a name cannot be used" in capsys.readouterr().err
+
+
 def test_exhausted_memory_is_one_sentence_without_sizes(monkeypatch, capsys):
     """The message of NumPy names the shape of an array, which may be that of the records."""
     from vicinal.cli import main
@@ -75,3 +207,29 @@ def test_keys_can_be_revoked_while_another_is_shown(tmp_path):
     with pytest.raises(PrivacyRefused):
         keys.add("dora", "monitor", "a", lambda _: keys.add("dora", "monitor", "b"))
     assert [key.audience for key in keys.all() if key.name == "dora"] == ["b"]
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\r", "\x9b", "\u202e", "\u2066", "\x07"])
+def test_no_text_of_others_controls_a_terminal(capsys, character):
+    output.echo(f"the class 'a{character}b'")
+    output.print_note(f"the column 'a{character}b'")
+    shown = capsys.readouterr()
+    escaped = character.encode("unicode_escape").decode()
+    assert shown.out == f"the class 'a{escaped}b'\n"
+    assert shown.err == f"vicinal: the column 'a{escaped}b'\n"
+
+
+def test_data_for_a_program_stay_unchanged(capsys):
+    output.echo_data("id\n\u202e\n")
+    assert capsys.readouterr().out == "id\n\u202e\n"
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
+    ids = ["=cmd|' /C calc'!A0", "@SUM(1)", "+A1", "-A1", "\tx", "-5", "+5.5e3", "-", "a=b", "x-1"]
+    table = pa.table({"id": ids, "count": range(-1, 9)})
+    _write_answers(table, tmp_path / "answers.csv")
+    rows = list(csv.reader((tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row[0] for row in rows[1:]] == [f"'{text}" for text in ids[:5]] + ids[5:]
+    assert rows[1][1] == "-1"
+    _write_answers(table, tmp_path / "answers.parquet")
+    assert parquet.read_table(tmp_path / "answers.parquet")["id"].to_pylist() == ids

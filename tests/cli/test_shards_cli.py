@@ -65,7 +65,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
 
     def refused(path):
         for command, *options in reading:
-            assert "only read cannot finish it" in run(command, path, *options, code=3)
+            assert "command only reads" in run(command, path, *options, code=3)
 
     with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._close_for_good"):
         distributed.split(tmp_path / "store", tmp_path / "cluster", 2)

@@ -186,12 +186,12 @@ class PrivateHyperplanes(neighbours.HyperplaneLSH):
         moved = neighbours.HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
         moved.add(self.features - shift)
         self._buckets = moved._buckets
-        compute_buckets = self.compute_buckets
-        self.compute_buckets = lambda rows: moved.compute_buckets(rows - shift)
+        hash_rows = self.hash_rows
+        self.hash_rows = lambda rows: moved.hash_rows(rows - shift)
         try:
             return super()._scan(queries, block, allowed)
         finally:
-            self.compute_buckets = compute_buckets
+            self.hash_rows = hash_rows
 
 
 class TheNearest(neighbours.ExactIndex):

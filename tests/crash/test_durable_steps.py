@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
+from command_line import printed
 from crash.durable_steps import COMMANDS, FULL, INTERRUPT, KILL, ledger_in
 from crash.store_watch import Spawner
 from vicinal.accounting.budget import UNITS
+from vicinal.cli.main import app
 from vicinal.distributed import Coordinator, is_cluster, split
 from vicinal.distributed.transports import local_transports
 from vicinal.errors import VicinalError
@@ -416,6 +419,45 @@ def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch, holder, 
             assert budgets(workplace.place / holder)["default"] == after
     assert before in found
     assert after in found
+
+
+INTERRUPTED = {
+    "add": "an addition of records",
+    "erase": "an erasure",
+    "audience": "a new audience",
+    "predict": "a commit of answers, charges or a quota",
+}
+"""Pending change that `vicinal verify` names after a kill of a command."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case(name) for name in ("add", "erase", "audience", "predict")),
+        *(Case(name, **IN_CLUSTER) for name in ("add", "erase", "audience")),
+    ],
+    ids=str,
+)
+def test_verify_names_the_change_that_a_kill_left_pending(workplace, case):
+    """Fails if the message lacks the change, or if the command that it names completes nothing."""
+    points = truth_of(workplace, case)[2]
+    holder = workplace.place / case.holders[0]
+    pending = []
+    for last in range(points, 0, -2):
+        workplace.put(case.template)
+        workplace.run(case, last)
+        result = CliRunner().invoke(app, ["verify", str(holder)])
+        if result.exit_code == 0:
+            continue
+        message = " ".join(result.output.split())
+        assert result.exit_code == 3, message
+        assert "A command was interrupted here. Nothing was lost." in message
+        pending.append(message.partition("To be completed: ")[2].partition(". This")[0])
+        printed("backup", holder, workplace.place / "completed")
+        assert "All is well" in printed("verify", holder)
+        if INTERRUPTED[case.command] in pending:
+            return
+    pytest.fail(f"The change was not named, but: {pending}")
 
 
 @pytest.mark.parametrize("case", [Case("predict"), LOSSES[0]], ids=str)

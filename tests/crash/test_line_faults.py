@@ -11,6 +11,7 @@ and on a cluster of two shards.
 """
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date, timedelta
 from itertools import cycle
@@ -250,7 +251,17 @@ class Case:
 
 
 def break_off(case, lines, follow_ups):
-    """Break the operation off before each line; after it comes one of the follow-ups, in turn."""
+    """Break the operation off before each line; after it comes one of the follow-ups, in turn.
+
+    In a thread of its own: an exception of a trace function can leave the thread's record of the
+    handled exception behind (CPython 3.11), and every later exception would have it as its context.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(break_off_here, case, lines, follow_ups).result()
+
+
+def break_off_here(case, lines, follow_ups):
+    """Do the work of :func:`break_off`, in this thread."""
     n_raised = 0
     with tracing() as tracer:
         for line, goes_on in zip(lines, cycle(follow_ups), strict=False):

@@ -81,7 +81,7 @@ def test_every_door_leaves_the_guard_at_the_last_commit(request, kind):
 def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, kind, monkeypatch):
     found = request.getfixturevalue(kind)
     before = found._parts.ledger.last_commit
-    with interrupt_after(monkeypatch, type(found._audience_states["default"]), "enter"):
+    with interrupt_after(monkeypatch, type(found._audience_states["default"]), "add_block"):
         found.predict(tools.Q[:3])
     assert found._parts.ledger.last_commit != before
     assert not any(map(is_behind, list_open_stores(found)))

@@ -275,24 +275,24 @@ def charges_again(patch):
 
 def charges_nobody(patch):
     """A shard sums gradients that its subjects do not pay for."""
-    honest = GradientRelease.collect
+    honest = GradientRelease.contribute_and_charge
 
     def free(self, weights, remaining):
         sums, _ = honest(self, weights, remaining.copy())
         return sums, 0
 
-    patch.setattr(GradientRelease, "collect", free)
+    patch.setattr(GradientRelease, "contribute_and_charge", free)
 
 
 def charges_half(patch):
     """A shard prices steps as if noise had one and a half times the scale."""
-    honest = GradientRelease.collect
+    honest = GradientRelease.contribute_and_charge
 
     def cheap(self, weights, remaining):
         release = replace(self, rate=self.rate / 1.5**2)
         return honest(release, weights, remaining)
 
-    patch.setattr(GradientRelease, "collect", cheap)
+    patch.setattr(GradientRelease, "contribute_and_charge", cheap)
 
 
 def adds_noise_on_shards(patch):
@@ -577,7 +577,7 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
     with tools.local(path) as cluster:
         cluster.open_audience("second", **PLAN)
         version = cluster.version
-        monkeypatch.setattr(IndividualGradient, "check", raising(PrivacyRefused("The grid.")))
+        monkeypatch.setattr(IndividualGradient, "check_slack", raising(PrivacyRefused("The grid.")))
         for change in (cluster.refresh_model, lambda name: cluster.open_audience("x" + name)):
             with pytest.raises(PrivacyRefused, match="The grid"):
                 change("second")

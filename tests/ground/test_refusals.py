@@ -70,9 +70,8 @@ def test_too_little_noise_for_a_label_is_refused():
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
     noise = engine.noise_multiplier * np.sqrt(count)
-    engine.slack._limit = (
-        answers * (engine.count.slack_per_count + engine.votes.bound_slack(noise)) * (1 + 1e-6)
-    )
+    slack_per_answer = engine.count.slack_per_count + engine.votes.bound_slack(noise)
+    engine.slack._limit = answers * slack_per_answer * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("count", [30.0, 1e4])

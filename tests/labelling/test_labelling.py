@@ -301,7 +301,7 @@ def test_a_journal_that_ran_elsewhere_is_not_swapped_back(tmp_path, begun):
     committed(here / "run", 1)
     if not begun:  # as a kill after the first entry leaves it
         witness, content = here / "run.witness", WitnessState.read(here / "run.witness")
-        witness.write_bytes(dataclasses.replace(content, clock=0).header())
+        witness.write_bytes(dataclasses.replace(content, clock=0).encode_header())
     committed(here / "run", *range(1, begun))
     shutil.copytree(here, there)
     committed(here / "run", *[7] * bool(begun))

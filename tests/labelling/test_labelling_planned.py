@@ -94,5 +94,5 @@ def test_states_of_other_plans_are_refused(world, asked):
 def test_limits_of_answers_are_refused(world):
     with pytest.raises(InvalidInput, match="n_answers"):
         PrivateKNNLabeller(lambda part: knn(part, n_answers=5), plan(), world[1])
-    with pytest.raises(InvalidInput, match="embedded"):
+    with pytest.raises(InvalidInput, match="begin_round"):
         PrivateKNNLabeller(knn, plan(), world[1]).label(world[2])

@@ -66,8 +66,7 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, queried
 
 
 def check_table(table, expected, queried):
-    slots = [expected.get(subject, NOT_ENROLLED) for subject in queried]
-    assert table.find(queried).tolist() == slots
+    assert table.find(queried).tolist() == [expected.get(s, NOT_ENROLLED) for s in queried]
     assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda entry: entry[1])
     assert sorted(table.taken.tolist()) == sorted(expected.values())
     assert np.flatnonzero(~table.mark_unused()).tolist() == sorted(expected.values())

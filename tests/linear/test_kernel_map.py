@@ -31,12 +31,8 @@ def test_components_are_those_of_the_centred_kernel(power):
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
     variances = pca.eigenvalues_ / pca.eigenvalues_[0]
     expected = pca.transform(likeness(X)) * variances**-power
-    found = (
-        KernelMap.from_public_rows(PUBLIC, WIDTH, power=power).compute_components(
-            quantise_directions(X)
-        )
-        / 2**12
-    )
+    kernel_map = KernelMap.from_public_rows(PUBLIC, WIDTH, power=power)
+    found = kernel_map.compute_components(quantise_directions(X)) / 2**12
     found *= np.sign((found * expected).sum(axis=0))
     np.testing.assert_allclose(found[:, :20], expected[:, :20], atol=5e-4)
 

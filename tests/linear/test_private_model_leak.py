@@ -22,11 +22,7 @@ from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
 from vicinal.linear.private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms.gradients import SubjectRows
-from vicinal.mechanisms.linear_model import (
-    GradientRelease,
-    IndividualGradient,
-    charge_single_records,
-)
+from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient, charge_records
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.neighbours import Cosine
 from vicinal.neighbours.kernels import int8_precision
@@ -181,17 +177,17 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = charge_single_records
+    honest = charge_records
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_records", broken)
 
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = charge_single_records
+    honest = charge_records
 
     def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
@@ -200,7 +196,7 @@ def unclipped(patch):
         honest(scores, sums, *facts, full, step, kind, factor, 50 * bound, *rest)
         return total
 
-    patch.setattr("vicinal.mechanisms.linear_model.charge_single_records", broken)
+    patch.setattr("vicinal.mechanisms.linear_model.charge_records", broken)
 
 
 def most_wrong(monkeypatch):

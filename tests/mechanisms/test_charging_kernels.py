@@ -81,14 +81,9 @@ def test_the_order_of_a_subjects_coordinates_changes_nothing():
         vectors = VectorArrays(
             np.arange(9), np.array(order, np.int32), 2 * np.array(values, np.int32)[list(order)]
         )
-        rate = unit_rate(1 << 28, float(1 << 24))
+        rates = np.array([unit_rate(1 << 28, float(1 << 24))])
         prices = VotePrices(
-            np.array([1 << 28]),
-            np.array([rate]),
-            np.array([rate]),
-            np.zeros(1),
-            np.ones((1, 1)),
-            label_only=False,
+            np.array([1 << 28]), rates, rates, np.zeros(1), np.ones((1, 1)), label_only=False
         )
         hits = NeighbourArrays(
             np.array([[0], [8]]), np.arange(8, dtype=np.int32), np.zeros(8, np.int32)

@@ -132,16 +132,10 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
 def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
     mechanism = make_gradient(clip=0.2)
     for subject in range(5):
-        part, _ = (
-            make_gradient([subject], clip=0.2)
-            .release(20.0)
-            .contribute_and_charge(WEIGHTS, make_full_budgets())
-        )
-        assert (
-            0.999 * mechanism.steps
-            < math.sqrt(sum(int(v) ** 2 for v in part.ravel()))
-            <= mechanism.steps
-        )
+        release = make_gradient([subject], clip=0.2).release(20.0)
+        part, _ = release.contribute_and_charge(WEIGHTS, make_full_budgets())
+        norm = math.sqrt(sum(int(v) ** 2 for v in part.ravel()))
+        assert 0.999 * mechanism.steps < norm <= mechanism.steps
 
 
 @pytest.mark.parametrize("left", [0, 1000, 10**9, UNITS // 10**6])
@@ -217,25 +211,22 @@ def test_no_rounding_makes_anybody_longer_or_cheaper(noise):
 
 
 def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
-    honest = linear_model.charge_single_records
+    honest = linear_model.charge_records
 
     def broken(scores, derivatives, *rest):
         spent = honest(scores, derivatives, *rest)
         derivatives += np.sign(derivatives)
         return spent
 
-    monkeypatch.setattr(linear_model, "charge_single_records", broken)
+    monkeypatch.setattr(linear_model, "charge_records", broken)
     with pytest.raises(AssertionError):
         check_every_subject(1.0, range(40))
 
 
 def test_small_noise_shortens_contributions_to_the_scale():
     release = make_gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
-    part, _ = (
-        make_gradient([3], sigma=0.01, clip=5.0, share=1.0)
-        .release(0.01)
-        .contribute_and_charge(WEIGHTS, make_full_budgets())
-    )
+    alone = make_gradient([3], sigma=0.01, clip=5.0, share=1.0).release(0.01)
+    part, _ = alone.contribute_and_charge(WEIGHTS, make_full_budgets())
     assert np.abs(part).max() <= release.scale
 
 
@@ -300,9 +291,8 @@ def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
     mechanism = make_gradient_of(
         rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9
     )
-    sums, _ = mechanism.release(1.0).contribute_and_charge(
-        np.zeros((FEATURES, 2)), np.full(count, UNITS)
-    )
+    release, weights = mechanism.release(1.0), np.zeros((FEATURES, 2))
+    sums, _ = release.contribute_and_charge(weights, np.full(count, UNITS))
     longest = mechanism.steps / math.sqrt(2)
     np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
 
@@ -385,9 +375,8 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
     bound = math.sqrt(width) * entry * (1 - 1e-13)
     for value in np.random.default_rng(0).random(300):
         residuals, costs = np.full((width, 1), value), np.zeros(1)
-        linear_model._clip_to_integers(
-            residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs
-        )
+        square, scratch = np.ones(1, np.int64), np.zeros(1)
+        linear_model._clip_to_integers(residuals, square, 1e9, bound, scratch, costs)
         assert (residuals == entry - 1).all()
 
 

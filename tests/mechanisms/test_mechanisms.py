@@ -46,9 +46,7 @@ def test_the_meter_adds_up_and_refuses_once_its_share_is_used():
     assert meter.spent == pytest.approx(30 * grid_slack(MIN_SCALE))
     with pytest.raises(PrivacyRefused):
         meter.charge([10], 10)
-    assert meter.spent == pytest.approx(30 * grid_slack(MIN_SCALE)), (
-        "a refused release costs nothing"
-    )
+    assert meter.spent == pytest.approx(30 * grid_slack(MIN_SCALE)), "a refusal costs nothing"
     DeltaSlackAccountant(1e-5, needs_slack=False).charge([10] * 100, 10)
 
 
@@ -61,9 +59,8 @@ def test_a_refused_release_charges_nobody():
 def test_the_size_counts_at_most_ten_records_of_a_subject():
     crowd = make_subjects([0] * 32, [0] * 30 + [1, 2])
     grid = VoteGrid.choose(100.0, 1, 1, 1e-5)
-    size, spent = release_noisy_size(
-        crowd, 0.5, grid, NoNoise(), DeltaSlackAccountant(1e-5, needs_slack=True)
-    )
+    slack = DeltaSlackAccountant(1e-5, needs_slack=True)
+    size, spent = release_noisy_size(crowd, 0.5, grid, NoNoise(), slack)
     assert size == 12
     costs = (UNITS - crowd.remaining) / UNITS
     np.testing.assert_allclose(costs, [0.05, 0.0005, 0.0005], rtol=1e-4)

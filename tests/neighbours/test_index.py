@@ -103,9 +103,7 @@ def test_buckets_are_the_signs_of_the_hyperplanes(bits):
     rows = make_points(200)
     normals = np.random.default_rng(2).normal(size=(6, 4 * bits))
     signs = (rows.astype(float) @ np.rint(normals * 2**16) > 0).reshape(200, 4, bits)
-    np.testing.assert_array_equal(
-        index.compute_buckets(rows)[:, :4], signs @ (1 << np.arange(bits))
-    )
+    np.testing.assert_array_equal(index.hash_rows(rows)[:, :4], signs @ (1 << np.arange(bits)))
 
 
 def test_more_tables_find_more():

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import RBF, Cosine
-from vicinal.neighbours.kernels import (
-    INTEGER_NORM,
-    LEVELS,
-    Precision,
-    int8_precision,
-    quantise_directions,
-)
+from vicinal.neighbours import RBF, Cosine, kernels
+from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, quantise_directions
 
 
 def test_int8_rounds_like_the_definition():
@@ -35,7 +29,7 @@ def test_the_learnt_length_bends_least(d):
         coded = quantise_directions(public, precision) / precision.scale(d)
         return np.square(coded - units).sum()
 
-    learnt = int8_precision(public)
+    learnt = kernels.int8_precision(public)
     for factor in (0.5, 0.7, 1.4, 2.0):
         other = Precision(max(1, min(INTEGER_NORM, round(learnt.norm * factor))), 127)
         assert compute_error(learnt) < compute_error(other) * 1.02
@@ -43,7 +37,10 @@ def test_the_learnt_length_bends_least(d):
 
 def test_a_bound_on_norms_is_learnt_in_its_own_units():
     public = np.random.default_rng(0).normal(size=(200, 30))
-    wide, narrow = int8_precision(public, bound=60.0), int8_precision(public, bound=6.0)
+    wide, narrow = (
+        kernels.int8_precision(public, bound=60.0),
+        kernels.int8_precision(public, bound=6.0),
+    )
     assert wide.norm > 5 * narrow.norm
 
 
@@ -79,6 +76,6 @@ def test_impossible_precisions_are_refused(norm, limit, name):
 
 def test_lengths_of_nothing_and_norms_of_too_many_features_are_refused():
     with pytest.raises(InvalidInput, match="'public'"):
-        int8_precision(np.zeros((0, 4)))
+        kernels.int8_precision(np.zeros((0, 4)))
     with pytest.raises(InvalidInput, match="columns"):
         Precision(5, 127).scale(100)

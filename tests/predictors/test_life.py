@@ -98,7 +98,7 @@ class Life(RuleBasedStateMachine):
         assert shard.subject_table.n_records.sum() == len(shard)
         features = shard.index.store._features
         for number, block in enumerate(features.blocks):
-            rest = block[max(0, len(shard) - number * features._block) :]
+            rest = block[max(0, len(shard) - number * features._block_rows) :]
             assert not rest.ravel().view(np.int32).any(), "erased features must be overwritten"
 
 

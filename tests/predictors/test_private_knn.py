@@ -14,17 +14,8 @@ from scipy.special import ndtr
 from vicinal import mechanisms, testing
 from vicinal.accounting import account
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms.noise_sources import (
-    SimulatedBernoulli,
-    SystemBernoulli,
-    create_bernoulli_source,
-)
-from vicinal.mechanisms.planned_releases import (
-    FINEST_SCALE,
-    NoisyMax,
-    NoisyThreshold,
-    ReleaseCounter,
-)
+from vicinal.mechanisms.noise_sources import SimulatedBernoulli, SystemBernoulli, create_sampler
+from vicinal.mechanisms.planned_releases import FINE_SCALE, NoisyMax, NoisyThreshold, ReleaseCounter
 from vicinal.mechanisms.private_knn import ClippedVotes, NearestOfSample, OneHotVotes
 from vicinal.neighbours import RBF
 from vicinal.neighbours.kernels import FLOAT32, Precision
@@ -98,9 +89,8 @@ def test_either_way_chooses_the_same_of_the_same_sample():
         walk.sample_first = first
         near = None if first else walk.list_all_records(queries)
         coins = SimulatedBernoulli(3)
-        found.append(
-            np.sort(NearestOfSample(walk, 0.05, coins).draw_nearest(queries, near), axis=1)
-        )
+        nearest = NearestOfSample(walk, 0.05, coins).draw_nearest(queries, near)
+        found.append(np.sort(nearest, axis=1))
     np.testing.assert_array_equal(*found)
 
 
@@ -147,9 +137,8 @@ def test_a_subject_goes_by_one_coin():
     near = walk.list_all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
     assert (walk.select_nearest(near, np.flatnonzero(others)) == NO_RECORD).all()
-    np.testing.assert_array_equal(
-        walk.select_nearest(near, np.flatnonzero(~others)), [[0, NO_RECORD]]
-    )
+    nearest = walk.select_nearest(near, np.flatnonzero(~others))
+    np.testing.assert_array_equal(nearest, [[0, NO_RECORD]])
 
 
 class Recorded(SimulatedBernoulli):
@@ -238,7 +227,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
 def test_label_votes():
     ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
     chosen = np.array([[0, 1, 2], [3, NO_RECORD, NO_RECORD]], np.int32)
-    np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
+    np.testing.assert_array_equal(ballots.count_votes(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
 
 def label_vectors(c):
@@ -248,7 +237,7 @@ def label_vectors(c):
 def clipped(vectors, tau, steps):
     """Return the integer votes of single records."""
     ballots = ClippedVotes(np.array(vectors), tau)
-    return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
+    return ballots.count_votes(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
 
 
 @pytest.mark.parametrize("tau", [0.3, 1, 2, 2.5, 10 / 3, 5, 7])
@@ -314,7 +303,7 @@ def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
     whole, part = screening(0.1, 0.3).compute_noise_limit(7)
-    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST_SCALE + Fraction(1, 2)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINE_SCALE + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
@@ -520,6 +509,6 @@ def test_a_fork_gets_no_turn():
 
 
 def test_coins_come_from_the_system_unless_simulated():
-    assert create_bernoulli_source().exact
-    assert not create_bernoulli_source(0).exact
+    assert create_sampler().exact
+    assert not create_sampler(0).exact
     assert (SystemBernoulli().bernoulli(1.0, 50)).all()

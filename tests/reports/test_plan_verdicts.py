@@ -1,16 +1,22 @@
 """Verdicts on plans: the required number of records."""
 
+import warnings
+
+import numpy as np
+import pytest
+
 from command_line import shown as run
 from made_up import plan_of
+from vicinal.errors import SmallDataWarning
 from vicinal.planning.plan_simulation import PlanChoice
-from vicinal.reports.plan_report import (
+from vicinal.planning.required_records import (
     MIN_LEAD,
-    assess_size,
     compute_unanimous_lead,
-    describe_rare_classes,
     find_min_records,
     find_model_records,
 )
+from vicinal.predictors.ind_knn import IndKNNClassifier
+from vicinal.reports.plan_report import assess_size, describe_rare_classes
 
 
 def make_plan(n_records, n_queries, epsilon):
@@ -66,3 +72,21 @@ def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
     )
     assert "class 1 is too rare" in told
     run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
+
+
+@pytest.mark.parametrize(
+    ("n_records", "model_share", "warns"),
+    [(40, 0, True), (40, "auto", True), (4000, 0, False), (4000, "auto", False)],
+)
+def test_fit_warns_if_records_are_few(n_records, model_share, warns):
+    rng = np.random.default_rng(n_records)
+    classifier = IndKNNClassifier(
+        [0, 1], epsilon=1.0, n_queries=50, model_share=model_share, n_records=n_records
+    )
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        classifier.fit(
+            rng.normal(size=(n_records, 4)),
+            np.arange(n_records) % 2,
+            public=rng.normal(size=(500, 4)),
+        )
+    assert [each.category for each in caught] == [SmallDataWarning] * warns

@@ -12,9 +12,8 @@ def test_all_indexes_of_a_bench_hold_the_same_records():
     recalls = made.recalls()
     assert recalls["exact"] == 1
     assert 0 < recalls["hashing 3"] < 1
-    hits = [
-        near.rows for near in made.indexes["exact"].search_in_blocks(made.queries, made.thresholds)
-    ]
+    blocks = made.indexes["exact"].search_in_blocks(made.queries, made.thresholds)
+    hits = [near.rows for near in blocks]
     assert 10 < sum(map(len, hits)) / 30 < 90
 
 

@@ -109,9 +109,8 @@ def fixed_size(self, queries, candidates):  # noqa: ARG001 (takes the place of a
     rng = np.random.default_rng(0)
     size = len(self.knn)
     ranks = rng.random((len(queries), size)).argsort(axis=1)
-    return self.knn.find_nearest_sampled(
-        queries, np.flatnonzero(ranks.ravel() < round(self.gamma * size))
-    )
+    sample = np.flatnonzero(ranks.ravel() < round(self.gamma * size))
+    return self.knn.find_nearest_sampled(queries, sample)
 
 
 def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the place of a method)
@@ -143,9 +142,9 @@ def sharper(patch):
 
 
 BROKEN = {
-    "a fixed-size sample": lambda patch: patch.setattr(NearestOfSample, "draw", fixed_size),
+    "a fixed-size sample": lambda patch: patch.setattr(NearestOfSample, "draw_nearest", fixed_size),
     "a sample with replacement": lambda patch: patch.setattr(
-        NearestOfSample, "draw", with_replacement
+        NearestOfSample, "draw_nearest", with_replacement
     ),
     "too little noise on the votes": quieter,
     "too little noise on the screening": sharper,

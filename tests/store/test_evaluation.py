@@ -202,9 +202,8 @@ def test_however_often_a_person_is_evaluated_one_budget_pays():
     for _ in range(15):
         meter = DeltaSlackAccountant(1.0, needs_slack=False)
         tally = NoisyTally(TallyPlan((2, 2), 0.1, budget, 1e-5), NoNoise(), meter)
-        tables = tally.publish(
-            tally.contribute_and_charge(np.array([[0, 1]]), np.array([0]), remaining)
-        )
+        sums = tally.contribute_and_charge(np.array([[0, 1]]), np.array([0]), remaining)
+        tables = tally.publish(sums)
         squared_signal += sum(
             float((table / tally.noise) @ (table / tally.noise)) for table in tables
         )

@@ -228,7 +228,7 @@ def test_looking_at_a_copy_that_ran_elsewhere_moves_no_witness_of_the_original(s
     with Store.open(there / "store") as opened:
         opened.predict(tools.Q[:1])
     shutil.copytree(there / "store", store.with_name("gift"))
-    with pytest.raises(PrivacyRefused, match="only read cannot finish"):
+    with pytest.raises(PrivacyRefused, match="command only reads"):
         Store.open(store.with_name("gift"), reading=True)
     Store.open(store).close()
 

@@ -67,7 +67,7 @@ _COUNT_RECORDS = 30
 class IndKNNAudit:
     """The public settings of the estimator that is audited, and the attacks on it.
 
-    Two arguments recur. `release`: the released values, "votes" or "label". `target_spec`:
+    Two arguments recur: `release` is the released values, "votes" or "label"; `target_spec` is the
     estimator parameters that declare vector targets, or None if the records have classes.
 
     Attributes

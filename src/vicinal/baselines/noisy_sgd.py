@@ -20,7 +20,7 @@ from vicinal.mechanisms.gradients import (
     SubjectRows,
     choose_gradient_grid,
 )
-from vicinal.mechanisms.noise_sources import create_bernoulli_source, create_noise_source
+from vicinal.mechanisms.noise_sources import create_noise_source, create_sampler
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.neighbours.kernels import FLOAT32, Cosine
 from vicinal.parameters import (
@@ -153,7 +153,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             self.noise_multiplier,
             ReleaseCounter(self.n_steps, "steps"),
             noise,
-            create_bernoulli_source(self.simulation_seed),
+            create_sampler(self.simulation_seed),
         )
         size = self.n_records or NoisySize(_SIZE_NOISE_TIMES_EPSILON / self.epsilon, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)

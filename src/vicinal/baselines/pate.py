@@ -57,8 +57,8 @@ class PATEParameters(AnsweringParameters):
 class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier.
 
-    `sigma_votes` None: the noise follows from `epsilon`, or is the default if that is None, too.
-    `sigma_screen` and `threshold` None: no screening.
+    If `sigma_votes` is None, the noise follows from `epsilon`; without one it is the default.
+    If `sigma_screen` and `threshold` are None, nothing is screened.
     """
 
     _name = "PATE"

@@ -12,6 +12,7 @@ from typer import Argument, Option
 from vicinal.cli import options, output, records
 from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, show_outlook
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def init(
     periods = 1 if renew is None else renew.periods
     plan = IndKNNPlan.of_target(target, arguments).changed(n_periods=periods)
     if reference_options.public is None and reference_options.reference is None:
-        _check_without_public(plan)
+        _require_no_public_rows(plan)
     targets = records.list_target_columns(target, label)
     other_columns = [label, subject, *targets]
     plain = feature_options.build_extractor(reference_options.public, other_columns)
@@ -86,8 +87,8 @@ def init(
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = dry_run and target.voted and reference_options.has_column(label, plain)
-        extractor, points, public_labels = feature_options.read_reference(
+        uses_labels = dry_run and target.voted and reference_options.public_has_column(label, plain)
+        extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, plain, label if uses_labels else None
         )
         labels = records.get_labels(dataset)
@@ -111,12 +112,12 @@ def init(
         with opened:
             facts = opened.facts()
             if json:
-                output.print_text(output.as_json(facts))
+                echo(output.as_json(facts))
             elif not quiet:
                 summary = _format_summary(
                     store, facts, target, 0 if points is None else len(points)
                 )
-                output.print_text(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
+                echo(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
 
 
 init.command_class = options.PlanCommand  # type: ignore[attr-defined]
@@ -144,16 +145,14 @@ def audience(
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
-    output.print_text(
-        output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee)
-    )
+    echo(output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee))
 
 
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _check_without_public(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput, in terms of options, if a plan needs public rows."""
+def _require_no_public_rows(plan: IndKNNPlan) -> None:
+    """Raise InvalidInput, with a message that names options, if a plan needs public rows."""
     try:
         plan.check_kernel(has_public=False)
     except InvalidInput as error:

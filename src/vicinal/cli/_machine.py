@@ -16,7 +16,8 @@ from typer import Option
 
 from vicinal import __version__
 from vicinal.cli.options import Delta, Epsilon, Json
-from vicinal.cli.output import as_json, output_folder, print_text, show_progress_bars, write_file
+from vicinal.cli.output import as_json, create_output_folder, echo, show_progress_bars, write_file
+from vicinal.declared_sizes import find_available_bytes
 
 if TYPE_CHECKING:
     from vicinal.reports.demo import DemoAnswers
@@ -65,7 +66,7 @@ def demo(
     checks.check_real("epsilon", epsilon, above=0)
     checks.check_real("delta", delta, above=0, below=1)
     checks.check_integer("queries", queries, minimum=1)
-    report_path = output_folder(out) / "report.html"
+    report_path = create_output_folder(out) / "report.html"
     is_bundled = data == _BUNDLED_DATA
     # The report shows the name of the data file only, because its folder may be confidential.
     name = "MNIST" if is_bundled else Path(data).stem
@@ -95,7 +96,7 @@ def demo(
         "report": str(report_path),
         "version": __version__,
     }
-    print_text(as_json(result) if json else _format_demo(answers, result))
+    echo(as_json(result) if json else _format_demo(answers, result))
 
 
 def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
@@ -135,11 +136,11 @@ def doctor(json: Json = False) -> None:
         "packages": {name: _find_version(name) for name in PACKAGES},
         "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
         "engines": {"int8": int8_engine, "proven": list_exact_engines()},
-        "free_memory_bytes": _free_memory(),
+        "free_memory_bytes": find_available_bytes(),
         "open_files": _open_files(),
     }
     facts["advice"] = _list_advice(facts)
-    print_text(as_json(facts) if json else _format_facts(facts))
+    echo(as_json(facts) if json else _format_facts(facts))
 
 
 def _find_version(package: str) -> str | None:
@@ -147,17 +148,6 @@ def _find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _free_memory() -> int | None:
-    """Return the number of bytes that processes can still allocate; None if unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines)
-    available = fields.get("MemAvailable")
-    return None if available is None else int(available.split()[0]) * 1024
 
 
 def _open_files() -> int | None:

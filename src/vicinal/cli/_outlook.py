@@ -12,7 +12,7 @@ from typer import Option
 from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, expand_groups, get_plan_arguments
-from vicinal.cli.output import as_json, print_text, print_warnings, show_progress_bars
+from vicinal.cli.output import as_json, echo, print_warnings, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan(
     checked = IndKNNPlan.of_target(declared_target(arguments), arguments)
     with print_warnings():
         plain = feature_options.build_extractor(reference_options.public, [label])
-        _, points, labels = feature_options.read_reference(reference_options, plain, label)
+        _, points, labels = feature_options.fit_extractor(reference_options, plain, label)
     if label is not None and labels is None:
         raise InvalidInput("The 'label' option needs public rows that have labels.")
     if has_class_count and labels is not None:
@@ -97,9 +97,7 @@ def show_outlook(
         advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
         introduction = [*costs, ""] if costs else []
-        print_text(
-            "\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip()
-        )
+        echo("\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip())
         return
     requested, *alternatives = options
     result = {
@@ -110,7 +108,7 @@ def show_outlook(
         "alternatives": [option.to_dict() for option in alternatives],
         "version": __version__,
     }
-    print_text(as_json(result))
+    echo(as_json(result))
 
 
 def _prepare_simulation(

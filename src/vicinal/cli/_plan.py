@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json, print_text
+from vicinal.cli.output import as_json, echo
 from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
@@ -26,18 +26,21 @@ _METHOD_NAMES = {
 
 
 def account(plan: PlanFile, json: Json = False) -> None:
-    """Price a plan by every valid method. Reads nothing private and spends nothing."""
+    """Compute epsilon of a plan of releases with every applicable accounting method.
+
+    Reads no private data and charges no budget.
+    """
     load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting.plan import Plan
     from vicinal.ledger.sealed_files import read_json
 
     price = Plan.from_dict(read_json(plan, "plan")).price()
-    print_text(as_json(price) if json else _format_price(price))
+    echo(as_json(price) if json else _format_price(price))
 
 
 def calibrate(
     plan: PlanFile,
-    epsilon: Annotated[float, Option(help="Target, at the delta of the plan.")],
+    epsilon: Annotated[float, Option(help="Target epsilon, at the plan's delta.")],
     field: Annotated[str, Option(help="Field to find, such as sigma, gamma, count or B.")],
     release: Annotated[int, Option(help="Number of the release, counted from 0.")] = 0,
     json: Json = False,
@@ -55,10 +58,10 @@ def calibrate(
         "price": calibrated.price,
     }
     value = f"{field} of release {release}: {calibrated.value:.8g}"
-    print_text(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
+    echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
 
 
-smoothed = create_group("Price mechanisms that add no noise. See smoothed differential privacy.")
+smoothed = create_group("Compute smoothed differential privacy of mechanisms that add no noise.")
 
 
 @smoothed.command()
@@ -71,7 +74,7 @@ def audit(
     from vicinal.reports import smoothed_audit
 
     report = smoothed_audit.audit_smoothed_dp(read_json(spec, "plan"))
-    print_text(as_json(report) if json else smoothed_audit.format_audit(report))
+    echo(as_json(report) if json else smoothed_audit.format_audit(report))
 
 
 def _format_price(price: dict[str, Any]) -> str:

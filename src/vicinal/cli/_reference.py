@@ -48,7 +48,7 @@ class FeatureOptions:
         Option(help="Map vectors to this size. The map is learnt from public rows. Default: none."),
     ] = None
     power: Annotated[
-        float, Option(help="Degree to which that map equalises its components, 0 to 1.")
+        float, Option(help="Exponent of the whitening of that map: 0 none, 1 full.")
     ] = 0.5
 
     def build_extractor(
@@ -80,18 +80,25 @@ class FeatureOptions:
             columns = [name for name in names if name not in excluded]
         return StoreExtractor(self.features, options, None, columns)
 
-    def read_reference(
-        self, reference: ReferenceOptions, plain: StoreExtractor, label: str | None = None
+    def fit_extractor(
+        self,
+        reference: ReferenceOptions,
+        unfitted_extractor: StoreExtractor,
+        label_column: str | None = None,
     ) -> tuple[StoreExtractor, AnyArray | None, AnyArray | None]:
-        """Return the extractor, with its public map, and features and labels of reference rows.
+        """Fit the dimension reduction to the reference rows; return the extractor and these rows.
 
-        `plain` is the extractor without a map, `label` the column of the labels. Features and
-        labels are None if there are none. Warns about unsuitable reference rows.
+        Returns the fitted extractor, and features (m, d) and labels (m,) of the public reference
+        rows, None where there are none. Warns about unsuitable reference rows.
+
+        - `reference`: the options that name or generate the rows.
+        - `unfitted_extractor`: extractor of the features before the reduction.
+        - `label_column`: column of the labels in the public file, or None.
         """
-        rows, labels = reference.read_rows(plain, label)
+        rows, labels = reference.read_rows(unfitted_extractor, label_column)
         public = reference.public
         with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
-            extractor, points = self._extract_reference(rows, plain)
+            extractor, points = self._extract_reference(rows, unfitted_extractor)
         if points is not None:
             warn_about_reference(points, _get_feature_names(extractor))
         return extractor, points, labels
@@ -156,8 +163,11 @@ class ReferenceOptions:
             return None, None
         return rows_from_schema(records.get_table_schema(extractor), _N_GENERATED_ROWS), None
 
-    def has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
-        """Return whether the public table has a column of this name."""
+    def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
+        """Return whether the public file is a table with a column of this name.
+
+        False for generated rows and other files. `extractor`: gives the format of a CSV file.
+        """
         from vicinal.datasets.tables import normalize_column_name, read_table
 
         if name is None or self.public is None or not records.is_table(self.public):

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from vicinal.cli.options import Json, expand_groups, parse_class_names
-from vicinal.cli.output import (
-    as_json,
-    check_outputs,
-    print_data,
-    print_note,
-    print_text,
-    write_file,
-)
+from vicinal.cli.output import as_json, check_outputs, echo, print_note, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -105,7 +98,7 @@ def schema(
         )
     if public is not None and check is None:
         check_outputs({"out": out}, {"PUBLIC": public})
-        _write_draft(public, csv_options.detect_form(public), labels, role_columns, out)
+        _draft_schema_file(public, csv_options.detect_form(public), labels, role_columns, out)
         return
     if check is None or public is not None:
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
@@ -154,16 +147,18 @@ def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) 
         return count_shared_rows(transform(table), transform(points))
 
 
-def _write_draft(
+def _draft_schema_file(
     public: Path,
     form: CsvForm,
-    labels: Sequence[str],
+    label_columns: Sequence[str],
     role_columns: Sequence[str],
     out: Path | None,
 ) -> None:
-    """Draft a schema from a public table, and write it to a file or to stdout.
+    """Draft a schema from a public table, and write it to the file `out`; None writes to stdout.
 
-    `role_columns` are the columns of labels and subject ids, which are no features.
+    - `form`: format of the table if it is a CSV file.
+    - `label_columns`: columns given as labels, which must be present.
+    - `role_columns`: all columns of labels and subject ids, which are no features.
     """
     from vicinal.datasets.tables import read_table
     from vicinal.features.csv_form import CsvForm
@@ -171,7 +166,7 @@ def _write_draft(
 
     table = read_table(public, form)
     columns = table.column_names
-    for name in labels:
+    for name in label_columns:
         if name not in columns:
             raise InvalidInput(
                 f"The 'label' option must name a column of {public}, or be left out. There is "
@@ -183,19 +178,19 @@ def _write_draft(
         print_note("only the first line has no delimiters. Delete a title; declare --comment.")
     drafted, notes = draft_schema(table, role_columns, form)
     if drafted.file != CsvForm():
-        print_text(
+        echo(
             f"The file has {drafted.file}; private files are read the same way. To change that, "
             "use --delimiter, --decimal, --encoding, --quote, --escape or --comment.",
             err=True,
         )
     for note in notes:
-        print_text(note, err=True)
+        echo(note, err=True)
     text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        print_data(text)
+        echo(text, nl=False)
         return
     write_file(out, text)
-    print_text(
+    echo(
         f"Wrote {out} with {len(drafted.columns)} feature columns. Check its kinds, bounds and "
         "values before you use it: they come from the table, and they become public. If a column "
         "is the label or an id, draft again with --label or --subject.",
@@ -227,7 +222,7 @@ def _print_check(
             "coincidences": coincidences
             and {**asdict(coincidences), "suspicious": coincidences.suspicious},
         }
-        print_text(as_json(result))
+        echo(as_json(result))
         return
     lines = ["Show this only to the owner of the table, because the numbers of rows are private."]
     for misfit in misfits:
@@ -236,9 +231,9 @@ def _print_check(
             lines.append(f"      rows {_list_some(misfit.rows)}")
     if curator:
         lines.append("Row 1 is the first row below the header. Use --json to list all rows.")
-    print_text("\n".join(lines) if misfits else f"{path} fits.")
+    echo("\n".join(lines) if misfits else f"{path} fits.")
     if coincidences is not None:
-        print_text(str(coincidences))
+        echo(str(coincidences))
 
 
 def _list_some(items: Sequence[object]) -> str:

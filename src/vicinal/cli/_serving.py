@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
-from vicinal.cli.output import as_json, confirm, print_text
+from vicinal.cli.output import as_json, confirm, echo
 from vicinal.cli.records import open_store
 
 
@@ -55,9 +55,7 @@ def serve(
         body_bytes=body_bytes,
     )
     opened = open_store(store, ray, shard_s, accept_loss=accept_loss)
-    server.serve(
-        opened, store, host, port, settings, lambda url: print_text(f"{url}/console", err=True)
-    )
+    server.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
 keys = create_group("Add, list or revoke keys of the service.")
@@ -73,7 +71,7 @@ def add(
     """Make a key and print it. It is printed only this once, and stored nowhere."""
     from vicinal.serving.keys import KeyFile
 
-    KeyFile(store).add(name, role, audience, show=print_text)
+    KeyFile(store).add(name, role, audience, show=echo)
 
 
 @keys.command("list")
@@ -85,11 +83,11 @@ def list_keys(store: StorePath, json: Json = False) -> None:
     if json:
         rows = [asdict(key) for key in keys]
         public_rows = [{k: v for k, v in row.items() if k != "digest"} for row in rows]
-        print_text(as_json({"keys": public_rows}))
+        echo(as_json({"keys": public_rows}))
         return
     for key in keys:
         state = "active" if key.revoked is None else f"revoked {key.revoked}"
-        print_text(f"{key.id}  {key.role:<8}  {key.audience}  {key.name}  {key.created}  {state}")
+        echo(f"{key.id}  {key.role:<8}  {key.audience}  {key.name}  {key.created}  {state}")
 
 
 @keys.command()
@@ -120,4 +118,4 @@ def shard(
     text = (
         f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
     )
-    print_text(as_json({"cluster": str(out), "shards": shards}) if json else text)
+    echo(as_json({"cluster": str(out), "shards": shards}) if json else text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,9 @@ from typer import Argument, Option
 
 from vicinal.cli import options, records
 from vicinal.cli import output as console
+from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger.files import is_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,7 @@ def add(
                     ids_differ=ids_differ,
                     idempotency_key=f"{key} {path.name}" if files else key,
                 )
-    console.print_text(f"Added. The data are now at version {version}.")
+    echo(f"Added. The data are now at version {version}.")
 
 
 def predict(
@@ -86,7 +87,7 @@ def predict(
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
-    name: Annotated[
+    id_column: Annotated[
         str | None, Option("--id", help="Column of the queries to copy beside the answers.")
     ] = None,
     audience: options.Audience = "default",
@@ -98,7 +99,7 @@ def predict(
     json: options.Json = False,
     accept_loss: options.AcceptLoss = False,
 ) -> None:
-    """Answer queries. New ones are charged, and charges are on disk before answers show."""
+    """Answer queries. New ones are charged, and charges are on disk before an answer is output."""
     import pyarrow as pa
 
     # Standard streams are no paths.
@@ -114,7 +115,9 @@ def predict(
         records.open_store(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
     ):
         answer_columns = opened.schema.target.answer_columns
-        copied, dataset = records.read_queries(path, opened.schema.extractor, name, answer_columns)
+        copied, dataset = records.read_queries(
+            path, opened.schema.extractor, id_column, answer_columns
+        )
         with records.add_file_to_errors(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
@@ -126,9 +129,9 @@ def predict(
         _write_answers(pa.table(arrays, names=names), out_path)
     if json:
         answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        console.print_text(console.as_json({**answers, **_get_query_ids(copied)}))
+        echo(console.as_json({**answers, **_get_query_ids(copied)}))
     if not (quiet or json):
-        console.print_text(_format_reply(keys, reply, audience), err=True)
+        echo(_format_reply(keys, reply, audience), err=True)
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:
@@ -140,23 +143,30 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
         parquet.write_table(table, content)
         console.write_file(path, content.getvalue())
         return
-    columns = [column.to_pylist() for column in table.columns]
-    # The writer leaves a carriage return without quotes, and readers would end the row there.
-    cells = chain(table.column_names, *columns)
-    has_returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
     text = io.StringIO()
-    writer = csv.writer(
-        text,
-        lineterminator="\n",
-        quoting=csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL,
-    )
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
-    for row in zip(*columns, strict=True):
-        writer.writerow(["" if value is None else value for value in row])
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        writer.writerow(["" if value is None else _escape_formula(value) for value in row])
     if path is None:
-        console.print_data(text.getvalue())
+        console.echo_data(text.getvalue())
     else:
         console.write_file(path, text.getvalue())
+
+
+def _escape_formula(value: Any) -> Any:
+    """Return a cell of a CSV file; text that a spreadsheet would execute gets an apostrophe first.
+
+    Such text begins like a formula and is no number. Parquet files hold every text unchanged.
+    """
+    is_text = isinstance(value, str) and len(value) > 1
+    if not is_text or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _get_query_ids(copied: dict[str, Any]) -> dict[str, Any]:
@@ -232,9 +242,7 @@ def evaluate(
     result = evaluation.to_dict()
     for figure in result["figures"].values():
         figure["noise"] &= not accept_noise
-    console.print_text(
-        console.as_json(result) if json else _format_evaluation(evaluation, result["figures"])
-    )
+    echo(console.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
 
 
 def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
@@ -295,7 +303,7 @@ def erase(
 
     The exit code is 2 if none of the ids was ever in the store.
     """
-    ids = records.listed_ids(subject, subjects)
+    ids = records.collect_subject_ids(subject, subjects)
     if not ids:
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
@@ -311,14 +319,14 @@ def erase(
     if not presence.enrolled:
         status = "is in the store any more" if presence.erased else "was ever in the store"
         outcome = f"Nothing was erased: none of these ids {status}."
-    console.print_text(
+    echo(
         f"{outcome} Of {n_ids}, {presence.enrolled} enrolled, {presence.erased} already erased and "
         f"{presence.unknown} unknown. These numbers are private."
     )
     if keeps_model:
-        console.print_text(_MODEL_NOTE)
+        echo(_MODEL_NOTE)
     if curator:
-        console.print_text(f"Private: {n_erased} records were erased.")
+        echo(f"Private: {n_erased} records were erased.")
     if not presence.enrolled and not presence.erased:
         raise typer.Exit(UNKNOWN_IDS)
 
@@ -333,7 +341,7 @@ def inspect(
     """Show the public facts of a store. --curator adds private numbers."""
     with records.open_store_or_service(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
-    console.print_text(console.as_json(facts) if json else _format_facts(facts))
+    echo(console.as_json(facts) if json else _format_facts(facts))
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
@@ -382,7 +390,7 @@ def export_guarantee(
         guarantee = opened.guarantee(audience)
     text = console.as_json(guarantee.to_dict()) if json else console.format_guarantee(guarantee)
     if out is None:
-        console.print_text(text)
+        echo(text)
     else:
         console.write_file(out, text + "\n")
 
@@ -395,17 +403,15 @@ def verify(
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
     with records.open_store_or_service(store, reading=True) as opened:
-        verification = opened.verify(records.listed_ids(erased, erased_list))
+        verification = opened.verify(records.collect_subject_ids(erased, erased_list))
     errors = list(verification.faults)
     checked = list(verification.checked)
     if json:
-        console.print_text(console.as_json({"faults": errors, "checked": checked}))
+        echo(console.as_json({"faults": errors, "checked": checked}))
     if not verification:
         raise StorageFailed(" ".join(errors))
     if not json:
-        console.print_text(
-            "\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)])
-        )
+        echo("\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)]))
 
 
 def backup(
@@ -414,9 +420,11 @@ def backup(
     accept_loss: options.AcceptLoss = False,
 ) -> None:
     """Copy the store, in its present state, into a new folder. A running service continues."""
-    with records.open_store_or_service(store, accept_loss=accept_loss) as opened:
+    # What cannot be written is copied as it is, if nothing has to be completed first.
+    reading = store.is_dir() and not is_writable(store) and not accept_loss
+    with records.open_store_or_service(store, accept_loss=accept_loss, reading=reading) as opened:
         opened.backup(target)
-    console.print_text(f"Wrote {target}.")
+    echo(f"Wrote {target}.")
 
 
 def restore(
@@ -452,7 +460,7 @@ def restore(
             raise
         hint = "If the witness is elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error} {hint}") from None
-    console.print_text(f"Restored {store}.")
+    echo(f"Restored {store}.")
 
 
 def allow(
@@ -465,9 +473,7 @@ def allow(
     """Set an analyst's quota: the number of new answers."""
     with records.open_store(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
-    console.print_text(
-        f"{analyst} may get {'any number of' if quota == -1 else quota} new answers."
-    )
+    echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
 
 
 def refresh(
@@ -478,10 +484,10 @@ def refresh(
 ) -> None:
     """Train the private model again. It learns from the subjects enrolled now.
 
-    The plan's --model-refreshes is the number of possible refreshes. They are paid from the same
+    The plan's --model-refreshes is the number of possible refreshes. Each is charged to the same
     budgets, and repeated queries count as new.
     """
     with records.open_store(store, accept_loss=accept_loss) as opened:
         refreshes = opened.refresh_model(audience)
     text = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
-    console.print_text(console.as_json({"refreshes_left": refreshes}) if json else text)
+    echo(console.as_json({"refreshes_left": refreshes}) if json else text)

@@ -16,7 +16,8 @@ from vicinal import __version__
 from vicinal.cli import output
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
-from vicinal.cli.records import listed_ids, open_store
+from vicinal.cli.output import echo
+from vicinal.cli.records import collect_subject_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
 
 if TYPE_CHECKING:
@@ -69,13 +70,15 @@ def audit(
     if one_run:
         with output.show_progress_bars(silent=json) as begin:
             step: Any = begin("interactions", _N_INTERACTIONS)
-            findings = {"one-run": _run_one(target, facts, audience, canaries, confidence, step)}
+            findings = {
+                "one-run": _run_one_run_audit(target, facts, audience, canaries, confidence, step)
+            }
     else:
-        trials = _select_trials(_list_trials(target, facts, audience), only)
+        attacks = _select_attacks(_list_attacks(target, facts, audience), only)
         if listed:
-            output.print_text("\n".join(trials))
+            echo("\n".join(attacks))
             return
-        findings = _run_trials(trials, minutes, confidence, silent=json)
+        findings = _run_attacks(attacks, minutes, confidence, silent=json)
     unaudited = [] if facts is None else list_unaudited_attacks(facts, {audience: set(findings)})
     result = {
         "target": None if target is None else target.name,
@@ -90,7 +93,7 @@ def audit(
     report = output.as_json(result)
     if out is not None:
         output.write_file(out, report + "\n")
-    output.print_text(report if json else _format_findings(list(findings.values()), unaudited))
+    echo(report if json else _format_findings(list(findings.values()), unaudited))
     if not all(finding.is_consistent for finding in findings.values()):
         raise typer.Exit(CONTRADICTED)
     if not all(finding.is_conclusive for finding in findings.values()):
@@ -112,7 +115,7 @@ def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
         raise StorageFailed(f"The store cannot be audited. {error}") from None
 
 
-def _run_one(
+def _run_one_run_audit(
     target: Path | None,
     facts: dict[str, Any] | None,
     audience: str,
@@ -138,8 +141,8 @@ def _run_one(
     )
 
 
-def _run_trials(
-    trials: AttackFactories, minutes: float, confidence: float, *, silent: bool
+def _run_attacks(
+    attacks: AttackFactories, minutes: float, confidence: float, *, silent: bool
 ) -> dict[str, AuditFinding]:
     """Return the finding of each attack, by name, after at most `minutes` for all of them."""
     from vicinal import checks
@@ -148,12 +151,12 @@ def _run_trials(
     minutes = checks.check_real("minutes", minutes, above=0, maximum=_MAX_MINUTES)
     with output.show_progress_bars(silent=silent) as begin:
         step = begin("attacks", round(60 * minutes))
-        attacks = (create_attack() for create_attack in trials.values())
-        results = run_audits(attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
-        return dict(zip(trials, results, strict=True))
+        new_attacks = (create_attack() for create_attack in attacks.values())
+        results = run_audits(new_attacks, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
+        return dict(zip(attacks, results, strict=True))
 
 
-def _list_trials(
+def _list_attacks(
     target: Path | None, facts: dict[str, Any] | None, audience: str
 ) -> AttackFactories:
     """Return the attacks on all mechanisms, on a store with `facts`, or on a plan's file."""
@@ -174,15 +177,19 @@ def _list_trials(
         raise InvalidInput(f"The plan {target.name}: {message}") from None
 
 
-def _select_trials(trials: AttackFactories, only: str | None) -> AttackFactories:
+def _select_attacks(attacks: AttackFactories, only: str | None) -> AttackFactories:
+    """Return the attacks whose names `only` lists, separated by commas; None selects all.
+
+    `attacks`: functions that create the attacks, by name.
+    """
     if only is None:
-        return trials
+        return attacks
     names = [name.strip() for name in only.split(",")]
-    if not set(names) <= set(trials):
+    if not set(names) <= set(attacks):
         raise InvalidInput(
-            f"The 'only' parameter must name attacks among: {', '.join(trials)}. Got {only!r}."
+            f"The 'only' parameter must name attacks among: {', '.join(attacks)}. Got {only!r}."
         )
-    return {name: trials[name] for name in names}
+    return {name: attacks[name] for name in names}
 
 
 def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str]) -> str:
@@ -273,10 +280,10 @@ def certificate(
         audits=reports,
     )
     text = output.as_json(content)
-    folder = output.output_folder(out)
+    folder = output.create_output_folder(out)
     output.write_file(folder / "certificate.json", text + "\n")
     output.write_file(folder / "certificate.html", render_certificate_page(content))
-    output.print_text(text if json else f"Wrote {folder / 'certificate.html'} and .json")
+    echo(text if json else f"Wrote {folder / 'certificate.html'} and .json")
 
 
 _REPORT_FIELDS = {"at": str, "version": str, "holds": bool, "claims": list}
@@ -323,11 +330,11 @@ _KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode
 
 
 @receipt.command("key")
-def create_key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
+def create_key(path: Annotated[Path, Argument(help="New file for the private key.")]) -> None:
     """Create the signing key of this installation, and print its public half for verifiers."""
     from vicinal.store.receipts import SigningKey
 
-    output.print_text(SigningKey.create(path).public_key)
+    echo(SigningKey.create(path).public_key)
 
 
 @receipt.command("erasure")
@@ -346,11 +353,11 @@ def sign_erasure(
     output.check_outputs({"out": out}, {"key": key, "STORE": store})
     signer = SigningKey(key)
     with _open_single_store(store) as opened:
-        ids = listed_ids(subject, subjects)
+        ids = collect_subject_ids(subject, subjects)
         receipt = create_erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
     text = output.as_json(receipt)
     if out is None:
-        output.print_text(text)
+        echo(text)
     else:
         output.write_file(out, text + "\n")
 
@@ -372,14 +379,16 @@ def verify(
     errors: list[str] = []
     if store is not None:
         with _open_single_store(store) as opened:
-            errors = find_receipt_faults(opened._parts, content, listed_ids(subject, subjects))
+            errors = find_receipt_faults(
+                opened._parts, content, collect_subject_ids(subject, subjects)
+            )
     if json:
         in_force = None if store is None else not errors
-        output.print_text(output.as_json({"receipt": content, "in_force": in_force}))
+        echo(output.as_json({"receipt": content, "in_force": in_force}))
     if errors:
         raise InvalidInput(" ".join(errors))
     if not json:
-        output.print_text("The signature is good." + ("" if store is None else " It is in force."))
+        echo("The signature is good." + ("" if store is None else " It is in force."))
 
 
 @contextmanager

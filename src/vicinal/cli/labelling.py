@@ -14,13 +14,7 @@ from typer import Argument, Option
 from vicinal import __version__
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
-from vicinal.cli.output import (
-    as_json,
-    check_outputs,
-    format_guarantee,
-    print_text,
-    show_progress_bars,
-)
+from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -39,7 +33,12 @@ IND_KNN = "ind-knn"
 PRIVATE_KNN = "private-knn"
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
-Overlapping = Annotated[bool, Option("--overlapping", help="For classes that overlap.")]
+Overlapping = Annotated[
+    bool,
+    Option(
+        "--overlapping", help="Train with the recipe for classes that overlap in feature space."
+    ),
+]
 Public = Annotated[
     Path, Option(help="npz file: x, public examples; y, if present, is compared with the answers.")
 ]
@@ -161,8 +160,9 @@ class LabellerOptions:
     def build_labeller(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> IndKNNLabeller | PrivateKNNLabeller:
-        """Return the labeller of the private records `dataset` for all rounds of a plan.
+        """Return the labeller that answers from the private records of `dataset`.
 
+        `classes`: the class names. `plan`: its rounds; used for Private-kNN only.
         Raises PrivacyRefused if the given noise or screening costs more than epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
@@ -364,7 +364,7 @@ def label(
         *([] if figures is None else figures.format_lines()),
         *("", format_guarantee(answers.guarantee["text"])),
     ]
-    print_text(as_json(result) if json else "\n".join(lines))
+    echo(as_json(result) if json else "\n".join(lines))
 
 
 @expand_groups
@@ -423,7 +423,7 @@ def student(
     if paths["onnx"] is not None:
         lines.append(f"ONNX       {paths['onnx']}")
     lines += ["", format_guarantee(released.guarantee["text"])]
-    print_text(as_json(result) if json else "\n".join(lines))
+    echo(as_json(result) if json else "\n".join(lines))
 
 
 @expand_groups
@@ -489,7 +489,7 @@ def transfer(
         lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.format_lines()]
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", format_guarantee(outcome.guarantee)]
-    print_text(as_json(result) if json else "\n".join(lines))
+    echo(as_json(result) if json else "\n".join(lines))
 
 
 def _load_npz(path: Path) -> Dataset:
@@ -543,19 +543,24 @@ def _collect_answers(
 
 
 def _evaluate_student(
-    student: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
+    student: Student, public_examples: AnyArray, true_labels: AnyArray, queried_rows: AnyArray
 ) -> AccuracyByClass:
-    """Return the accuracy of a student on the public examples `pool` that were not `queried`."""
+    """Return the accuracy of a student on the public examples that were not queried.
+
+    - `public_examples`, array (n, ...), `true_labels`, array (n,): raw examples and class names.
+    - `queried_rows`, array of int: indices of the examples that were queried.
+    """
     import numpy as np
 
     from vicinal.reports.outcomes import AccuracyByClass
 
-    rows = np.setdiff1d(np.arange(len(pool)), queried)
-    return AccuracyByClass.from_answers(student.predict(pool[rows]), truth[rows], student.classes)
+    rows = np.setdiff1d(np.arange(len(public_examples)), queried_rows)
+    answers = student.predict(public_examples[rows]) if len(rows) else true_labels[rows]
+    return AccuracyByClass.from_answers(answers, true_labels[rows], student.classes)
 
 
 def _evaluate_rounds(
-    outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
+    transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: AnyArray
 ) -> dict[str, AccuracyByClass]:
     """Return the accuracies of each round's answers and of the final student, by title."""
     import numpy as np
@@ -565,15 +570,15 @@ def _evaluate_rounds(
 
     names = np.array(final.classes)
     figures_by_title = {}
-    for number, labelled in enumerate(outcome.rounds, 1):
+    for number, labelled in enumerate(transfer.rounds, 1):
         is_answered = labelled.labels != ABSTAINED
         rows = labelled.queries[is_answered]
         answers = names[labelled.labels[is_answered]]
-        figures = AccuracyByClass.from_answers(answers, truth[rows], final.classes)
+        figures = AccuracyByClass.from_answers(answers, true_labels[rows], final.classes)
         figures_by_title[f"answers of round {number}"] = figures
-    queried = np.concatenate([labelled.queries for labelled in outcome.rounds])
+    queried_rows = np.concatenate([labelled.queries for labelled in transfer.rounds])
     title = "the student, on examples that were not queried"
-    figures_by_title[title] = _evaluate_student(final, pool, truth, queried)
+    figures_by_title[title] = _evaluate_student(final, public_examples, true_labels, queried_rows)
     return figures_by_title
 
 
@@ -603,4 +608,4 @@ def _show_plan(
         numbers = {name: value for name, value in release.items() if isinstance(value, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")
-    print_text(as_json(price) if json else "\n".join([*lines, "", guarantee]))
+    echo(as_json(price) if json else "\n".join([*lines, "", guarantee]))

@@ -20,15 +20,33 @@ from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
 from vicinal.cli.options import FLAG_OF, PanelCommand
-from vicinal.cli.output import make_compile_reporter, print_note, print_text
+from vicinal.cli.output import (
+    OutputFailed,
+    check_standard_output,
+    make_compile_reporter,
+    print_note,
+)
 from vicinal.errors import PrivacyRefused, VicinalError
 from vicinal.progress import compile_watchers
 
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130  # as shells report a process that SIGINT ended
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a write to standard output that has no file name: a full disk, quota or device."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF)
+"""Errors of a write to standard output that has no file name: a full disk or quota, no reader,
+or a file that is open for reading alone."""
+
+_CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
+_RESUMED = "A repeated command resumes from its folder and charges nothing again."
+_AFTER_LOST_OUTPUT = {
+    "predict": "The answers are stored. Repeat the command with another output: nothing is charged "
+    "again.",
+    "evaluate": "The figures are stored: vicinal inspect --json shows them. A repeated evaluation "
+    "is charged again.",
+    **dict.fromkeys(("label", "transfer"), _RESUMED),
+    **dict.fromkeys(("add", "allow", "audience", "erase", "init", "refresh"), _CHANGED),
+}
+"""State of the store after a command whose output could not be written, by command."""
 
 # Typer's formatted tracebacks show local variables, which may hold private records.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -103,11 +121,23 @@ class CommandGroup(TyperGroup):
                 with formatter.section(heading):
                     formatter.write_dl(rows, col_max=30)
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program, if its standard output can be written.
+
+        This is checked first: a command must not charge for answers that would be lost.
+        """
+        if sys.stdout is None:
+            print_note("standard output is closed. Redirect it to a file, or to /dev/null.")
+            sys.exit(BAD_INPUT)
+        try:
+            check_standard_output()
+            return super().main(*args, **extra)
+        except OSError as error:  # also while help is shown, before any command
+            _report_lost_output(error)
+            sys.exit(BAD_INPUT)
+
     def invoke(self, ctx: Any) -> Any:
         compile_watchers[:] = [make_compile_reporter()]
-        if sys.stdout is None:  # before a command charges for answers that would be lost
-            print_note("standard output is closed. Redirect it to a file, or to /dev/null.")
-            raise typer.Exit(BAD_INPUT)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -115,7 +145,10 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            print_note(" ".join(with_flags(str(error), command).split()))
+            message = with_flags(str(error), command)
+            if isinstance(error, OutputFailed):
+                message += f" {_AFTER_LOST_OUTPUT.get(ctx.invoked_subcommand, '')}"
+            print_note(" ".join(message.split()))
             code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
             raise typer.Exit(code) from None
         except MemoryError:  # its text states sizes, which may be those of private records
@@ -125,11 +158,25 @@ class CommandGroup(TyperGroup):
             )
             raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
-            if error.filename is not None or error.errno not in _FULL:
+            if error.errno == errno.EPIPE:  # the reader has seen enough
                 raise
-            print_note(f"the output cannot be written: {error.strerror}.")
-            _discard_output()
+            _report_lost_output(error, _AFTER_LOST_OUTPUT.get(ctx.invoked_subcommand, ""))
             raise typer.Exit(BAD_INPUT) from None
+
+
+def _report_lost_output(error: OSError, consequence: str = "") -> None:
+    """Print one line on a failed write to standard output; raise any other error again.
+
+    `consequence`: sentences on the state of the store, or nothing.
+    """
+    if error.filename is None and error.errno == errno.EIO:
+        message = f"an input or output without a name cannot be used: {error.strerror}."
+    elif error.filename is None and error.errno in _FULL:
+        message = f"the output cannot be written: {error.strerror}."
+    else:
+        raise error
+    print_note(f"{message} {consequence}".rstrip())
+    _discard_output()
 
 
 def _discard_output() -> None:
@@ -207,7 +254,7 @@ app = typer.Typer(
 
 def _show_version(requested: bool) -> None:
     if requested:
-        print_text(f"vicinal {__version__}")
+        typer.echo(f"vicinal {__version__}")
         raise typer.Exit
 
 

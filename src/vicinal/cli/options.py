@@ -37,8 +37,7 @@ SubjectIds = Annotated[list[str] | None, Option(help="A subject id. Repeat for m
 IdsDiffer = Annotated[
     bool,
     Option(
-        "--ids-differ",
-        help="Ids that differ in spelling only (zeros, case, look-alikes) are other subjects.",
+        "--ids-differ", help="Ids that differ in spelling only, as 007 and 7, are other subjects."
     ),
 ]
 SubjectFile = Annotated[Path | None, Option(help="File with one subject id per line.")]

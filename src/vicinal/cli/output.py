@@ -6,8 +6,13 @@ terminal.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import re
+import shutil
+import stat
 import sys
 import textwrap
 import time
@@ -27,7 +32,48 @@ _COMPILE_NOTE_INTERVAL_S = 5.0
 """Seconds from the first compilation to the first note on it, and between notes."""
 
 
-def output_folder(path: Path) -> Path:
+_PROBE_BYTES = 1 << 16
+"""Free bytes that an output needs before anything is charged: more than most commands write."""
+_FULL_DEVICE = Path("/dev/full")
+
+
+class OutputFailed(InvalidInput):
+    """An output could not be written after the work of the command was done."""
+
+
+def check_standard_output() -> None:
+    """Raise OSError if standard output is on a full disk or device, or a pipe without a reader.
+
+    Also if it is open for reading alone. Nothing is written, so a command that is refused later
+    leaves an empty output.
+    """
+    try:
+        descriptor = sys.stdout.fileno()
+    except io.UnsupportedOperation:  # a program or test has replaced standard output
+        return
+    if os.name == "nt":
+        return
+    import fcntl
+    import select
+
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    status = os.fstat(descriptor)
+    if stat.S_ISCHR(status.st_mode) and _FULL_DEVICE.exists():
+        is_full = status.st_rdev == _FULL_DEVICE.stat().st_rdev
+    else:
+        disk = os.fstatvfs(descriptor)
+        is_full = stat.S_ISREG(status.st_mode) and disk.f_bavail * disk.f_frsize < _PROBE_BYTES
+    if is_full:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if stat.S_ISFIFO(status.st_mode):
+        pipe = select.poll()
+        pipe.register(descriptor, 0)
+        if pipe.poll(0):  # without requested events, only errors are reported
+            raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def create_output_folder(path: Path) -> Path:
     """Return the folder `path`, created if it does not exist. Raises InvalidInput on failure."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -37,31 +83,58 @@ def output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write `content`, text as UTF-8. Raises InvalidInput on failure."""
-    with _refuse_unwritable(path):
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    """Write `content`, text as UTF-8, or leave an earlier file. Raises OutputFailed on failure."""
+    encoded = content.encode() if isinstance(content, str) else content
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_bytes(encoded)
+            return
+        with _write_beside(path, encoded) as new_path:
+            if path.exists():
+                shutil.copymode(path, new_path)
+            new_path.replace(path.resolve())
+    except OSError as error:
+        raise OutputFailed(_describe_failure(path, error)) from None
 
 
 @contextmanager
-def _refuse_unwritable(path: Path) -> Iterator[None]:
+def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Write a new file durably into the folder of `path`, and remove it unless it is renamed."""
+    target = path.resolve()
+    new_path = target.with_name(f".vicinal-{os.getpid()}.new")
     try:
-        yield
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+        with new_path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield new_path
+    finally:
+        new_path.unlink(missing_ok=True)
+
+
+def _describe_failure(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written: {error.strerror}."
 
 
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written."""
+    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written.
+
+    A file of :data:`_PROBE_BYTES` is written beside each output and removed.
+    """
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
-        if path is not None:
-            exists = path.exists()
-            with _refuse_unwritable(path):
+        if path is None:
+            continue
+        try:
+            if path.exists():
                 path.open("ab").close()
-            if not exists:
-                path.unlink()
+            if path.is_file() or not path.exists():
+                with _write_beside(path, bytes(_PROBE_BYTES)):
+                    pass
+        except OSError as error:
+            raise InvalidInput(_describe_failure(path, error)) from None
 
 
 def refuse_overlap(
@@ -112,36 +185,33 @@ def as_json(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, allow_nan=False)
 
 
-_TERMINAL_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
-"""Characters that command a terminal, or reorder its text: all control characters but tab and line
-feed, which lay texts out, line separators, and Unicode's bidirectional controls."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters other than tab and line break, and those that change the writing direction.
+
+In ids, names and files of others they could change the display of a terminal, or run its commands.
+"""
 
 
-def escape_controls(text: str) -> str:
-    r"""Return `text` with characters that a terminal obeys as escapes, such as ``\x1b``."""
-    return _TERMINAL_CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    r"""Print text with its control characters escaped, ESC as the four characters ``\x1b``.
 
-
-def print_text(text: str, *, err: bool = False) -> None:
-    """Print text for people and a line break; names in it cannot command a terminal.
-
-    `err`: print to stderr instead of stdout.
+    `err`: on stderr instead of stdout. `nl`: end with a line break.
     """
-    typer.echo(escape_controls(text), err=err)
+    escaped = _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    typer.echo(escaped, err=err, nl=nl)
 
 
-def print_data(text: str) -> None:
-    """Print the content of a file: exactly for programs, with escapes at a terminal."""
-    shown_text = escape_controls(text) if sys.stdout.isatty() else text
-    # By default, click removes escape sequences from what a program reads.
-    typer.echo(shown_text, nl=False, color=True)
+def echo_data(text: str) -> None:
+    """Print data for a program: unchanged, except at a terminal, which gets :func:`echo`."""
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        typer.echo(text, nl=False)
 
 
 def print_note(text: str) -> None:
     """Print one line on stderr."""
-    print_text(f"vicinal: {text}", err=True)
+    echo(f"vicinal: {text}", err=True)
 
 
 @contextmanager
@@ -166,7 +236,7 @@ def confirm(consequence: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(f"{consequence} Without a terminal, confirm it with --yes.")
-    if not typer.confirm(f"{escape_controls(consequence)} Continue?", err=True):
+    if not typer.confirm(f"{consequence} Continue?", err=True):
         print_note("nothing was changed.")
         raise typer.Exit(1)
 
@@ -197,7 +267,7 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
 
 @contextmanager
 def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
-    """Show bars for all work that announces its steps by :func:`vicinal.progress.step`."""
+    """Show bars for all work that announces its steps by :func:`vicinal.progress.begin_work`."""
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 

@@ -111,13 +111,13 @@ def connect_ray(address: str) -> Iterator[RayCluster]:
         engine.stop()
 
 
-def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
-    """Return the subject ids given one by one, followed by those in the file `listed`."""
+def collect_subject_ids(ids: list[str] | None, id_file: Path | None) -> list[SubjectId]:
+    """Return the subject ids given one by one, followed by those in a file with one per line."""
     from vicinal import checks
     from vicinal.datasets.id_lists import read_ids
 
-    ids = checks.subject_ids("subject", single or [])
-    return [*ids, *([] if listed is None else read_ids(listed))]
+    listed_ids = [] if id_file is None else read_ids(id_file)
+    return [*checks.subject_ids("subject", ids or []), *listed_ids]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, AnyInts, Bools, UInts8
+from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, MissingExtra
 
 Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
@@ -143,9 +144,10 @@ def load_npz(path: str | Path) -> Dataset:
 def _read_npz(path: str | Path) -> dict[str, AnyArray]:
     """Return all arrays of an npz file by key; raise InvalidInput for other files."""
     try:
-        # np.load would leave a damaged file open if it opened the file itself.
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with Path(path).open("rb") as file, open_npz(path, file) as stored:
             return dict(stored)
+    except InvalidInput:
+        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):

@@ -5,6 +5,7 @@ import csv as python_csv
 import datetime as dt
 import io
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_column, load_npz
+from vicinal.declared_sizes import require_parquet_memory, require_zip_memory
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
@@ -371,10 +373,11 @@ def _parse_file(path: Path, form: CsvForm) -> pa.Table:
         table = reader(path, form)
         if reader is not _read_csv or table.num_columns > 1:
             return table
-    except _READ_ERRORS:
+    except _READ_ERRORS as error:
         # Arrow's own messages quote the invalid row.
         if reader is not _read_csv:
-            raise _build_damage_error(path) from None
+            is_own = isinstance(error, InvalidInput)
+            raise (error if is_own else _build_damage_error(path)) from None
     detected = detect_csv_format(path, base_format=form)
     if table is None:
         differs = detected.delimiter != form.delimiter
@@ -518,6 +521,7 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:  # read_table cannot read two columns of one name.
+        require_parquet_memory(path, file.metadata)
         table = file.read()
     # Columns are selected by index, because names may be repeated.
     indices = [
@@ -531,6 +535,8 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
 def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
     """Return the table of the first sheet of an Excel or OpenDocument file."""
     calamine = import_from_extra("excel", "python_calamine", "Reading Excel files")
+    if zipfile.is_zipfile(path):
+        require_zip_memory(path)
     try:
         sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
     except calamine.CalamineError:

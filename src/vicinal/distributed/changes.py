@@ -20,6 +20,7 @@ import numpy as np
 
 from vicinal.arrays import Ints32
 from vicinal.checks import SubjectId
+from vicinal.declared_sizes import open_npz
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
@@ -115,19 +116,23 @@ class ClusterChange:
             content = path.read_bytes()
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        with open_npz(path, io.BytesIO(content)) as arrays:
             described = parse_json(arrays["described"].tobytes(), path)
             columns = {field: arrays[stored] for stored, field in _ARRAY_FIELDS.items()}
             return cls(**described, **columns)
 
 
-def has_unfinished_change(database: Database, folder: Path) -> bool:
-    """Return whether a decided change is pending or the file of a change is present.
+def list_unfinished_changes(database: Database, folder: Path) -> list[str]:
+    """Return the kind of the pending change, or a description of a change's file that remains.
 
-    `database`, `folder`: database and folder of the coordinator.
+    Empty if there is neither. `database`, `folder`: database and folder of the coordinator.
     """
-    decided = int((database.get(PENDING) or "0").split()[0]) > 0
-    return decided or any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
+    clock = int((database.get(PENDING) or "0").split()[0])
+    if clock:
+        query = "SELECT what FROM history WHERE clock = ?"
+        return [kind for (kind,) in database.read(query, (clock,))]
+    has_file = any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
+    return ["the removal of the file of a change"] if has_file else []
 
 
 def wipe_file(path: Path) -> None:
@@ -273,6 +278,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return how the cluster knows each subject: a :class:`~vicinal.ledger.ledger.Standing`."""
+        """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus` in the cluster."""
         standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
         return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]

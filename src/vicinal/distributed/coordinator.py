@@ -32,7 +32,7 @@ from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.id_folding import find_similar_ids
+from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import RENEWAL, Renewal
 from vicinal.mechanisms.tally import NoisyTally
@@ -170,11 +170,8 @@ class Coordinator(BaseStore):
             store = resources.enter_context(
                 open_folder(shard_folder.folder, reading=read_only, check=read_records)
             )
-            in_training = training.find_training_audience(store.ledger)
-            if read_only and (
-                in_training or changes.has_unfinished_change(store.database, store.folder.path)
-            ):
-                raise create_interrupted_error()
+            if read_only:
+                _refuse_unfinished(store)
             records = read_records(store.database)
             transports = connect(description.list_folders(folder))
             for transport in transports:
@@ -488,3 +485,15 @@ class Coordinator(BaseStore):
         if self._changes.is_unfinished:
             self._changes.finish_pending()
         self._finish_training()
+
+
+def _refuse_unfinished(store: OpenStore) -> None:
+    """Raise PrivacyRefused if a change or a training of the cluster has to be completed.
+
+    `store`: the coordinator's.
+    """
+    pending = changes.list_unfinished_changes(store.database, store.folder.path)
+    if training.find_training_audience(store.ledger) is not None:
+        pending.append("the training of a model")
+    if pending:
+        raise create_interrupted_error(*pending)

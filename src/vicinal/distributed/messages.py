@@ -223,8 +223,8 @@ class Ping:
 class SubjectStandings:
     """Look up how the ledger knows each subject; answered with int8 (subjects,).
 
-    The values are those of ``vicinal.ledger.ledger.Standing``: 0 for a subject that the shard has
-    never had, positive for an evaluated, erased or enrolled one.
+    The values are those of ``vicinal.ledger.ledger.EnrollmentStatus``: 0 for a subject that the
+    shard has never had, positive for an evaluated, erased or enrolled one.
     """
 
     subjects: Sequence[SubjectId]
@@ -234,7 +234,7 @@ class SubjectStandings:
 class SimilarSubjects:
     """Find new ids that differ from known ids, or from one another, in spelling only.
 
-    Answered with these ids.
+    Such ids have the same folded form. Answered with these ids.
     """
 
     subjects: Sequence[SubjectId]

@@ -168,7 +168,7 @@ def finish_interrupted_split(
     if not cluster.source:
         return cluster
     if read_only:
-        raise create_interrupted_error()
+        raise create_interrupted_error("split")
     coordinator_folder = layout.MemberFolder.read(path / layout.COORDINATOR).folder
     source_folder = Folder.read(Path(cluster.source))
     # Keys are compared first, as an edited description may name the store of another cluster.

@@ -33,8 +33,7 @@ class AnsweredNeighbours:
     Part of the published algorithm (ZZGW23, 3.1), so only used where counts are private.
 
     `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): kernel value of each
-    similarity level, in grid steps. `n_features`: columns of queries. `n_classes`: number of
-    classes.
+    similarity level, in grid steps. `n_features`, `n_classes`: numbers of columns and of classes.
     """
 
     def __init__(self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int) -> None:

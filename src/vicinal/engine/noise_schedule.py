@@ -69,8 +69,7 @@ def compute_n_neighbors(
     """Return k, the expected number of neighbours of a query, from public numbers alone.
 
     - `n_records`: declared number of private records. `n_queries`: planned number of answers.
-    - `budget`: of a subject, in zCDP.
-    - `n_classes`: number of classes, or of groups of records that an answer distinguishes.
+    - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
     - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
     - `per_noise`: neighbours per unit of dimension and of noise multiplier.
     """

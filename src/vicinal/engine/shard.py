@@ -222,8 +222,7 @@ class Shard(LocalShardBase):
         """Add records and return the slot of each record's subject, int32 (n,). Private.
 
         A subject that is or was enrolled continues with its remaining budget. `integers`, (n, d):
-        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: id of each record's
-        subject.
+        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: id of each record.
         """
         # Raises errors of invalid targets before a subject is enrolled.
         all_targets = join_targets(self._targets, targets)
@@ -242,7 +241,7 @@ class Shard(LocalShardBase):
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically, and return their number."""
-        rows = self.find_rows(subjects)
+        rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
             self._register.remove(subjects)
         return len(rows)
@@ -279,10 +278,6 @@ class Shard(LocalShardBase):
         """Stop updating an index that :meth:`attach_index` added, as it is no longer searched."""
         self._mapped.remove(mapped)
 
-    def find_rows(self, subjects: Iterable[SubjectId]) -> Ints:
-        """Return the ascending indices of all records of `subjects`. Private."""
-        return self.find_rows_at(self._register.slots(subjects))
-
     def find_rows_at(self, slots: Ints32) -> Ints:
         """Return the ascending indices of all records of the subjects at `slots`. Private."""
         return np.flatnonzero(np.isin(self._slots, slots))
@@ -301,7 +296,9 @@ class Shard(LocalShardBase):
                 self.index.add(block)
             self._targets = targets
             self._slots = slots
-            self._count_records()
+            self._records = np.zeros(self._register.size, dtype=np.int32)
+            for start in range(0, len(self), _COUNT_CHUNK):
+                np.add.at(self._records, slots[start : start + _COUNT_CHUNK], 1)
 
     @contextmanager
     def _mark_changing(self) -> Iterator[None]:
@@ -323,12 +320,6 @@ class Shard(LocalShardBase):
                 "A change of the records was interrupted, so records may no longer belong to "
                 "their subjects. Fit again."
             )
-
-    def _count_records(self) -> None:
-        """Set the number of records of every slot."""
-        self._records = np.zeros(self._register.size, dtype=np.int32)
-        for start in range(0, len(self), _COUNT_CHUNK):
-            np.add.at(self._records, self._slots[start : start + _COUNT_CHUNK], 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
+from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features.fixed import Vectors, project_exactly, round_directions, scale_to_unit_length
 from vicinal.tabular import (
@@ -241,8 +242,7 @@ class _StoredMap(NamedTuple):
 def _read_file(path: Path) -> _StoredMap:
     """Return the content of a file that `save` wrote; raise InvalidInput for other files."""
     try:
-        # np.load would leave a damaged file open if it opened the file itself.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with path.open("rb") as file, open_npz(path, file) as stored:
             parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
             arrays = {
                 name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
@@ -251,6 +251,8 @@ def _read_file(path: Path) -> _StoredMap:
             names = None
             if _NAMES_ENTRY in stored:
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
+    except InvalidInput:
+        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):

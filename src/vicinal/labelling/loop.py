@@ -191,9 +191,7 @@ def label(
     >>> def begin(step, size):
     ...     return lambda done: None  # no progress is shown
     >>> with closing(FileJournal("run")) as journal:
-    ...     asked, chosen = label(
-    ...         task, labeller, default_plan(1, pool=200), journal, begin_progress
-    ...     )
+    ...     asked, chosen = label(task, labeller, default_plan(1, pool=200), journal, begin)
     >>> asked.complete
     True
     """

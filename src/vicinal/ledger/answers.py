@@ -228,9 +228,6 @@ def write_components(database: Database, audience: int, components: Mapping[str,
 
 
 def read_components(database: Database, audience: int) -> dict[str, str]:
-    """Return all components of an audience's private model by name; empty if it has no model.
-
-    `audience`: number of the audience. The contents are text.
-    """
+    """Return all components, as text by name, of the model of the audience of this number."""
     rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience,))
     return {str(name): str(content) for name, content in rows}

@@ -299,19 +299,13 @@ def sum_logged_charges(database: Database, audience: int) -> tuple[int, int]:
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
-    """Return all audiences by name, with the budgets that result from pages and logged charges.
-
-    `size`: number of slots of the register, taken or free.
-    """
+    """Return all audiences by name, with budgets and analysts; `size`: number of all slots."""
     rows = sorted(database.rows(Tables.AUDIENCES))
     return {row[1]: _load_audience(database, row, size) for row in rows}
 
 
 def read_audience(row: tuple[Any, ...]) -> Audience:
-    """Return the audience of a row of the table `audiences`, without budgets and analysts.
-
-    Raises StoreDamaged if its plan cannot be read.
-    """
+    """Return the audience of a row, without budgets and analysts; StoreDamaged for a bad plan."""
     number, name, plan, initial_budget, granted, used, slack, spent, queries = row
     audience = Audience(
         number,

@@ -452,9 +452,8 @@ def columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
 def attach_chain(database: Database, key: bytes) -> Chain:
     """Return the database's chain after verifying its rows, and digest all further writes.
 
-    `key`: the store's secret key.
-
-    Raises StoreDamaged if tables, rows or the last link differ from the written ones.
+    `key`: the store's secret key. Raises StoreDamaged if tables, rows or the last link differ from
+    the written ones.
     """
     chain = Chain(key)
     links = list(islice(_iterate_links_backward(database, 2), 2))
@@ -479,10 +478,7 @@ def attach_chain(database: Database, key: bytes) -> Chain:
 
 
 def find_chain_faults(database: Database, key: bytes) -> list[str]:
-    """Return a sentence for each inconsistency of rows, digests and the whole chain of links.
-
-    `key`: the store's secret key.
-    """
+    """Return a sentence for each fault of rows or chain; `key`: the store's secret key."""
     links = [_GENESIS_LINK, *reversed(list(_iterate_links_backward(database)))]
     content = _compute_content(database, Chain(key))
     clock = database.number("clock")

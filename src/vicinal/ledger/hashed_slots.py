@@ -17,8 +17,7 @@ from vicinal.arrays import Bools, Slots, UInts64
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import frame_id_of_any_length, frame_ids, parse_framed_id
-from vicinal.ledger.id_folding import fold_ids
+from vicinal.ledger.id_encoding import fold_ids, frame_id_of_any_length, frame_ids, parse_framed_id
 from vicinal.ledger.subject_pages import PAGE_SLOTS, read_rows, split_ids, split_rows
 
 NOT_ENROLLED = -1

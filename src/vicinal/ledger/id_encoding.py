@@ -8,12 +8,14 @@ file finds every id that was not erased.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal
+from unicodedata import category, decimal, name, normalize
 from urllib.parse import quote, unquote
 
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger.id_folding import fold_ids
 
 MAX_FRAME_BYTES = 1000
 """Maximal length of a framed id in bytes. It fits into a row of
@@ -32,6 +34,15 @@ _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _INTEGER_KIND = ord("i")
 """The byte after the opening of an integer's frame; "s" stands there for text."""
 
+_NUMBER_WITH_SIGNS = re.compile(
+    r"^(?=[^\n]*[+.e])[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]{1,2})?$", re.MULTILINE
+)
+"""An id, after case folding, that is a number with a plus sign, a fraction or an exponent.
+
+Exponents have at most two digits, so that the value has at most some hundred digits more.
+"""
+
+_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
@@ -82,6 +93,103 @@ def parse_framed_id(framed_id: bytes) -> SubjectId:
     return unquote(text) if "%" in text else text
 
 
+def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
+    """Return the folded form of each id; equal forms are probably spellings of one subject's id.
+
+    The folded form has no leading zeros, case, blanks, width variants and invisible characters.
+    Decimal digits of every script are ASCII digits, dashes and minus signs are hyphens, quotation
+    marks are apostrophes, and letters that look like Latin ones (:data:`_LATIN_LOOK_ALIKES`) are
+    these. A number with a plus sign, a fraction or an exponent has its decimal value: ``+531`` is
+    531 and ``1e2`` is 100.
+    """
+    # All ids are folded as one text, joined by line breaks, which no id holds. Unicode's caseless
+    # comparison of identifiers normalizes and folds twice (NFD, case folding, NFKD).
+    joined = "\n".join(map(str, subjects))
+    if joined.isascii():
+        text = joined.casefold().replace(" ", "").translate(_ASCII_QUOTES)
+    else:
+        text = normalize("NFD", joined.translate(_folded_characters)).casefold()
+        text = normalize("NFKD", text).translate(_folded_characters).casefold()
+        text = normalize("NFKD", text).translate(_folded_characters)
+    text = _NUMBER_WITH_SIGNS.sub(_format_decimal_value, text)
+    return _LEADING_ZEROS.sub("", text).split("\n") if text else []
+
+
+_LATIN_LOOK_ALIKES = dict(
+    zip(
+        "\u0430\u0432\u0441\u0501\u0435\u043d\u04bb\u0456\u0458\u043a\u04cf"  # Cyrillic
+        "\u043c\u043e\u0440\u051b\u0455\u0442\u0443\u04af\u0445\u0475\u051d"
+        "\u03b1\u03b2\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc"  # Greek
+        "\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03f3"
+        "\u0585\u057d\u0251\u0261\u0131",  # Armenian, and further Latin letters
+        "abcdehhijklmopqstyyxvwabezhikmnoptyxjouagi",
+        strict=True,
+    )
+)
+"""Latin letter for each letter whose capital or small form looks like it, after case folding.
+
+Selected from the data file confusables.txt of Unicode Technical Standard 39: single letters of the
+scripts that are written beside Latin.
+"""
+
+_ASCII_QUOTES = str.maketrans('"`', "''")
+
+_QUOTE_NAMES = ("APOSTROPHE", "QUOTATION MARK", "PRIME", "GRAVE ACCENT", "ACUTE ACCENT")
+_DASH_NAMES = ("HYPHEN", "MINUS SIGN")
+
+
+class _FoldedCharacters(dict[int, str]):
+    """The folded form of every character by code point, computed at its first use."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        folded = _fold_character(character, category(character), name(character, ""))
+        self[code] = folded
+        return folded
+
+
+_folded_characters = _FoldedCharacters()
+
+
+def _fold_character(character: str, kind: str, description: str) -> str:
+    """Return the folded form of a character, given its category and its name in Unicode."""
+    if character == "\n":
+        return character
+    if kind == "Nd":
+        return str(decimal(character))
+    if kind == "Cf" or kind.startswith("Z"):
+        return ""
+    is_mark = kind[0] in "PS" or kind == "Lm"
+    if kind in ("Pi", "Pf") or (is_mark and any(part in description for part in _QUOTE_NAMES)):
+        return "'"
+    if kind == "Pd" or (is_mark and any(part in description for part in _DASH_NAMES)):
+        return "-"
+    return _LATIN_LOOK_ALIKES.get(character, character)
+
+
+def _format_decimal_value(number: re.Match[str]) -> str:
+    """Return the exact value of a matched number without plus sign, exponent and final zeros."""
+    sign, digits, exponent = Decimal(number[0]).as_tuple()
+    text = "".join(map(str, digits)) + "0" * max(int(exponent), 0)
+    n_decimals = max(-int(exponent), 0)
+    whole = text[: len(text) - n_decimals] or "0"
+    decimals = text[len(text) - n_decimals :].rjust(n_decimals, "0").rstrip("0")
+    return "-" * sign + whole + ("." + decimals if decimals else "")
+
+
+def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
+    """Return the ids that share their folded form (:func:`fold_ids`) with another of the ids.
+
+    Empty if all ids are integers, because different integers have different folded forms.
+    """
+    ids = list(dict.fromkeys(subjects))
+    if not any(isinstance(subject, str) for subject in ids):
+        return set()
+    folded_ids = fold_ids(ids)
+    counts = Counter(folded_ids)
+    return {subject for subject, folded in zip(ids, folded_ids, strict=True) if counts[folded] > 1}
+
+
 def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
     """Return the framed id that begins at an offset of a file's content; None if none does."""
     match = _FRAMED.match(content, offset)
@@ -94,16 +202,10 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def fold_and_hash(
-    key: bytes,
-    subjects: Iterable[SubjectId],
-    fold: Callable[[Iterable[SubjectId]], list[str]] = fold_ids,
-) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each id folded by `fold`; never a :func:`keyed_hash`."""
-    hash_prefix = b"f"
-    return [
-        hmac.digest(key, hash_prefix + folded.encode(), hashlib.sha256) for folded in fold(subjects)
-    ]
+def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
+    folded_ids = fold_ids(subjects)
+    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
-from functools import partial
-from itertools import compress
 from typing import Self
 
 import numpy as np
@@ -36,8 +34,13 @@ from vicinal.ledger.audiences import (
 )
 from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
-from vicinal.ledger.id_encoding import fold_and_hash, frame_ids, keyed_digest, keyed_hash
-from vicinal.ledger.id_folding import find_similar_ids, fold_case_and_width, fold_ids
+from vicinal.ledger.id_encoding import (
+    find_similar_ids,
+    fold_and_hash,
+    frame_ids,
+    keyed_digest,
+    keyed_hash,
+)
 from vicinal.ledger.renewal import RENEWAL, Renewal
 from vicinal.ledger.rollback_guard import digest_name
 from vicinal.ledger.subject_pages import write_subjects
@@ -50,7 +53,7 @@ evaluated, but never had records in the store. Other rows of the same hash hold 
 
 FOLDED_ID = -2
 """Replaces the audience number in a row of the table `departed`: the hash is that of a folded id
-(:func:`~vicinal.ledger.id_folding.fold_ids`) of an erased or evaluated subject, not of an id."""
+(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject, not of an id."""
 
 _LOST_AUDIENCES = "closed audiences"
 """Name in the table `meta` of the digests of lost audiences' names: audiences that a newer copy of
@@ -419,20 +422,14 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that an analyst may get; None limits it by the audience only.
-
-        `analyst`: the analyst's name.
-        """
+        """Set the number of answers that the analyst of this name may get; None: no own limit."""
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
             self._write_analyst(audience, analyst)
 
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
-        """Write the virtual budgets of the public reference points, inside a transaction.
-
-        `shares`, uint16 (points,): used share of each point's budget in steps of 1 / 65,535.
-        """
+        """Write the used shares of public points' virtual budgets, (points,), in a transaction."""
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
     def _write_block(self, block: AnswerBlock) -> None:
@@ -494,18 +491,20 @@ class Ledger:
     def find_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
         """Return the unknown ids that probably belong to a known subject or to each other.
 
-        Their folded form (:func:`~vicinal.ledger.id_folding.fold_ids`) equals that of an enrolled,
+        Their folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that of an enrolled,
         erased or evaluated subject, or that of another unknown id of `subjects`.
         """
         ids = list(dict.fromkeys(subjects))
         statuses = zip(ids, self.find_statuses(ids), strict=True)
         unknown = [subject for subject, status in statuses if status == EnrollmentStatus.UNKNOWN]
         equals_enrolled = self.slot_table.match_folded(unknown).tolist()
-        similar_ids = find_similar_ids(unknown) | set(compress(unknown, equals_enrolled))
-        for fold in (fold_ids, fold_case_and_width):
-            matches = self._find_departed(partial(fold_and_hash, self._key, unknown, fold))
-            similar_ids.update(unknown[index] for index in matches)
-        return list(similar_ids)
+        equals_erased = self._find_departed(lambda: fold_and_hash(self._key, unknown))
+        similar_to_known = {
+            subject
+            for index, subject in enumerate(unknown)
+            if equals_enrolled[index] or index in equals_erased
+        }
+        return list(similar_to_known | find_similar_ids(unknown))
 
     def list_enrolled(
         self, subjects: Iterable[SubjectId]

@@ -15,7 +15,6 @@ from vicinal.arrays import Slots, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger.id_encoding import keyed_hash
-from vicinal.ledger.id_folding import find_similar_ids, fold_ids
 from vicinal.mechanisms.noise_sources import fresh_key
 
 
@@ -25,11 +24,9 @@ class Account(Protocol):
     @property
     def remaining(self) -> Units:
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
-        ...
 
     def note_charged_total(self, spent: int) -> None:
         """Note `spent`, the sum of a block's charges, already taken from :attr:`remaining`."""
-        ...
 
 
 class Register(Protocol):
@@ -38,22 +35,18 @@ class Register(Protocol):
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        ...
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
 
         Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """
-        ...
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled."""
-        ...
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
-        ...
 
 
 class MemoryLedger:
@@ -70,9 +63,6 @@ class MemoryLedger:
         self._free: list[int] = []
         self._key = fresh_key()
         self._erased_units: dict[bytes, int] = {}
-        # Hashes of the folded ids of all subjects so far, erased ones included; None until the
-        # first erasure or search for similar ids.
-        self._folded_hashes: set[int] | None = None
         self.journal: list[int] = []
         """Sum of the units charged for each block of answers, oldest first. Private."""
 
@@ -104,27 +94,8 @@ class MemoryLedger:
             erased = self._erased_units
             units = erased.pop(self._hash(subject), UNITS) if erased else UNITS
             self.remaining[slot] = units
-        if self._folded_hashes is not None:
-            self._folded_hashes.update(map(hash, fold_ids(newcomers)))
         slots = (self._slot_of[subject] for subject in subjects)
         return np.fromiter(slots, np.int32, len(subjects))
-
-    def find_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> set[SubjectId]:
-        """Return the unknown ids that probably belong to a known subject or to each other.
-
-        Their folded form equals that of an enrolled or erased subject, or of another unknown id.
-        """
-        unknown = [subject for subject in dict.fromkeys(subjects) if subject not in self]
-        known_hashes = self._hash_folded_ids()
-        folded_ids = zip(unknown, fold_ids(unknown), strict=True)
-        similar_to_known = {subject for subject, fold in folded_ids if hash(fold) in known_hashes}
-        return similar_to_known | find_similar_ids(unknown)
-
-    def _hash_folded_ids(self) -> set[int]:
-        """Return the hashes of the folded ids of all subjects so far, valid in this process."""
-        if self._folded_hashes is None:
-            self._folded_hashes = set(map(hash, fold_ids(self._slot_of)))
-        return self._folded_hashes
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled, int32 ascending."""
@@ -133,7 +104,6 @@ class MemoryLedger:
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
-        self._hash_folded_ids()
         for subject in dict.fromkeys(subjects):
             slot = self._slot_of.pop(subject, None)
             if slot is not None:

@@ -28,8 +28,9 @@ from typing import Self
 from vicinal import checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.files import (
-    create_file,
+    PRIVATE_FILE,
     lock_file,
+    open_descriptor,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -184,16 +185,24 @@ class RollbackGuard:
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
     - `check`: called before each write; raises an error if the ledger has an open transaction.
+    - `reading`: also accept a file that this process may not write.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
     StoreInUse if another process has it open, with a copy of the same store.
     """
 
-    def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: bytes,
+        check: Callable[[], object] = int,
+        *,
+        reading: bool = False,
+    ) -> None:
         self._path = path
         self._check = check
         with translate_os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR)
+            self._descriptor = open_descriptor(path, reading=reading)
         try:
             lock_file(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)
@@ -228,10 +237,10 @@ class RollbackGuard:
         guard._check = check
         new_path = path.with_name(path.name + ".new") if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
-        flags = os.O_RDWR | (os.O_TRUNC if replace_existing else os.O_EXCL)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace_existing else os.O_EXCL)
         try:
             with translate_os_errors(path):
-                guard._descriptor = create_file(new_path, flags)
+                guard._descriptor = os.open(new_path, flags, PRIVATE_FILE)
         except StorageFailed:
             check_path_free(path)
             raise

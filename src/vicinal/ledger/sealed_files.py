@@ -13,6 +13,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray
+from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
 from vicinal.ledger.files import replace_file, translate_os_errors
 
@@ -111,10 +112,7 @@ def seal_archive(archive: bytes) -> bytes:
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless `content` was returned by :func:`seal_archive`.
-
-    `path`: the file with this content, for the message of the error.
-    """
+    """Raise InvalidInput unless the `content` of the file `path` is from :func:`seal_archive`."""
     if seal_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
@@ -133,7 +131,7 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
     """
     content = path.read_bytes()
     check_archive(path, content)
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+    with open_npz(path, io.BytesIO(content)) as stored:
         return dict(stored)
 
 

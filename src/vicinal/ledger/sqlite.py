@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
-from vicinal.ledger.files import PRIVATE_FILE, create_file, translate_os_errors
+from vicinal.ledger.files import PRIVATE_FILE, is_writable, translate_os_errors
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
 """Beginnings of the error names that mean a damaged database file."""
@@ -22,6 +22,10 @@ _SETTINGS = (
     "temp_store = MEMORY",  # no copies of records in temporary files
     "trusted_schema = OFF",
 )
+
+
+_UNCHANGING = "ro&immutable=1"
+"""Mode for reading where no file can be created: SQLite neither locks the file nor reads a log."""
 
 
 class SQLiteDatabase(Database):
@@ -49,14 +53,14 @@ class SQLiteDatabase(Database):
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
         with translate_os_errors(path):
-            descriptor = create_file(path, os.O_RDONLY) if create else os.open(path, os.O_RDONLY)
-            os.close(descriptor)
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
             # Content of the log files before reading; None once the database may be written.
             self._original_logs = self._prepare_log_files() if read_only else None
-        self._connection = self._connect("ro" if read_only else "rw")
+        mode = "ro" if is_writable(path.parent) else _UNCHANGING
+        self._connection = self._connect(mode if read_only else "rw")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        """Return a new connection in mode "ro" (read-only) or "rw".
+        """Return a new connection in mode "ro" (read-only), :data:`_UNCHANGING` or "rw".
 
         A writing connection makes commits durable and the database's files readable by the user
         only.
@@ -80,8 +84,16 @@ class SQLiteDatabase(Database):
 
         These are the index of the log and, if there is no log, the empty one that a reader creates.
         An index without a log prevents reading, so it is removed until :meth:`close` restores it.
+        Empty if no file can be created; then the log must be empty, because it cannot be read.
         """
         log = self._path.with_name(self._path.name + "-wal")
+        if not is_writable(self._path.parent):
+            if log.is_file() and log.stat().st_size:
+                raise StorageFailed(
+                    f"{self._path.parent} cannot be written, and commits are still in the log of "
+                    "its database. Make it writable, and run: vicinal backup"
+                )
+            return {}
         index = self._path.with_name(self._path.name + "-shm")
         contents = {index: index.read_bytes() if index.is_file() else None}
         if not log.is_file():

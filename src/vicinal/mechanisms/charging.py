@@ -576,27 +576,15 @@ def charge_neighbours(
     prices: VotePrices,
     width: int,
 ) -> tuple[Steps, int]:
-    """Return the sums of all contributions and the sum of all charges; both are private.
+    """Return the sums of all contributions, in steps without noise, and of all charges, in units.
 
-    Parameters
-    ----------
-    neighbours : NeighbourLists
-        Neighbours of q queries.
-    subjects : SubjectTable
-        The shard's subjects; their `remaining` units are charged in place.
-    weights : KernelWeights
-        Kernel weights by similarity.
-    prices : VotePrices
-        Noise scales and prices of the q queries.
-    width : int
-        Number of coordinates c: of classes, or of a record's vector.
+    Both are private; the sums are int64 (q, c).
 
-    Returns
-    -------
-    sums : int64 (q, c)
-        Sums of the contributions in steps, without noise.
-    spent : int
-        All charges together, in units.
+    - `neighbours`: neighbours of q queries.
+    - `subjects`: the shard's subjects; their remaining units are charged in place.
+    - `weights`: kernel weights by similarity.
+    - `prices`: noise scales and prices of the q queries.
+    - `width`: number of coordinates c: of classes, or of a record's vector.
     """
     targets: Any = subjects.targets
     charge_single = charge_votes

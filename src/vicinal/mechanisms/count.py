@@ -83,17 +83,10 @@ class NoisyCount:
     ) -> tuple[Ints, Bools, int]:
         """Return the counts, the hits of paying subjects and the sum of charges; all private.
 
-        Call it after :meth:`charge_slack`, once for each shard that holds records. The remaining
-        units of `subjects` are charged in place.
-
-        Returns
-        -------
-        counts : int64 (q,)
-            Counts in grid steps, without noise.
-        is_paid : bool (hits,)
-            Whether the hit belongs to a subject that could afford its charge.
-        spent : int
-            Sum of all charges, in units.
+        The counts, int64 (q,), are in grid steps without noise; bool (hits,) states whether the
+        hit's subject could afford its charge; the charges are in units. Call it after
+        :meth:`charge_slack`, once for each shard that holds records. The remaining units of
+        `subjects` are charged in place.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
         is_paid = np.zeros(len(neighbours.rows), dtype=np.bool_)

@@ -18,7 +18,7 @@ from vicinal.arrays import Bools, Floats, Floats32, Ints, Ints32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noise_sources import BernoulliSource
-from vicinal.mechanisms.planned_releases import FINEST_SCALE, ReleaseCounter
+from vicinal.mechanisms.planned_releases import FINE_SCALE, ReleaseCounter
 from vicinal.noise.source import NoiseSource
 
 # Largest number of subjects: with more, a sum of clipped gradients could overflow int64.
@@ -189,9 +189,9 @@ def choose_gradient_grid(sigma: float) -> tuple[int, int]:
     `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9; public, as is the result.
     """
     sigma = checks.check_real("sigma", sigma, minimum=1e-2, maximum=1e9)
-    steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINEST_SCALE / sigma)))
+    steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINE_SCALE / sigma)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
-    steps = steps if math.ceil(sigma * steps) <= FINEST_SCALE else steps >> 1
+    steps = steps if math.ceil(sigma * steps) <= FINE_SCALE else steps >> 1
     return steps, math.ceil(sigma * steps)
 
 

@@ -25,6 +25,7 @@ from vicinal.accounting.charges import charge
 from vicinal.accounting.gaussian import grid_slack
 from vicinal.arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal.compiled import compiled
+from vicinal.mechanisms.charging import LOW_BITS
 from vicinal.mechanisms.gradients import SubjectRows, compute_softmax_residuals, sum_gradient
 from vicinal.mechanisms.subject_table import UNIT
 from vicinal.mechanisms.votes import MIN_SCALE, DeltaSlackAccountant
@@ -48,9 +49,6 @@ _MAX_WEIGHT_BITS = 18
 
 # Subjects with several records that are processed at once. Their charges add up to less than 2^59.
 _SUBJECT_BLOCK = 1 << 10
-
-# Mask of the low 24 bits of a charge, which are summed separately so that no sum overflows.
-_LOW_BITS = (1 << 24) - 1
 
 STEP = 1.0 / UNIT  # grid step of the records' target vectors
 
@@ -167,15 +165,11 @@ class GradientRelease:
     def contribute_and_charge(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
         """Return the sum of all gradients and the sum of all charges; both private.
 
+        The gradients, int64 (d, c), are in grid steps and may be released only through
+        :meth:`publish`, which adds noise; the charges are in units.
+
         - `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
         - `remaining`, int64 (subjects,): remaining units by slot, charged in place.
-
-        Returns
-        -------
-        sums : int64 (d, c)
-            Sums in grid steps. They may be released only through :meth:`publish`, which adds noise.
-        spent : int
-            Sum of all charges, in units.
         """
         gradient = self.mechanism
         integer_weights, weight_step = _round_weights(weights)
@@ -232,7 +226,7 @@ class GradientRelease:
             ]
             scores = gradient._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
-            high, low = charge_single_records(
+            high, low = charge_records(
                 scores,
                 derivatives,
                 gradient.squares[row_indices],
@@ -287,7 +281,7 @@ class GradientRelease:
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
-        """The five last arguments of :func:`charge_single_records`."""
+        """The five last arguments of :func:`charge_records`."""
         gradient = self.mechanism
         factor = gradient.steps / (gradient.clip * gradient.unit)
         bound = min(gradient.steps, self.scale)
@@ -308,7 +302,7 @@ def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
 
 
 @compiled
-def charge_single_records(  # type: ignore[no-untyped-def]
+def charge_records(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
     score_unit, is_squared_loss, factor, bound, rate, reserve,
 ):  # fmt: skip
@@ -362,7 +356,7 @@ def charge_single_records(  # type: ignore[no-untyped-def]
                 cost = _shrink_to_charge(residuals[:, i], available, cost, squares[first + i], rate)
             remaining[slot] -= cost
             high += cost >> 24
-            low += cost & _LOW_BITS
+            low += cost & LOW_BITS
         for c in range(n_scores):
             for i in range(count):
                 derivatives[c, first + i] = np.int16(residuals[c, i])
@@ -517,7 +511,7 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
       ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
     - `sums`, int64 (d, c): sums of gradients in grid steps.
-    - The arguments from `remaining` to `reserve` are those of :func:`charge_single_records`.
+    - The arguments from `remaining` to `reserve` are those of :func:`charge_records`.
     """
     spent = 0
     width = sums.shape[1]

@@ -89,6 +89,6 @@ class SimulatedBernoulli(BernoulliSource):
         return np.asarray(self._generator.random(size) < probability)
 
 
-def create_bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
+def create_sampler(simulation_seed: int | None = None) -> BernoulliSource:
     """Return a source of Bernoulli samples: system entropy, or repeatable ones if given a seed."""
     return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

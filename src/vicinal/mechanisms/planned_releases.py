@@ -54,7 +54,7 @@ class ReleaseCounter:
 
 # Largest noise scale in grid steps, and so the finest grid. At this scale, rounding to the grid
 # changes a probability by less than 1e-24 (screening.md).
-FINEST_SCALE = 1 << 40
+FINE_SCALE = 1 << 40
 
 # Bound on the limit that noise must exceed, in grid steps. Noise never reaches it, so a limit
 # beyond it can be replaced by it.
@@ -82,10 +82,10 @@ class NoisyThreshold:
         release_counter: ReleaseCounter,
         noise: NoiseSource,
         sampler: BernoulliSource,
-        scale: int = FINEST_SCALE,
+        scale: int = FINE_SCALE,
     ) -> None:
         self.release_counter = release_counter
-        self.scale = checks.check_integer("scale", scale, minimum=1, maximum=FINEST_SCALE)
+        self.scale = checks.check_integer("scale", scale, minimum=1, maximum=FINE_SCALE)
         self._threshold = checks.check_real("threshold", threshold).as_integer_ratio()
         self._sigma = checks.check_real("sigma", sigma, above=0).as_integer_ratio()
         self._noise = noise
@@ -136,11 +136,11 @@ def compute_vote_steps(noise: float, max_sum: float) -> int:
     - `noise`: the noise scale in votes, > 0.
     - `max_sum`: upper bound on the sum of votes of a class, in votes.
     """
-    noise = checks.check_real("noise scale", noise, above=0, maximum=FINEST_SCALE)
+    noise = checks.check_real("noise scale", noise, above=0, maximum=FINE_SCALE)
     max_sum = checks.check_real("largest sum", max_sum, minimum=1, maximum=MAX_VOTE_SUM)
-    steps = 1 << math.floor(min(math.log2(FINEST_SCALE / noise), math.log2(MAX_VOTE_SUM / max_sum)))
+    steps = 1 << math.floor(min(math.log2(FINE_SCALE / noise), math.log2(MAX_VOTE_SUM / max_sum)))
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
-    return steps if math.ceil(noise * steps) <= FINEST_SCALE else steps >> 1
+    return steps if math.ceil(noise * steps) <= FINE_SCALE else steps >> 1
 
 
 class NoisyMax:

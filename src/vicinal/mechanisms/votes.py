@@ -141,19 +141,13 @@ class BlockRelease(ABC):
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Steps, int]:
-        """Return the sums of the neighbours' contributions and of their charges; both private.
+        """Return the sums of contributions and the sum of charges; both private.
 
         The contribution of a subject to a query is the sum of its records' vectors, weighted by
         the kernel and scaled down to its remaining budget. The vector of a record with a class is
         1 at that class. Every subject is charged for its contribution, query after query; the
-        remaining units of `subjects` are charged in place.
-
-        Returns
-        -------
-        sums : int64 (q, c)
-            Sums in grid steps. They may be released only through :meth:`publish`, which adds noise.
-        spent : int
-            Sum of all charges, in units.
+        remaining units of `subjects` are charged in place. The sums, int64 (q, c), are in grid
+        steps and may be released only through :meth:`publish`; the charges are in units.
         """
         mechanism = self.mechanism
         kernel = mechanism.kernel
@@ -248,18 +242,12 @@ class VoteGrid:
     ) -> VoteGrid:
         """Return the coarsest grid on which the delta slack of a whole plan is negligible.
 
-        Parameters
-        ----------
-        min_noise : float
-            The smallest noise scale that will be used, in unit contributions.
-        n_releases, n_coordinates : int
-            Planned number of releases, and number of coordinates of each release.
-        delta : float
-            The delta of the guarantee.
-        remedy : str
-            Advice on parameters that increase the noise, for the message of InvalidInput.
-
         Raises InvalidInput if the noise is too small for the finest possible grid.
+
+        - `min_noise`: the smallest noise scale that will be used, in unit contributions.
+        - `n_releases`, `n_coordinates`: planned releases, and coordinates of each.
+        - `delta`: the delta of the guarantee.
+        - `remedy`: advice on parameters that increase the noise, for the message of InvalidInput.
         """
         min_noise = checks.check_real("noise scale", min_noise, above=0)
         # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).

@@ -80,7 +80,7 @@ class HyperplaneLSH(Index):
         self._check_integers("integers", integers)
         for start in range(0, len(integers), _CHUNK_SIZE):
             self._buckets.write(
-                len(self.store) + start, self.compute_buckets(integers[start : start + _CHUNK_SIZE])
+                len(self.store) + start, self.hash_rows(integers[start : start + _CHUNK_SIZE])
             )
         super().add(integers)
 
@@ -92,7 +92,7 @@ class HyperplaneLSH(Index):
         self._buckets.put(holes, self._buckets.take(movers))
         self._buckets.truncate(new_size, new_size + len(rows))
 
-    def compute_buckets(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+    def hash_rows(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
         """Return the bucket of each row (m, d) in each table, (m, tables padded to 32 k)."""
         bits = (integers.astype(np.float64) @ self._normals) > 0
         numbers = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
@@ -106,7 +106,7 @@ class HyperplaneLSH(Index):
         self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
         """Return the hits among the records in a bucket of the query; None as in `Index`."""
-        buckets = self.compute_buckets(queries)
+        buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
         buckets[:, self.tables :] = 1
         stored_blocks = self.store.iterate_records(self.store.block_rows)

@@ -190,12 +190,8 @@ class Index(ABC):
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows from ``len(self)`` on.
-
-        Raises
-        ------
-        InvalidInput
-            If shape or type do not fit; nothing is changed.
+        They become the rows from ``len(self)`` on. Raises InvalidInput, and changes nothing, if
+        shape or type do not fit.
         """
         self._check_integers("integers", integers)
         self.store.add(integers)
@@ -223,17 +219,8 @@ class Index(ABC):
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
         """Return the candidates whose similarity to query j is at least ``thresholds[j]``.
 
-        Parameters
-        ----------
-        queries : int8 or float32 (q, d)
-            Integer features of the queries, in the kernel's precision.
-        thresholds : int64 (q,)
-            Similarity thresholds, the radii.
-
-        Raises
-        ------
-        InvalidInput
-            If shapes or types do not fit.
+        `queries`, int8 or float32 (q, d), are integer features in the kernel's precision, and
+        `thresholds`, int64 (q,), the radii. Raises InvalidInput if shapes or types do not fit.
         """
         self._check_queries(queries, thresholds)
         lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))

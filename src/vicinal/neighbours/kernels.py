@@ -334,10 +334,7 @@ class Cosine(Kernel):
 
     @classmethod
     def fit_to_public(cls, public_rows: FloatMatrix) -> Self:
-        """Return the int8 kernel with the precision, and the bound if norms differ, of public rows.
-
-        `public_rows`, float (m, d).
-        """
+        """Return the int8 kernel whose precision, and bound if norms differ, fit public rows."""
         # Rows are divided by a power of two, which is exact, so that squares neither overflow nor
         # underflow.
         exponent = np.frexp(np.abs(public_rows).max(initial=0.0).astype(np.float64))[1]

@@ -178,10 +178,9 @@ def select_candidates(candidates: NeighbourLists, is_selected: Bools) -> Neighbo
 
 @compiled
 def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-def]
-    """Return the row of each sampled pair of query and record, int32 (s,).
+    """Return the row of each sampled pair, int32 (s,); those of query j are ``starts[j:j + 2]``.
 
-    - `sample`, int64 (s,), ascending: ``j * n_records + row`` of each sampled pair of query j.
-    - `starts`, int64 (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
+    `sample`, int64 (s,), ascending: ``j * n_records + row`` of each pair of query j and a record.
     """
     rows = np.empty(len(sample), dtype=np.int32)
     for j in range(len(starts) - 1):
@@ -192,11 +191,10 @@ def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-de
 
 @compiled
 def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  # type: ignore[no-untyped-def]
-    """Write the rows of the k nearest sampled records of each query, if each has its own subject.
+    """Write each query's k nearest sampled records to `nearest_rows`, if each has its own subject.
 
-    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`.
-    - `sample`, int64 ascending: indices of the sampled candidates in `rows`.
-    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
+    Arguments as in :func:`_write_nearest_subjects`; `sample`, int64, ascending, are the indices of
+    the sampled candidates in `rows`.
     """
     keys = np.empty(len(sample), dtype=np.int64)
     next_sampled = 0

@@ -94,9 +94,9 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
       :mod:`vicinal.noise._uniform_bits`.
     - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
     - `n_done` (int64 (1,)): number of filled entries; it is advanced.
-    - `parameter`: (powers, guide, state, numerator). `powers`, `guide`: the tables of
-      :func:`_compute_powers`. `state` (int64 (2,)): the next subject, which is advanced, and the
-      number of subjects. `numerator`: sampling probability times 2^64, not used here.
+    - `parameter`: (powers, guide, state, numerator): the tables of :func:`_compute_powers`; int64
+      (2,), the next subject, which is advanced, and the number of subjects; the sampling
+      probability times 2^64, not used here.
     """
     powers, guide, state, _ = parameter
     i = n_done[0]
@@ -135,8 +135,8 @@ def _sample_gap_exactly(words, cursor, indices, n_done, parameter):  # type: ign
     - `words`, `cursor`: random bits and the position in them; the mark is advanced.
     - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
     - `n_done` (int64 (1,)): number of filled entries; it is advanced.
-    - `parameter`: (..., state, numerator). `state` (int64 (2,)): the next subject, which is
-      advanced, and the number of subjects. `numerator`: sampling probability times 2^64.
+    - `parameter`: (..., state, numerator): int64 (2,), the next subject, which is advanced, and the
+      number of subjects; the sampling probability times 2^64.
     """
     *_, state, numerator = parameter
     skip_numerator = (1 << 64) - int(numerator)  # 2^64 times the probability 1 - p of a skip

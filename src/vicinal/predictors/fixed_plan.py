@@ -16,17 +16,8 @@ from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Bools, Floats, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger.memory import ForkSafeLock
-from vicinal.mechanisms.noise_sources import (
-    BernoulliSource,
-    create_bernoulli_source,
-    create_noise_source,
-)
-from vicinal.mechanisms.planned_releases import (
-    FINEST_SCALE,
-    NoisyMax,
-    NoisyThreshold,
-    ReleaseCounter,
-)
+from vicinal.mechanisms.noise_sources import BernoulliSource, create_noise_source, create_sampler
+from vicinal.mechanisms.planned_releases import FINE_SCALE, NoisyMax, NoisyThreshold, ReleaseCounter
 from vicinal.parameters import (
     AUTO,
     SEED,
@@ -278,7 +269,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
         return count_draws_by_scale(
-            [(FINEST_SCALE, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
+            [(FINE_SCALE, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
         )
 
     def create_noisy_max(self) -> NoisyMax:
@@ -296,7 +287,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
             return None
         quota = ReleaseCounter(self.n_queries, "screenings")
         noise = create_noise_source(self.simulation_seed)
-        sampler = sampler or create_bernoulli_source(self.simulation_seed)
+        sampler = sampler or create_sampler(self.simulation_seed)
         return NoisyThreshold(self.threshold, self.sigma_screen, quota, noise, sampler)
 
 

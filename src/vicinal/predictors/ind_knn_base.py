@@ -26,6 +26,7 @@ from vicinal.planning.engine_factory import PlannedEngine, convert_to_float, pla
 from vicinal.planning.guarantees import ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
+from vicinal.planning.required_records import warn_about_small_data
 from vicinal.predictors import inputs
 from vicinal.predictors.fixed_plan import GuaranteeDisplay
 from vicinal.tabular import check_row_order
@@ -125,6 +126,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
         self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
+        warn_about_small_data(planned)
 
     def _set_fitted_state(
         self, planned: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs
@@ -167,8 +169,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         targets = self._plan.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, given_before=self._has_subject_ids)
         ids = None if subjects is None else inputs.check_subject_list(subjects, len(X))
-        if ids is not None and self._shard.ledger.find_similar_unknown_ids(ids):
-            inputs.warn_of_similar_ids()
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
             digests = RecordDigests.from_records(records.features, records.ids)

@@ -22,7 +22,6 @@ from vicinal.arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.interactions.fit_registry import REGISTRY, Interaction
 from vicinal.interactions.row_matching import RecordDigests, detect_copied_records
-from vicinal.ledger.id_folding import SPELLING_DIFFERENCES, find_similar_ids
 from vicinal.tabular import (
     Names,
     NumberTable,
@@ -119,20 +118,7 @@ def check_fit_inputs(
             UserWarning,
             stacklevel=5,
         )
-    subject_ids = None if ids is None else check_subject_list(ids, len(rows))
-    if subject_ids is not None and find_similar_ids(subject_ids):
-        warn_of_similar_ids()
-    return FitInputs(rows, subject_ids, reference)
-
-
-def warn_of_similar_ids() -> None:
-    """Warn that new ids differ from known ones, or from each other, in spelling only."""
-    warnings.warn(
-        f"Some ids of the 'subjects' parameter differ {SPELLING_DIFFERENCES}. Each is a subject "
-        "with a budget of its own. Write the ids of one person alike.",
-        PrivacyWarning,
-        stacklevel=6,
-    )
+    return FitInputs(rows, None if ids is None else check_subject_list(ids, len(rows)), reference)
 
 
 _MAX_VARIANCE_SHARE = 0.95

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Bools, FloatMatrix
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms.noise_sources import create_bernoulli_source
+from vicinal.mechanisms.noise_sources import create_sampler
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.private_knn import (
     ClippedVotes,
@@ -158,7 +158,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         """Return the mechanism that answers from records and encoded targets, with new quotas."""
-        sampler = create_bernoulli_source(self.simulation_seed)
+        sampler = create_sampler(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,

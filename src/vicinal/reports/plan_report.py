@@ -11,6 +11,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours.radius import Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, SimulationSetup, simulate
+from vicinal.planning.required_records import MAX_RECORDS, find_min_records, find_model_records
 from vicinal.progress import Begin
 from vicinal.reports.text import format_percent, render_template
 
@@ -211,21 +212,6 @@ def _format_row(option: Option) -> str:
 # ------------------------------------------- whether a plan has enough records, from public facts
 
 
-MIN_LEAD = 5.0
-"""Required lead of a unanimous vote, in standard deviations of the noise on a lead.
-
-Votes are rarely unanimous. If three quarters of the neighbours agree on one of two classes, the
-lead is half as large, 2.5 standard deviations, and noise decides about one such query in 160.
-"""
-
-_MIN_RECORDS_TIMES_MU = 130.0
-"""Required number of records times mu for a private model: 500 records at epsilon 1.
-
-With that many, the default has an AUC of .70 on 32 tables that no constant was tuned on. A
-linear model without privacy has .76, and twice as many records give .73
-(docs/reference/report-set.md).
-"""
-
 _MAX_RARE_RATIO = 5.0
 """Largest ratio of a class's share among a query's neighbours to its share of all records.
 
@@ -236,23 +222,6 @@ docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
 
 _RARE_SHARE = 0.1  # a class with a smaller share of the public labels gets advice
 _SIGNIFICANT_EXCESS = 2.0  # in standard deviations of the noise on a share of the votes
-_INVERSE_PRECISION = 10  # required numbers of records are exact to one part in 10
-_MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noise instead
-
-
-def compute_unanimous_lead(choice: PlanChoice) -> float:
-    """Return the lead of a unanimous vote, in standard deviations of the noise on a lead."""
-    return choice.n_neighbors / (choice.noise * math.sqrt(2))
-
-
-def find_model_records(plan: IndKNNPlan) -> int:
-    """Return the approximate number of records that a private model needs.
-
-    It is `_MIN_RECORDS_TIMES_MU` / mu. Training as a whole is mu-GDP for each subject. The noise on
-    a mean gradient of n records is sqrt(2) clipping bounds / (mu n).
-    """
-    share = plan.model_share or plan.automatic_model_share
-    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.interaction_budget))
 
 
 def assess_plan(
@@ -300,7 +269,7 @@ def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     """
     required = find_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
-    if required >= _MAX_RECORDS:  # the noise multiplier is given, so more records do not help
+    if required >= MAX_RECORDS:  # the noise multiplier is given, so more records do not help
         return (
             f"{request}: expect noise with any number of records. Use a smaller --noise-multiplier."
         )
@@ -312,26 +281,6 @@ def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     result = "enough records" if plan.size >= required else "expect noise"
     needed = "A private model needs" if plan.model_share else "Neighbours alone need"
     return f"{plan.size:,} records, {request}: {result}. {needed} about {required:,} records."
-
-
-def find_min_records(plan: IndKNNPlan) -> int:
-    """Return the number of records for a lead of :data:`MIN_LEAD`, at most a tenth too large."""
-
-    def is_insufficient(n_records: int) -> bool:
-        choice = PlanChoice.from_plan(plan.replanned(n_records=n_records))
-        return compute_unanimous_lead(choice) < MIN_LEAD
-
-    high = 1
-    while high < _MAX_RECORDS and is_insufficient(high):
-        high *= 2
-    low = high // 2
-    while high - low > max(1, low // _INVERSE_PRECISION):
-        middle = (low + high) // 2
-        if is_insufficient(middle):
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def describe_rare_classes(

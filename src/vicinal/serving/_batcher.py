@@ -25,9 +25,9 @@ from vicinal.store.requests import Query, Reply
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
-_MIN_HALF = 32
-"""More than twice as many waiting queries are answered in two halves: while the store computes one
-half, the event loop sends the responses of the other and reads the next requests."""
+_MIN_QUERIES_PER_HALF = 32
+"""A block of more than twice this number of queries is split into halves: while the store computes
+one half, the event loop sends the responses of the other and reads the next requests."""
 _LOGGED_ERRORS = (ShardMissing, StoreOutdated)
 """Errors whose messages are written to the log, because clients get a general text instead."""
 
@@ -130,7 +130,7 @@ class RequestBatcher:
         while these are answered.
         """
         has_space = self._metrics.waiting < self._settings.block_queries
-        has_few = 2 * len(self._queue) < max(self._last_n_requests, _MIN_HALF)
+        has_few = 2 * len(self._queue) < max(self._last_n_requests, _MIN_QUERIES_PER_HALF)
         return has_space and has_few and (len(self._queue) > 1 or self._last_n_requests != 1)
 
     def _submit_block(self) -> _SubmittedBlock:
@@ -141,7 +141,7 @@ class RequestBatcher:
         if not self._is_paced:
             # Half of the clients, counted as the waiting queries and those of the last block.
             half = (self._metrics.waiting + self._last_n_queries) // 2
-            max_queries = min(max_queries, max(_MIN_HALF, half))
+            max_queries = min(max_queries, max(_MIN_QUERIES_PER_HALF, half))
         while self._queue and (not requests or n_queries + self._queue[0].n_queries <= max_queries):
             requests.append(self._queue.popleft())
             n_queries += requests[-1].n_queries

@@ -73,16 +73,11 @@ class BodyReader:
         """Yield a JSON body; its bytes occupy the shared memory until the context ends.
 
         Raises problem 413 as soon as the announced or received size exceeds the limit, 408 if the
-        body takes too long, 415 for another media type, 501 for a transfer encoding other than
-        chunked, 503 if other bodies occupy the memory.
+        body takes too long, 415 for another media type, 503 if other bodies occupy the memory.
         """
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != JSON_MEDIA_TYPE:
             raise Problem(415, "media-type", f"The body must be {JSON_MEDIA_TYPE}.")
-        transfer = request.headers.get("transfer-encoding", "chunked")
-        if transfer.strip().lower() != "chunked":  # RFC 9112, section 6.1
-            detail = "Send the body unchanged or with the transfer encoding chunked alone."
-            raise Problem(501, "transfer-encoding", detail, {"Connection": "close"})
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.limits.length:
             raise self._size_problem()

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from starlette.responses import JSONResponse
 
 from vicinal import errors
-from vicinal.ledger.id_folding import SPELLING_DIFFERENCES
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "https://vicinal.invalid/problems/"
@@ -72,10 +71,10 @@ def translate_store_error(error: errors.VicinalError, *, changes_data: bool = Fa
         return Problem(503, "storage-failed", detail)
     if isinstance(error, errors.IdsAlike):
         detail = (
-            "Some new 'subjects' differ from existing ones, or from each other, "
-            f"{SPELLING_DIFFERENCES}. If they denote the same subjects, write "
-            "the ids as before; otherwise a subject would receive a second budget. If they denote "
-            "different subjects, send 'ids_differ': true. Nothing was added."
+            "Some new 'subjects' differ from existing ones, or from each other, only in spelling: "
+            "zeros, case, whitespace, dashes, quotes or look-alike characters. If they denote the "
+            "same subjects, write the ids as before; otherwise a subject would receive a second "
+            "budget. If they denote different subjects, send 'ids_differ': true. Nothing was added."
         )
         return Problem(409, "ids-alike", detail)
     if isinstance(error, errors.PrivacyRefused):

@@ -162,7 +162,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._timer: asyncio.TimerHandle | None = None
-        self._framing_bytes = self._body_bytes = self._n_headers = 0
+        self._non_body_bytes = self._body_bytes = self._n_headers = 0
         self._problem: Problem | None = None
         is_full = len(self.connections) > self.guard.max_connections
         self.guard.metrics.connections = len(self.connections)
@@ -177,14 +177,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.guard.metrics.connections = len(self.connections)
 
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes in slices; refuse a request with too large a head or framing."""
         for start in range(0, len(data), _SLICE_BYTES):
             if self.transport.is_closing():
                 return
             slice_ = data[start : start + _SLICE_BYTES]
-            self._framing_bytes += len(slice_)
+            self._non_body_bytes += len(slice_)
             super().data_received(slice_)
             # Chunk framing and trailers may take as many bytes as the body itself.
-            excess_bytes = self._framing_bytes - self.guard.settings.head_bytes - self._body_bytes
+            excess_bytes = self._non_body_bytes - self.guard.settings.head_bytes - self._body_bytes
             if excess_bytes > 0 and not self.transport.is_closing():
                 self._refuse(_large_head_problem(), "head-too-large")
 
@@ -193,7 +194,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise self._record_problem(_large_head_problem())
         super().on_message_begin()
-        self._framing_bytes = self._body_bytes = self._n_headers = 0
+        self._non_body_bytes = self._body_bytes = self._n_headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._n_headers += 1
@@ -208,11 +209,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if n_hosts != 1 and self.parser.get_http_version() == "1.1":
             detail = "An HTTP/1.1 request must have exactly one Host header."
             raise self._record_problem(Problem(400, "bad-request", detail))
+        # RFC 9112, 6.1: refused here, so that no route, even one that reads no body, is reached.
+        encodings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if encodings and b",".join(encodings).strip().lower() != b"chunked":
+            detail = "Send the body unchanged or with the transfer encoding chunked alone."
+            raise self._record_problem(Problem(501, "transfer-encoding", detail))
         super().on_headers_complete()
         self._stop_timer()
 
     def on_body(self, body: bytes) -> None:
-        self._framing_bytes -= len(body)
+        self._non_body_bytes -= len(body)
         self._body_bytes += len(body)
         super().on_body(body)
 

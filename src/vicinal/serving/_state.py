@@ -45,8 +45,8 @@ class AppState:
     def authorize(self, request: Request, role: str) -> ApiKey:
         """Return the API key of a request, before its body is read.
 
-        Raises problem 401 without a valid key, 403 if the key has neither `role` nor the role of
-        curators, 429 if it exceeds its rate.
+        Raises problem 401 without a valid key, 403 if the key has neither `role` nor CURATOR or
+        its audience is unknown, 429 if it exceeds its rate, 503 if the key file is unreadable.
         """
         sent = request.headers.getlist("authorization")
         # Reject two headers: a proxy may have checked the one that we would ignore.

@@ -184,7 +184,7 @@ async def get_quota(state: AppState, key: ApiKey, _: Request) -> Response:
         "left": own_quota.analyst_left,
     }
     plans = {name: state.store.quota(audience=name) for name in names}
-    usage = await _estimate_usage(state)
+    usage = await _estimate_mean_usage(state)
     audiences = {
         name: {"planned": plan.planned, "used": plan.used, "left": plan.left, "usage": usage[name]}
         for name, plan in plans.items()
@@ -192,8 +192,11 @@ async def get_quota(state: AppState, key: ApiKey, _: Request) -> Response:
     return JSONResponse({"mine": own_entry, "audiences": audiences})
 
 
-async def _estimate_usage(state: AppState) -> dict[str, float | None]:
-    """Return the mean share of a budget that public points have used, by audience."""
+async def _estimate_mean_usage(state: AppState) -> dict[str, float | None]:
+    """Return the mean used share of a budget by audience, estimated without private data.
+
+    Public rows are charged as if they were records; None without public rows.
+    """
     facts = (await state.call_store(state.store.facts))["audiences"]
     usage = {name: audience["usage"] for name, audience in facts.items()}
     return {name: None if used is None else used["mean"] for name, used in usage.items()}
@@ -245,7 +248,10 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
 
 
 def _decode_targets(body: models.RecordsRequest, store: BaseStore) -> np.ndarray:
-    """Return labels or targets of the records in the store's format; else problem 422."""
+    """Return labels or targets of the records in the store's format.
+
+    Raises problem 422 if the body has the wrong field, or targets of unequal lengths.
+    """
     has_classes = store.schema.target.voted
     field, other_field = ("labels", "targets") if has_classes else ("targets", "labels")
     if getattr(body, field) is None or getattr(body, other_field) is not None:
@@ -317,7 +323,7 @@ async def get_metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
     """Return metrics in the text format of Prometheus (monitors)."""
     usage: dict[str, float | None] = {}
     with suppress(Problem):  # a failed store gives no estimates, but the other metrics remain
-        usage = await _estimate_usage(state)
+        usage = await _estimate_mean_usage(state)
     audiences = {
         name: (state.store.quota(audience=name).left, usage.get(name))
         for name in state.store.audiences
@@ -404,7 +410,7 @@ def create_app(
         routes=_ROUTES,
         middleware=[security_headers],
         exception_handlers=dict.fromkeys((Problem, HTTPException), _send_problem),
-        lifespan=_run_state,
+        lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # a redirect would repeat the path, which may contain an id
     app.state.service = state
@@ -412,7 +418,8 @@ def create_app(
 
 
 @asynccontextmanager
-async def _run_state(app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    """Start the service's components with the application, and stop them with it."""
     state: AppState = app.state.service
     await state.start()
     yield

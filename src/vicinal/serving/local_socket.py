@@ -97,6 +97,7 @@ class LocalSocket:
     async def _handle_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        """Read one task, run it, and send its reply."""
         # Imported here, because commands that use this module may lack the web framework.
         from vicinal.serving._problems import Problem
 

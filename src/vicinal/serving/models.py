@@ -86,7 +86,7 @@ class RecordsRequest(RowsBody):
     ids_differ: bool = Field(
         False,
         description="Whether new ids denote different subjects although they differ from existing "
-        "ids, or from each other, in spelling only.",
+        "ids, or from each other, only in spelling, as '007' differs from 7.",
     )
 
 

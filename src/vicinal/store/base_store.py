@@ -80,8 +80,7 @@ class BaseStore(ABC):
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return the number of new ids that are similar to known ids, or to each other.
 
-        `subjects`: ids, known ones included. Similar ids have equal folded forms
-        (:func:`~vicinal.ledger.id_folding.fold_ids`).
+        `subjects`: ids, known ones included. Similar ids differ in spelling only.
         """
 
     @abstractmethod

@@ -30,6 +30,7 @@ from vicinal.ledger.audiences import find_budget_faults
 from vicinal.ledger.database import Database, has_commit
 from vicinal.ledger.files import Lock, translate_os_errors
 from vicinal.ledger.ledger import Ledger
+from vicinal.ledger.renewal import RENEWAL
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
 from vicinal.planning.parameter_tables import create_index_factory
@@ -143,12 +144,17 @@ def open_folder(
     `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
-        database = _open_database(folder, resources)
+        database = _open_database(folder, resources, reading=reading)
         accept_loss = accept_loss and not reading
         with translate_os_errors(folder.witness):
             witness_exists = folder.witness.is_file()
         witness = _open_witness(
-            folder, database, resources, exists=witness_exists, accept_loss=accept_loss
+            folder,
+            database,
+            resources,
+            exists=witness_exists,
+            accept_loss=accept_loss,
+            reading=reading,
         )
         ledger = _load_ledger(folder, database)
         check(database)
@@ -161,7 +167,7 @@ def open_folder(
             database, witness.state, accept_loss=accept_loss
         )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = _open_record_files(folder, schema, resources)
+        record_files = _open_record_files(folder, schema, resources, reading=reading)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
             _check_records(database, record_files, allow_excess=True)
@@ -173,12 +179,10 @@ def open_folder(
             if not is_current:
                 _accept_loss(ledger, record_files, witness)
             _finish_interrupted(ledger, record_files, witness)
-        elif (
-            is_erasing
-            or ledger.last_commit != (witness.state.clock, witness.state.head)
-            or record_files.are_longer_than(database.number("records"))
-        ):
-            raise create_interrupted_error()
+        else:
+            pending = _list_pending(ledger, record_files, witness.state)
+            if pending:
+                raise create_interrupted_error(*pending)
         return _load_store(folder, witness, schema, ledger, record_files, resources)
 
 
@@ -228,14 +232,17 @@ def _check_records(
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
-def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+def _open_database(
+    folder: Folder, resources: ExitStack, *, create: bool = False, reading: bool = False
+) -> Database:
     """Return the ledger's database, with the folder and the database locked for this process.
 
-    `resources`: gets the callbacks that release them. `create`: create the database. Raises
-    StoreInUse if another process has locked them.
+    `resources`: gets the callbacks that release them. `create`: create the database. `reading`:
+    also accept a folder that this process may not write. Raises StoreInUse if another process has
+    locked them.
     """
     refuse_links(folder.path)
-    lock = Lock(folder.path / "lock")
+    lock = Lock(folder.path / "lock", reading=reading)
     resources.callback(lock.release)
     database = folder.connect(create=create)
     resources.callback(database.close)
@@ -248,11 +255,17 @@ def _open_database(folder: Folder, resources: ExitStack, *, create: bool = False
 
 
 def _open_record_files(
-    folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
+    folder: Folder,
+    schema: StoreSchema,
+    resources: ExitStack,
+    *,
+    create: bool = False,
+    reading: bool = False,
 ) -> RecordFiles:
     """Return the record files of a store, which are created if `create`.
 
-    `resources`: gets the callback that closes them.
+    `resources`: gets the callback that closes them. `reading`: also accept files that this process
+    may not write.
     """
     record_files = RecordFiles(
         folder.path / "records",
@@ -260,18 +273,26 @@ def _open_record_files(
         schema.width,
         schema.target.row_width,
         create=create,
+        reading=reading,
     )
     resources.callback(record_files.close)
     return record_files
 
 
 def _open_witness(
-    folder: Folder, database: Database, resources: ExitStack, *, exists: bool, accept_loss: bool
+    folder: Folder,
+    database: Database,
+    resources: ExitStack,
+    *,
+    exists: bool,
+    accept_loss: bool,
+    reading: bool,
 ) -> RollbackGuard | None:
     """Return the witness, locked; None if it is missing or damaged, and `accept_loss`.
 
     `resources`: gets the callback that closes it. `exists`: whether the file of the witness exists.
-    Raises StoreOutdated or DamagedWitness without `accept_loss`.
+    `reading`: also accept a witness that this process may not write. Raises StoreOutdated or
+    DamagedWitness without `accept_loss`.
     """
     if not exists:
         if not accept_loss:
@@ -279,7 +300,10 @@ def _open_witness(
         return None
     try:
         witness = RollbackGuard(
-            folder.witness, bytes.fromhex(folder.identity), database.check_committed
+            folder.witness,
+            bytes.fromhex(folder.identity),
+            database.check_committed,
+            reading=reading,
         )
     except DamagedWitness:
         if not accept_loss:
@@ -319,12 +343,47 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
     return is_current
 
 
-def create_interrupted_error() -> PrivacyRefused:
-    """Return the error for a store that is opened for reading after an interrupted operation."""
+_CHANGES = {
+    "add": "an addition of records",
+    "audience": "a new audience",
+    "erase": "an erasure",
+    LOST: "an accepted loss",
+    "model": "a new audience with a model",
+    "refresh": "a refreshed model",
+    RENEWAL: "a new period",
+    "split": "a split into shards",
+    "total": "a limit on all audiences together",
+}
+"""Descriptions of the changes in the history, by kind."""
+
+
+def create_interrupted_error(*pending: str) -> PrivacyRefused:
+    """Return the error for a store that is opened for reading after an interrupted operation.
+
+    `pending`: kinds of changes in the history, or descriptions of other work to be completed.
+    """
+    descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     return PrivacyRefused(
-        "A command was interrupted here, and commands that only read cannot finish it. Repeat that "
-        "command, or run vicinal backup, which finishes it too."
+        f"A command was interrupted here. Nothing was lost. To be completed: {descriptions}. This "
+        "command only reads. In a writable folder, vicinal serve, predict or backup completes it. "
+        "Repeat the interrupted command only if the history of vicinal inspect lacks its change."
     )
+
+
+def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState) -> list[str]:
+    """Return kinds or descriptions of the work that :func:`_finish_interrupted` has to do.
+
+    `state`: content of the witness.
+    """
+    database = ledger.database
+    pending = ["erase"] if database.get(erasure.PENDING) is not None else []
+    if ledger.last_commit != (state.clock, state.head):
+        query = "SELECT what FROM history WHERE clock > ? ORDER BY clock"
+        kinds = [kind for (kind,) in database.read(query, (state.clock,))]
+        pending += kinds or ["a commit of answers, charges or a quota"]
+    if not pending and record_files.are_longer_than(database.number("records")):
+        pending.append("the removal of records that were not added")
+    return pending
 
 
 def _create_outdated_error(reason: str) -> StoreOutdated:

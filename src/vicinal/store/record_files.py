@@ -9,6 +9,7 @@ another subject. The key, the public rows and the extractor's map have one diges
 of the extractor's model is in the schema.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -21,8 +22,8 @@ from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
-    create_file,
-    create_folder,
+    PRIVATE_FOLDER,
+    open_descriptor,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -50,18 +51,25 @@ _FEATURES_CHUNK_BYTES = 1 << 20
 class RecordFile:
     """A file of rows of `width` numbers of type `dtype` each, little-endian.
 
-    `create`: create the file if it does not exist. Attribute `row_bytes`: size of a row.
+    `create`: create the file if it does not exist. `reading`: also accept a file that this process
+    may not write. Attribute `row_bytes`: size of a row.
     """
 
     def __init__(
-        self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
+        self,
+        path: Path,
+        dtype: npt.DTypeLike,
+        width: int,
+        *,
+        create: bool = True,
+        reading: bool = False,
     ) -> None:
         self.path = path
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
-            self._descriptor = (create_file if create else os.open)(path, os.O_RDWR)
+            self._descriptor = open_descriptor(path, os.O_CREAT * create, reading=reading)
 
     def close(self) -> None:
         """Close the file."""
@@ -123,9 +131,10 @@ class RecordFile:
         end = self.count_bytes()
         start = size * self.row_bytes
         with translate_os_errors(self.path):
-            for offset in range(start, end, _ZEROS_CHUNK_BYTES):
-                zeros = bytes(min(_ZEROS_CHUNK_BYTES, end - offset))
-                write_whole(self._descriptor, zeros, offset)
+            for data_start, data_end in _iterate_extents(self._descriptor, start, end):
+                for offset in range(data_start, data_end, _ZEROS_CHUNK_BYTES):
+                    zeros = bytes(min(_ZEROS_CHUNK_BYTES, data_end - offset))
+                    write_whole(self._descriptor, zeros, offset)
             os.fsync(self._descriptor)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
@@ -147,7 +156,8 @@ class RecordFiles:
     - `labels`: class index or target vector, `target_width` int32 numbers per record.
     - `slots`: int32 index of the record's subject in the ledger's arrays.
 
-    `create`: create the folder and the files if they do not exist.
+    `create`: create the folder and the files if they do not exist. `reading`: also accept files
+    that this process may not write.
     """
 
     def __init__(
@@ -158,14 +168,16 @@ class RecordFiles:
         target_width: int,
         *,
         create: bool = True,
+        reading: bool = False,
     ) -> None:
         with translate_os_errors(folder):
             if create:
-                create_folder(folder)
+                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         features_name, labels_name, slots_name = RECORD_NAMES
-        self.features = RecordFile(folder / features_name, dtype, n_features, create=create)
-        self.labels = RecordFile(folder / labels_name, np.int32, target_width, create=create)
-        self.slots = RecordFile(folder / slots_name, np.int32, 1, create=create)
+        modes = {"create": create, "reading": reading}
+        self.features = RecordFile(folder / features_name, dtype, n_features, **modes)
+        self.labels = RecordFile(folder / labels_name, np.int32, target_width, **modes)
+        self.slots = RecordFile(folder / slots_name, np.int32, 1, **modes)
         if create:
             with translate_os_errors(folder):
                 sync_folder(folder)
@@ -217,6 +229,26 @@ class RecordFiles:
         """Close all files."""
         for record_file in self.file_of.values():
             record_file.close()
+
+
+def _iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each stored part of an open file within the bytes `start` to `end`.
+
+    Holes of a sparse file hold nothing to overwrite, and may be larger than the disk. Where the
+    file system does not know its holes, the whole range is one part.
+    """
+    position = start
+    while position < end:
+        try:
+            position = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole follows
+                return
+            raise
+        hole = min(os.lseek(descriptor, position, os.SEEK_HOLE), end)
+        if position < hole:
+            yield position, hole
+        position = hole
 
 
 def list_tiles(size: int) -> range:

@@ -18,7 +18,6 @@ from vicinal.errors import IdsAlike, KeyReused
 from vicinal.ledger.answers import digest_request
 from vicinal.ledger.database import Database
 from vicinal.ledger.id_encoding import frame_ids
-from vicinal.ledger.id_folding import SPELLING_DIFFERENCES
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
@@ -47,13 +46,17 @@ def write_id_mode(database: Database, *, has_ids: bool) -> None:
 
 
 def refuse_similar_ids(n_similar: int) -> None:
-    """Raise IdsAlike unless `n_similar` is 0: the number of new ids that resemble another id."""
+    """Raise IdsAlike unless `n_similar` is 0: the number of new ids that resemble another id.
+
+    Similar ids have the same folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`).
+    """
     if n_similar:
         raise IdsAlike(
-            f"Private: {n_similar} of the new ids differ from known ones, or from each other, "
-            f"{SPELLING_DIFFERENCES}. The same people would get second budgets. Write their ids as "
-            "they were written first; if they are other people, set the 'ids_differ' parameter. "
-            "Nothing was changed."
+            f"Private: {n_similar} of the new ids differ from known ones, or from each other, in "
+            "spelling only: leading zeros, case, blanks, dashes, quotes, or characters that look "
+            "alike, as 007 differs from 7. The same people would get second budgets. Write their "
+            "ids as they were written first; if they are other people, set the 'ids_differ' "
+            "parameter. Nothing was changed."
         )
 
 

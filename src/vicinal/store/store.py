@@ -19,7 +19,7 @@ from vicinal.arrays import Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.id_folding import find_similar_ids
+from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.mechanisms.tally import NoisyTally
@@ -287,8 +287,9 @@ class Store(BaseStore):
 
         When this returns, features, labels and ids are removed from files, logs and free pages. The
         store keeps a keyed hash of each id with the remaining budgets, so that re-enrolment does
-        not refill them; a keyed hash of the folded id; the answers already released; and the
-        weights of private models. Ids that are not enrolled are ignored.
+        not refill them; a keyed hash of the folded id, which is equal for similar spellings; the
+        answers already released; and the weights of private models. Ids that are not enrolled are
+        ignored.
 
         Raises
         ------

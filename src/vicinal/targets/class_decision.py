@@ -43,18 +43,16 @@ _MAX_SHAPE = 50.0
 class ClassDecision:
     """The rule that converts noisy votes into probabilities and labels.
 
-    All arguments are public. `class_priors`, float64 (c,): share of each class in the population;
+    All arguments are public. `priors`, float64 (c,): share of each class in the population;
     the sum is 1. `costs`, float64 (c,): cost of misclassifying a record of each class, above 0.
     `estimate_total`: returns the expected total K of votes on a query; called once, at first use.
     """
 
-    def __init__(
-        self, class_priors: Floats, costs: Floats, estimate_total: Callable[[], float]
-    ) -> None:
-        self._class_priors = class_priors
+    def __init__(self, priors: Floats, costs: Floats, estimate_total: Callable[[], float]) -> None:
+        self._class_priors = priors
         self._costs = costs
         self._estimate_total = estimate_total
-        self.is_plurality = bool(np.ptp(class_priors) == 0 and np.ptp(costs) == 0)
+        self.is_plurality = bool(np.ptp(priors) == 0 and np.ptp(costs) == 0)
         """Whether the label is always the class with the most votes (equal priors and costs)."""
 
     @cached_property

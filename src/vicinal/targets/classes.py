@@ -37,10 +37,6 @@ class Classes(ClassesParameter, Target):
     voted = True
 
     @property
-    def names(self) -> list[Any]:
-        return list(self.classes.tolist())
-
-    @property
     def answer_columns(self) -> list[str]:
         return ["label", "confidence", *(f"p_{name}" for name in self.names)]
 

@@ -51,10 +51,6 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     public_metadata = ("the names of the labels",)
 
     @property
-    def names(self) -> list[Any]:
-        return list(self.labels.tolist())
-
-    @property
     def class_names(self) -> AnyArray:
         return self.labels
 

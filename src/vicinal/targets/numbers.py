@@ -82,7 +82,6 @@ class BoundsOfTargets(Check):
     repeatable = True
 
     def parse_text(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        """Return the bounds by target name of a text such as ``age=0..110,height=40..230``."""
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
@@ -212,9 +211,8 @@ class Numbers(NumbersParameters, VectorTarget):
         bounds = self.bounds
         if typical is None:
             return
-        is_within = typical.names == bounds.names
-        is_within = is_within and bool((typical.low >= bounds.low).all())
-        if not is_within or not bool((typical.high <= bounds.high).all()):
+        names_differ = typical.names != bounds.names
+        if names_differ or (typical.low < bounds.low).any() or (typical.high > bounds.high).any():
             raise InvalidInput(
                 "The 'typical_range' parameter must lie within the 'bounds' parameter, and name "
                 "the same targets in the same order."

@@ -52,9 +52,9 @@ class Target(CheckedParameters, ABC):
     voted: ClassVar[bool] = False
 
     @property
-    @abstractmethod
     def names(self) -> list[Any]:
         """Names of the classes, numbers or labels, in JSON types."""
+        return list(self.class_names.tolist())
 
     @property
     @abstractmethod
