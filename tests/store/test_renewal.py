@@ -522,3 +522,13 @@ def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         store.predict(Q[1:2])
+
+
+def test_a_schedule_takes_numbers_of_numpy_and_at_most_a_year():
+    renewal = Renewal(np.int64(10), np.int64(4))
+    assert json.loads(json.dumps(renewal.to_dict()))["periods"] == 4
+    assert type(renewal.every) is int
+    assert Renewal(366, 366).periods == 366
+    for every, periods in ((367, 4), (10, 367), (10, 1), (0, 4)):
+        with pytest.raises(InvalidInput):
+            Renewal(every, periods)
