@@ -30,7 +30,7 @@ PARTS: tuple[tuple[str, type, str], ...] = (
     ("queries as integers", Cosine, "encode"),
     ("radius", AdaptiveRadius, "thresholds"),
     ("prices and noise scales", NoisyVotes, "release"),
-    (SEARCH, ExactIndex, "parts"),
+    (SEARCH, ExactIndex, "search_in_blocks"),
     ("walk: contribution and charge", BlockRelease, "contribute_and_charge"),
     ("noise", BlockRelease, "_add_noise"),
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks import parts
 from benchmarks import search as speed
 from benchmarks.rivals import float32_works
 
@@ -23,3 +24,8 @@ def test_what_others_offer_finds_what_we_find():
     ours = sum(map(len, [works["float32 exact"]().rows]))
     _, theirs = works["scikit-learn radius"]()
     assert sum(map(len, theirs)) == pytest.approx(ours, rel=0.4)
+
+
+def test_every_part_of_a_prediction_that_is_timed_exists():
+    for _, owner, name in parts.PARTS:
+        assert callable(getattr(owner, name)), name
