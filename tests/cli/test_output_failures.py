@@ -220,8 +220,8 @@ def test_no_text_of_others_controls_a_terminal(capsys, character):
 
 
 def test_data_for_a_program_stay_unchanged(capsys):
-    output.echo_data("id\n\u202e\n")
-    assert capsys.readouterr().out == "id\n\u202e\n"
+    output.echo_data("id\n\u202e\x1b[2J\n")
+    assert capsys.readouterr().out == "id\n\u202e\x1b[2J\n"
 
 
 def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
@@ -231,5 +231,14 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
     rows = list(csv.reader((tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()))
     assert [row[0] for row in rows[1:]] == [f"'{text}" for text in ids[:5]] + ids[5:]
     assert rows[1][1] == "-1"
+    _write_answers(table.rename_columns(["=1+1", "count"]), tmp_path / "answers.csv")
+    assert (tmp_path / "answers.csv").read_bytes().startswith(b"'=1+1,count\n")
     _write_answers(table, tmp_path / "answers.parquet")
     assert parquet.read_table(tmp_path / "answers.parquet")["id"].to_pylist() == ids
+
+
+def test_a_carriage_return_in_an_id_ends_no_row(tmp_path):
+    ids = ["a\rb", "a\nb", "a,b", "\x1b[2J", 'a"b']
+    _write_answers(pa.table({"id": ids, "label": range(5)}), tmp_path / "answers.csv")
+    with (tmp_path / "answers.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == ids

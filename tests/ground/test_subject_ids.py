@@ -20,10 +20,18 @@ from vicinal.datasets import load_images, load_table
 from vicinal.datasets.id_lists import read_ids
 from vicinal.distributed import Coordinator, split
 from vicinal.distributed.transports import local_transports
-from vicinal.errors import IdsAlike, InvalidInput
+from vicinal.errors import IdsAlike, InvalidInput, PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger.id_encoding import find_similar_ids, fold_ids, frame_id, parse_framed_id
+from vicinal.ledger import ledger
+from vicinal.ledger.id_encoding import (
+    find_similar_ids,
+    fold_and_hash,
+    fold_case_and_width,
+    fold_ids,
+    frame_id,
+    parse_framed_id,
+)
 from vicinal.mechanisms.teachers import assign_teachers
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -297,12 +305,15 @@ def fit(subjects):
 
 
 def list_remaining_units(classifier):
-    ledger = classifier._engine.shard.ledger
-    return sorted(ledger.remaining[ledger.slots(ledger._slot_of)].tolist())
+    memory = classifier._engine.shard.ledger
+    return sorted(memory.remaining[memory.slots(memory._slot_of)].tolist())
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(NAMES, min_size=1, max_size=6, unique_by=str), st.data())
+@given(
+    st.lists(NAMES, min_size=1, max_size=6, unique_by=lambda subject: fold_ids([subject])[0]),
+    st.data(),
+)
 def test_one_person_keeps_one_budget_however_the_id_is_spelt(names, data):
     subjects = list(dict.fromkeys(checks.subject_ids("subjects", names)))
     spelt = [
@@ -520,6 +531,33 @@ def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, shards):
         assert store.presence(TWINS).enrolled == 0
         store.add(X[:8], Y[:8], TWINS, ids_differ=True)
         store.add(X[:8], Y[:8], TWINS)
+
+
+def test_an_id_that_an_earlier_version_erased_is_known_in_other_spellings(tmp_path, monkeypatch):
+    """Stores of earlier versions hold hashes of ids that were folded by case and width alone."""
+    subjects = ["Zo\u00eb\u20137", *range(29)]
+    with Store.init(
+        tmp_path / "store", X, Y, subjects, classes=range(3), public=R, n_records=30, **PLAN
+    ) as store:
+        monkeypatch.setattr(
+            ledger, "fold_and_hash", partial(fold_and_hash, fold=fold_case_and_width)
+        )
+        store.erase(subjects[:1])
+        monkeypatch.undo()
+        with pytest.raises(IdsAlike):
+            store.add(X[:1], Y[:1], ["ZOE\u0308 \u201307"])
+
+
+def test_estimators_warn_of_similar_ids():
+    with pytest.warns(PrivacyWarning, match="differ from others in spelling only") as warned:
+        fit(["Ann", "\u0410nn", *range(28)])
+    assert "Ann" not in str(warned[0].message)
+    classifier = fit(["Ann", "+x", *range(28)])
+    classifier.erase(["Ann"])
+    for similar_ids in (["\u0410nn"], ["5e0"], ["new", "New"]):
+        with pytest.warns(PrivacyWarning, match="differ from others in spelling only"):
+            classifier.add(X[: len(similar_ids)], Y[: len(similar_ids)], similar_ids)
+    classifier.add(X[:3], Y[:3], ["Ann", "other", 5])
 
 
 def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,10 +144,18 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
         parquet.write_table(table, content)
         console.write_file(path, content.getvalue())
         return
+    columns = [column.to_pylist() for column in table.columns]
+    # The writer leaves a carriage return without quotes, and readers would end the row there.
+    cells = chain(table.column_names, *columns)
+    has_returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
-    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    writer = csv.writer(
+        text,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL,
+    )
+    writer.writerow(map(_escape_formula, table.column_names))
+    for row in zip(*columns, strict=True):
         writer.writerow(["" if value is None else _escape_formula(value) for value in row])
     if path is None:
         console.echo_data(text.getvalue())

@@ -206,7 +206,8 @@ def echo_data(text: str) -> None:
     if sys.stdout.isatty():
         echo(text, nl=False)
     else:
-        typer.echo(text, nl=False)
+        # By default, click removes escape sequences from what a program reads.
+        typer.echo(text, nl=False, color=True)
 
 
 def print_note(text: str) -> None:

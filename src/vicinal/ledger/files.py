@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ PRIVATE_FILE = 0o600
 """Mode of files that only the user may read and write."""
 PRIVATE_FOLDER = 0o700
 """Mode of folders that only the user may enter."""
+ROOT_USER = 0
+"""User id of the superuser."""
 _MAX_WRITE_BYTES = 1 << 24
 """Maximal number of bytes in one write: 16 MiB."""
 
@@ -52,13 +55,57 @@ def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -
         offset += n_written
 
 
+def create_file(path: Path, flags: int) -> int:
+    """Open a file that only its owner may read, created if it does not exist; return a descriptor.
+
+    `flags`: those of `os.open` beside O_CREAT; links are refused. A file that root creates belongs
+    to the owner of its folder.
+    """
+    flags |= os.O_CREAT | os.O_NOFOLLOW
+    is_new = True
+    try:
+        descriptor = os.open(path, flags | os.O_EXCL, PRIVATE_FILE)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        descriptor = os.open(path, flags, PRIVATE_FILE)
+        is_new = bool(flags & os.O_TRUNC)
+    if is_new:
+        _give_to_folder_owner(descriptor, path)
+    return descriptor
+
+
+def create_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter, and missing ancestors, unless it exists.
+
+    Folders that root creates belong to the owner of the folder around them.
+    """
+    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        folder.mkdir(mode=PRIVATE_FOLDER if folder == path else 0o777, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        _give_to_folder_owner(descriptor, folder)
+        os.close(descriptor)
+
+
+def _give_to_folder_owner(descriptor: int, path: Path) -> None:
+    """Give a new file or folder of root to the owner and group of the folder around it.
+
+    Otherwise, a service could not read what a command of root writes into its store. A file with
+    another hard link is left to root: a user may have linked a file of root's there.
+    """
+    status = os.fstat(descriptor)
+    if os.geteuid() != ROOT_USER or status.st_uid != ROOT_USER:
+        return
+    if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+        folder_status = path.absolute().parent.stat()
+        os.fchown(descriptor, folder_status.st_uid, folder_status.st_gid)
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Replace the file at `path` durably; after a crash it is the old or the new one, complete."""
     new_path = path.with_name(path.name + ".new")
     with translate_os_errors(path):
-        descriptor = os.open(
-            new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, PRIVATE_FILE
-        )
+        descriptor = create_file(new_path, os.O_WRONLY | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
@@ -76,18 +123,18 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def open_descriptor(path: Path, flags: int = 0, *, reading: bool = False) -> int:
+def open_descriptor(path: Path, *, create: bool = False, reading: bool = False) -> int:
     """Return a descriptor of a file that is open for reading and writing.
 
-    `flags`: further flags of `os.open`. `reading`: open a file that this process may not write for
-    reading alone.
+    `create`: create a missing file with :func:`create_file`. `reading`: open a file that this
+    process may not write for reading alone.
     """
     try:
-        return os.open(path, os.O_RDWR | flags, PRIVATE_FILE)
+        return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR)
     except OSError as error:
         if not reading or error.errno not in _WRITE_REFUSALS:
             raise
-        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW * create)
 
 
 class Lock:
@@ -102,7 +149,7 @@ class Lock:
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, os.O_CREAT | os.O_NOFOLLOW, reading=reading)
+            self._descriptor = open_descriptor(path, create=True, reading=reading)
         try:
             lock_file(
                 self._descriptor,

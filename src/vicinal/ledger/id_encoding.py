@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from unicodedata import category, decimal, name, normalize
 from urllib.parse import quote, unquote
@@ -41,6 +41,11 @@ _NUMBER_WITH_SIGNS = re.compile(
 
 Exponents have at most two digits, so that the value has at most some hundred digits more.
 """
+
+SPELLING = (
+    "spelling only: leading zeros, case, blanks, dashes, quotes, or characters that look alike"
+)
+"""Differences between ids with equal folded forms (:func:`fold_ids`), in words, for messages."""
 
 _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
@@ -112,6 +117,16 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
         text = normalize("NFKD", text).translate(_folded_characters).casefold()
         text = normalize("NFKD", text).translate(_folded_characters)
     text = _NUMBER_WITH_SIGNS.sub(_format_decimal_value, text)
+    return _LEADING_ZEROS.sub("", text).split("\n") if text else []
+
+
+def fold_case_and_width(subjects: Iterable[SubjectId]) -> list[str]:
+    """Return each id without leading zeros, case, blanks and width variants only.
+
+    Stores that were written before :func:`fold_ids` hold hashes of these forms of erased ids.
+    """
+    text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
+    text = normalize("NFKD", text.replace(" ", "").replace("\u0131", "i").casefold())
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
 
 
@@ -202,10 +217,13 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
-    folded_ids = fold_ids(subjects)
-    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
+def fold_and_hash(
+    key: bytes,
+    subjects: Iterable[SubjectId],
+    fold: Callable[[Iterable[SubjectId]], list[str]] = fold_ids,
+) -> list[bytes]:
+    """Return the HMAC-SHA-256 of each id folded by `fold`; never a :func:`keyed_hash`."""
+    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in fold(subjects)]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

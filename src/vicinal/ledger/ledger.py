@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import partial
+from itertools import compress
 from typing import Self
 
 import numpy as np
@@ -37,6 +39,8 @@ from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
     find_similar_ids,
     fold_and_hash,
+    fold_case_and_width,
+    fold_ids,
     frame_ids,
     keyed_digest,
     keyed_hash,
@@ -498,13 +502,11 @@ class Ledger:
         statuses = zip(ids, self.find_statuses(ids), strict=True)
         unknown = [subject for subject, status in statuses if status == EnrollmentStatus.UNKNOWN]
         equals_enrolled = self.slot_table.match_folded(unknown).tolist()
-        equals_erased = self._find_departed(lambda: fold_and_hash(self._key, unknown))
-        similar_to_known = {
-            subject
-            for index, subject in enumerate(unknown)
-            if equals_enrolled[index] or index in equals_erased
-        }
-        return list(similar_to_known | find_similar_ids(unknown))
+        similar_ids = find_similar_ids(unknown) | set(compress(unknown, equals_enrolled))
+        for fold in (fold_ids, fold_case_and_width):
+            matches = self._find_departed(partial(fold_and_hash, self._key, unknown, fold))
+            similar_ids.update(unknown[index] for index in matches)
+        return list(similar_ids)
 
     def list_enrolled(
         self, subjects: Iterable[SubjectId]

@@ -14,7 +14,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import Slots, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger.id_encoding import keyed_hash
+from vicinal.ledger.id_encoding import fold_ids, keyed_hash
 from vicinal.mechanisms.noise_sources import fresh_key
 
 
@@ -63,6 +63,9 @@ class MemoryLedger:
         self._free: list[int] = []
         self._key = fresh_key()
         self._erased_units: dict[bytes, int] = {}
+        # Hashes of the folded ids of all subjects so far, erased ones included; None until the
+        # first erasure or search for similar ids.
+        self._folded_hashes: set[int] | None = None
         self.journal: list[int] = []
         """Sum of the units charged for each block of answers, oldest first. Private."""
 
@@ -94,8 +97,25 @@ class MemoryLedger:
             erased = self._erased_units
             units = erased.pop(self._hash(subject), UNITS) if erased else UNITS
             self.remaining[slot] = units
+        if self._folded_hashes is not None:
+            self._folded_hashes.update(map(hash, fold_ids(newcomers)))
         slots = (self._slot_of[subject] for subject in subjects)
         return np.fromiter(slots, np.int32, len(subjects))
+
+    def has_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> bool:
+        """Return whether an unknown id is similar to a known one, or to another unknown one.
+
+        Similar ids have equal folded forms. Known subjects are enrolled or erased.
+        """
+        unknown = [subject for subject in dict.fromkeys(subjects) if subject not in self]
+        new_hashes = set(map(hash, fold_ids(unknown)))
+        return len(new_hashes) < len(unknown) or not new_hashes.isdisjoint(self._hash_folded_ids())
+
+    def _hash_folded_ids(self) -> set[int]:
+        """Return the hashes of the folded ids of all subjects so far, valid in this process."""
+        if self._folded_hashes is None:
+            self._folded_hashes = set(map(hash, fold_ids(self._slot_of)))
+        return self._folded_hashes
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled, int32 ascending."""
@@ -104,6 +124,7 @@ class MemoryLedger:
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
+        self._hash_folded_ids()
         for subject in dict.fromkeys(subjects):
             slot = self._slot_of.pop(subject, None)
             if slot is not None:

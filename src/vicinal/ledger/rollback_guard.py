@@ -28,7 +28,7 @@ from typing import Self
 from vicinal import checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.files import (
-    PRIVATE_FILE,
+    create_file,
     lock_file,
     open_descriptor,
     sync_folder,
@@ -237,10 +237,10 @@ class RollbackGuard:
         guard._check = check
         new_path = path.with_name(path.name + ".new") if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
-        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace_existing else os.O_EXCL)
+        flags = os.O_RDWR | (os.O_TRUNC if replace_existing else os.O_EXCL)
         try:
             with translate_os_errors(path):
-                guard._descriptor = os.open(new_path, flags, PRIVATE_FILE)
+                guard._descriptor = create_file(new_path, flags)
         except StorageFailed:
             check_path_free(path)
             raise

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
-from vicinal.ledger.files import PRIVATE_FILE, is_writable, translate_os_errors
+from vicinal.ledger.files import PRIVATE_FILE, create_file, is_writable, translate_os_errors
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
 """Beginnings of the error names that mean a damaged database file."""
@@ -53,7 +53,7 @@ class SQLiteDatabase(Database):
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
         with translate_os_errors(path):
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
+            os.close((create_file if create else os.open)(path, os.O_RDONLY))
             # Content of the log files before reading; None once the database may be written.
             self._original_logs = self._prepare_log_files() if read_only else None
         mode = "ro" if is_writable(path.parent) else _UNCHANGING

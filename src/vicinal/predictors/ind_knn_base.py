@@ -169,6 +169,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         targets = self._plan.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, given_before=self._has_subject_ids)
         ids = None if subjects is None else inputs.check_subject_list(subjects, len(X))
+        if ids is not None and self._shard.ledger.has_similar_unknown_ids(ids):
+            inputs.warn_of_similar_ids()
         records = inputs.FitInputs(X, ids, None)
         if self._interaction is not None:
             digests = RecordDigests.from_records(records.features, records.ids)

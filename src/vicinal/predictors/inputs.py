@@ -22,6 +22,7 @@ from vicinal.arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.interactions.fit_registry import REGISTRY, Interaction
 from vicinal.interactions.row_matching import RecordDigests, detect_copied_records
+from vicinal.ledger.id_encoding import SPELLING, find_similar_ids
 from vicinal.tabular import (
     Names,
     NumberTable,
@@ -118,7 +119,20 @@ def check_fit_inputs(
             UserWarning,
             stacklevel=5,
         )
-    return FitInputs(rows, None if ids is None else check_subject_list(ids, len(rows)), reference)
+    subject_ids = None if ids is None else check_subject_list(ids, len(rows))
+    if subject_ids is not None and find_similar_ids(subject_ids):
+        warn_of_similar_ids()
+    return FitInputs(rows, subject_ids, reference)
+
+
+def warn_of_similar_ids() -> None:
+    """Warn that new ids differ from known ones, or from each other, in spelling only."""
+    warnings.warn(
+        f"Some ids of the 'subjects' parameter differ from others in {SPELLING}, as 007 differs "
+        "from 7. Each is a subject with a budget of its own. Write all ids of a person alike.",
+        PrivacyWarning,
+        stacklevel=6,
+    )
 
 
 _MAX_VARIANCE_SHARE = 0.95

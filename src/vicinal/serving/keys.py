@@ -17,7 +17,7 @@ from pathlib import Path
 from vicinal import checks
 from vicinal.distributed.folders import is_cluster
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFailed
-from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
+from vicinal.ledger.files import create_file, translate_os_errors
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.requests import normalize_name
@@ -109,7 +109,7 @@ class KeyFile:
         import fcntl
 
         with translate_os_errors(self._lock):
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+            descriptor = create_file(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             keys = self.all()

@@ -12,7 +12,14 @@ from typing import Any, Self
 
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, replace_file, translate_os_errors
+from vicinal.ledger.files import (
+    PRIVATE_FOLDER,
+    ROOT_USER,
+    create_file,
+    create_folder,
+    replace_file,
+    translate_os_errors,
+)
 from vicinal.ledger.postgres import PostgresDatabase, choose_server
 from vicinal.ledger.rollback_guard import WitnessState, check_path_free, default_witness_path
 from vicinal.ledger.sealed_files import read_sealed, write_sealed
@@ -151,7 +158,7 @@ def check_new_folder(path: Path) -> None:
         if not os.path.lexists(path):
             return
         status = path.lstat()
-        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        is_own_folder = stat.S_ISDIR(status.st_mode) and _belongs_to_user(status, path)
         if any((path / name).exists() for name in (CONFIG, "cluster.json")):
             raise InvalidInput(
                 f"{path} must be a new folder, and a store is there already. Name another folder, "
@@ -163,6 +170,16 @@ def check_new_folder(path: Path) -> None:
                 "link. If an interrupted command left it, it holds no store.json, "
                 "shard.json or cluster.json, and you can delete it."
             )
+
+
+def _belongs_to_user(status: os.stat_result, path: Path) -> bool:
+    """Return whether the folder at `path` is this user's, or one that root makes for its owner.
+
+    Folders that root creates belong to the owner of the folder around them.
+    """
+    user = os.geteuid()
+    is_for_owner = user == ROOT_USER and status.st_uid == path.absolute().parent.stat().st_uid
+    return status.st_uid == user or is_for_owner
 
 
 def create_new_folder(path: Path) -> None:
@@ -182,10 +199,10 @@ def create_private_folder(path: Path) -> None:
     Raises InvalidInput if the folder is another user's; StorageFailed if it is a link.
     """
     with translate_os_errors(path):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        create_folder(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if os.fstat(descriptor).st_uid != os.geteuid():
+            if not _belongs_to_user(os.fstat(descriptor), path):
                 raise InvalidInput(f"{path} is another user's folder. Name one that is yours.")
             os.fchmod(descriptor, PRIVATE_FOLDER)
         finally:
@@ -245,7 +262,7 @@ def copy_file(source: Path, target: Path) -> None:
         # A sparse file may declare more than the disk holds: refused before anything is written.
         if os.fstat(source_file.fileno()).st_size > shutil.disk_usage(target.parent).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        descriptor = create_file(target, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(descriptor, "wb") as target_file:
             while chunk := source_file.read(_COPY_CHUNK_BYTES):
                 target_file.write(chunk)

@@ -19,7 +19,7 @@ from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.database import has_commit
-from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
+from vicinal.ledger.files import create_file, translate_os_errors
 from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.store.opening import OpenStore
 
@@ -73,7 +73,7 @@ class SigningKey:
         """Write a new key to the file `path`, which must not exist, and return it."""
         content = _load_ed25519().generate().private_bytes_raw()
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+            descriptor = create_file(path, os.O_WRONLY | os.O_EXCL)
         except FileExistsError:
             raise InvalidInput(f"{path} exists. Keys are never overwritten.") from None
         except OSError as error:

@@ -22,7 +22,7 @@ from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
-    PRIVATE_FOLDER,
+    create_folder,
     open_descriptor,
     sync_folder,
     translate_os_errors,
@@ -69,7 +69,7 @@ class RecordFile:
         self.width = width
         self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, os.O_CREAT * create, reading=reading)
+            self._descriptor = open_descriptor(path, create=create, reading=reading)
 
     def close(self) -> None:
         """Close the file."""
@@ -172,7 +172,7 @@ class RecordFiles:
     ) -> None:
         with translate_os_errors(folder):
             if create:
-                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                create_folder(folder)
         features_name, labels_name, slots_name = RECORD_NAMES
         modes = {"create": create, "reading": reading}
         self.features = RecordFile(folder / features_name, dtype, n_features, **modes)

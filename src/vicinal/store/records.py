@@ -17,7 +17,7 @@ from vicinal.checks import SubjectId
 from vicinal.errors import IdsAlike, KeyReused
 from vicinal.ledger.answers import digest_request
 from vicinal.ledger.database import Database
-from vicinal.ledger.id_encoding import frame_ids
+from vicinal.ledger.id_encoding import SPELLING, frame_ids
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
@@ -53,9 +53,8 @@ def refuse_similar_ids(n_similar: int) -> None:
     if n_similar:
         raise IdsAlike(
             f"Private: {n_similar} of the new ids differ from known ones, or from each other, in "
-            "spelling only: leading zeros, case, blanks, dashes, quotes, or characters that look "
-            "alike, as 007 differs from 7. The same people would get second budgets. Write their "
-            "ids as they were written first; if they are other people, set the 'ids_differ' "
+            f"{SPELLING}, as 007 differs from 7. The same people would get second budgets. Write "
+            "their ids as they were written first; if they are other people, set the 'ids_differ' "
             "parameter. Nothing was changed."
         )
 
