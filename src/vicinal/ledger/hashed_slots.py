@@ -91,7 +91,8 @@ class HashedSlotTable:
     def match_folded(self, subjects: Sequence[SubjectId]) -> Bools:
         """Return whether each id's folded form equals that of an enrolled id, bool (subjects,).
 
-        The first call reads all ids, a few pages at a time, and keeps 8 bytes of each.
+        The first call reads all ids, a few pages at a time, and keeps 8 bytes of each. Ids that are
+        erased later still count as enrolled.
         """
         if self._folded is None:
             hash_arrays = [np.zeros(0, dtype=np.uint64)]

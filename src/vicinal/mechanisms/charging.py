@@ -634,7 +634,7 @@ def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int)
 
     - `neighbours`: neighbour lists of q queries.
     - `n_rows`: number of rows of the shard.
-    - `n_threads`: number of threads; the number of tiles is a multiple of it.
+    - `n_threads`: number of threads; several tiles are a multiple of it.
     """
     starts = neighbours.starts
     rows = neighbours.rows

@@ -242,7 +242,7 @@ def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
     """Return the gradient summed over one subject's records, float64 (d, c).
 
     - `residuals`, float64 (n, c): derivatives of each record's loss with respect to its scores;
-      rounded in place.
+      overwritten by whole numbers of grid steps.
     - `rows`, int16 (n, d): integer features.
 
     The sum is the same for every order of the records. A sum of arbitrary doubles would depend on

@@ -139,7 +139,7 @@ class IndividualGradient:
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise: float) -> int:
-        """Return a noise scale, given in clipping bounds, in grid steps, rounded up."""
+        """Return a noise scale in grid steps, rounded up within limits; `noise`: in clips."""
         noise_steps = checks.check_real("noise", noise, above=0) * self.steps
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
@@ -159,7 +159,7 @@ class GradientRelease:
 
     @property
     def noise(self) -> float:
-        """The noise scale in clipping bounds, rounded up to the grid; public."""
+        """The noise scale in clipping bounds, on the grid and within its limits; public."""
         return self.scale / self.mechanism.steps
 
     def contribute_and_charge(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:

@@ -34,7 +34,7 @@ class TallyPlan:
     """Table sizes and price of a tally; public.
 
     - `sizes`: number of cells of each table.
-    - `share`: largest share of a full budget that a subject is charged, 0 < share <= 1.
+    - `share`: largest share of a full budget that a subject is charged, 1e-6 <= share <= 1.
     - `budget`: the zCDP that a full budget stands for.
     - `delta`: the delta of the guarantee, of which the grid's slack may use a share.
     """

@@ -198,7 +198,7 @@ class _ProcessState:
 # Samples are drawn in advance in multiples of this number.
 BATCH_SIZE = 64
 
-# Maximal number of unused samples that are kept; it grows with the number already used.
+# Limit on the growth of the reserve of unused samples with the number already used.
 MAX_RESERVE_SIZE = 1024
 
 # A call for more samples than this draws them itself and adds no reserve for a similar call.
