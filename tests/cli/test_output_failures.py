@@ -168,7 +168,7 @@ def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch,
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(main.CommandGroup.__base__, "invoke", fail)
-    monkeypatch.setattr(main, "_discard_output", lambda: None)
+    monkeypatch.setattr(main, "_redirect_stdout_to_null", lambda: None)
     with pytest.raises(SystemExit) as exit_info:
         main.app(["doctor"], prog_name="vicinal")
     assert exit_info.value.code == 2

@@ -121,7 +121,11 @@ def schema(
 def _read_private_table(
     path: Path, schema: Path, labels: Sequence[str], role_columns: Sequence[str]
 ) -> tuple[TableSchema, pa.Table]:
-    """Return the schema, which must not describe labels or subject ids, and the table."""
+    """Return the schema, which must not describe labels or subject ids, and the private table.
+
+    - `path`, `schema`: files of the table and of its schema.
+    - `labels`, `role_columns`: columns of labels; and of labels and subject ids.
+    """
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
 
@@ -134,7 +138,10 @@ def _read_private_table(
 
 
 def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
-    """Return the number of rows of a public table that equal a row of the private one. Private."""
+    """Return the number of rows of a public table that equal a row of the private one. Private.
+
+    `table`: the private table. `reference`: file of the public one. `declared`: schema of both.
+    """
     from vicinal.datasets.coincidences import count_shared_rows
     from vicinal.datasets.tables import detect_csv_format, read_table
     from vicinal.features.table_features import TableFeatures
@@ -170,7 +177,7 @@ def _draft_schema_file(
         if name not in columns:
             raise InvalidInput(
                 f"The 'label' option must name a column of {public}, or be left out. There is "
-                f"no {name!r}, only {_list_some(columns)}."
+                f"no {name!r}, only {_list_first(columns)}."
             )
     rows = [str(row) for row in table.column(0).to_pylist()] if len(columns) == 1 else [""]
     # Every row has a delimiter, yet one column was found: the first line is probably a title.
@@ -206,7 +213,11 @@ def _print_check(
     curator: bool,
     json: bool,
 ) -> None:
-    """Print the misfits of the private table at `path`; row numbers only for the curator."""
+    """Print the misfits of the private table at `path`; row numbers only for the `curator`.
+
+    - `misfits`: errors and notes from the comparison with the schema.
+    - `coincidences`: rows of a public table that equal a private row; None without a public table.
+    """
     if json:
         result = {
             "private": True,
@@ -228,7 +239,7 @@ def _print_check(
     for misfit in misfits:
         lines.append(f"{'error' if misfit.stops else 'note'}: {misfit}")
         if curator and misfit.rows:
-            lines.append(f"      rows {_list_some(misfit.rows)}")
+            lines.append(f"      rows {_list_first(misfit.rows)}")
     if curator:
         lines.append("Row 1 is the first row below the header. Use --json to list all rows.")
     echo("\n".join(lines) if misfits else f"{path} fits.")
@@ -236,7 +247,7 @@ def _print_check(
         echo(str(coincidences))
 
 
-def _list_some(items: Sequence[object]) -> str:
-    """Return the first items as text, and an ellipsis if there are more."""
+def _list_first(items: Sequence[object]) -> str:
+    """Return the first :data:`_MAX_SHOWN` items as text, and an ellipsis if there are more."""
     ellipsis = ", ..." if len(items) > _MAX_SHOWN else ""
     return ", ".join(map(str, items[:_MAX_SHOWN])) + ellipsis

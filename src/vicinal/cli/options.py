@@ -185,12 +185,12 @@ _PANELS = {
         *("sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
-    "Storage and machines": ("ledger", "witness", "ray", "shard_s"),
+    "Storage and machines": ("ledger", "witness", "ray", "shard_timeout_s"),
     "Renewal": ("renew", "periods", "unspent"),
     "For the published algorithm": (
         *("kernel", "bandwidth", "norm_bound", "min_similarity", "neighbor_count", "accounting"),
     ),
-    "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
+    "Special cases": ("ids_differ", "epsilon_total", "accept_lost_charges", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }
 """Headings of the help and their options; all other options come first, under "Options"."""

@@ -43,14 +43,14 @@ _LOCAL_RAY_BYTES = 256 << 20
 def open_store(
     path: Path,
     ray: str | None = None,
-    shard_s: float = 30.0,
+    shard_timeout_s: float = 30.0,
     *,
-    accept_loss: bool = False,
+    accept_lost_charges: bool = False,
     read_only: bool = False,
 ) -> Iterator[Store | Coordinator]:
     """Open the store or cluster at `path`; `read_only` for commands that change nothing.
 
-    `ray`, `shard_s` and `accept_loss` are the options of the same names.
+    `ray`, `shard_timeout_s` and `accept_loss` are the options of the same names.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
@@ -63,11 +63,11 @@ def open_store(
             if ray is not None:
                 connect = resources.enter_context(connect_ray(ray)).transports
             cluster = Coordinator.open(
-                path, connect, shard_s, accept_loss=accept_loss, read_only=read_only
+                path, connect, shard_timeout_s, accept_loss=accept_lost_charges, read_only=read_only
             )
             yield resources.enter_context(cluster)
         elif ray is None:
-            with Store.open(path, accept_loss=accept_loss, read_only=read_only) as store:
+            with Store.open(path, accept_loss=accept_lost_charges, read_only=read_only) as store:
                 yield store
         else:
             raise InvalidInput(
@@ -78,7 +78,7 @@ def open_store(
 
 @contextmanager
 def open_store_or_service(
-    path: Path, *, accept_loss: bool = False, read_only: bool = False
+    path: Path, *, accept_lost_charges: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
     """Open the store or cluster at `path`, or connect to the service that has opened it."""
     from vicinal.serving.local_socket import ServedStore
@@ -87,11 +87,11 @@ def open_store_or_service(
         opened: BaseStore | ServedStore
         try:
             opened = resources.enter_context(
-                open_store(path, accept_loss=accept_loss, read_only=read_only)
+                open_store(path, accept_lost_charges=accept_lost_charges, read_only=read_only)
             )
         except StoreInUse:
             opened = ServedStore(path)
-            if accept_loss or not opened.answers:
+            if accept_lost_charges or not opened.answers:
                 raise
         yield opened
 
