@@ -83,7 +83,7 @@ def list_keys(store: StorePath, json: Json = False) -> None:
     """List the ids, names and roles of all keys, but never the keys themselves."""
     from vicinal.serving.keys import KeyFile
 
-    keys = KeyFile(store).all()
+    keys = KeyFile(store).load_keys()
     if json:
         rows = [asdict(key) for key in keys]
         for row in rows:

@@ -63,6 +63,7 @@ ShardSeconds = Annotated[
         "--shard-s", min=0.01, help="Seconds to wait for a cluster's shards, or for their start."
     ),
 ]
+# Charges are lost if the newest files of a store are, as after a restored backup.
 AcceptLoss = Annotated[
     bool, Option("--accept-loss", help="Open a store whose charges are lost. Spends all budgets.")
 ]
@@ -106,7 +107,7 @@ class RenewalOptions:
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with the fields of its dataclass parameters as parameters of their own.
+    """Return the function `command` with the fields of its dataclass parameters as parameters.
 
     All names of parameters and fields must differ. All parameters are passed by keyword.
     """
@@ -117,6 +118,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
+        """Call the command with a dataclass instance for each group of options."""
         for name, group in groups.items():
             field_names = [field.name for field in dataclasses.fields(group)]
             options[name] = group(**{field: options.pop(field) for field in field_names})
@@ -131,7 +133,10 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _expand_parameters(
     signature: inspect.Signature, hints: dict[str, Any]
 ) -> Iterator[inspect.Parameter]:
-    """Yield the keyword parameters of a command, with fields instead of dataclass parameters."""
+    """Yield the keyword parameters of a command, with fields instead of dataclass parameters.
+
+    `signature`, `hints`: of the command; its parameters, and their types by name.
+    """
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, parameter in signature.parameters.items():
         group = hints[name]
@@ -147,7 +152,7 @@ def _expand_parameters(
 
 
 def parse_class_names(texts: list[str]) -> list[Any]:
-    """Return the class names in the values of --classes. Raises InvalidInput for invalid names."""
+    """Return the class names in the `texts` after --classes. Raises InvalidInput if unusable."""
     from vicinal.parameters import ClassNames
 
     check = ClassNames()
@@ -204,7 +209,7 @@ class PanelCommand(TyperCommand):
     """A command whose help lists everyday options first and the other options by subject."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options of the help under their headings."""
+        """Write the arguments and options under their headings into click's help `formatter`."""
         rank = {name: index for index, name in enumerate(_FIRST)}
         parameters: list[Any] = list(self.get_params(ctx))
         parameters.sort(key=lambda parameter: rank.get(parameter.name, len(_FIRST)))
@@ -270,12 +275,16 @@ class AudiencePlanCommand(PlanCommand):
 
 
 def get_plan_arguments(ctx: Any) -> dict[str, Any]:
-    """Return the plan parameters given on the command line, as arguments of an estimator."""
+    """Return the plan parameters given on the command line, as arguments of an estimator.
+
+    `ctx`: click's context of a :class:`PlanCommand`, which has stored them there.
+    """
     return dict(ctx.meta[_PLAN])
 
 
 @functools.cache
 def _get_plan_parameters() -> dict[str, dataclasses.Field[Any]]:
+    """Return the field of each plan parameter of any estimator, by its name."""
     from vicinal.parameters import get_parameters
     from vicinal.planning.parameter_tables import PARAMETERS
 

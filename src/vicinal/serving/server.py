@@ -97,7 +97,7 @@ def serve(
         # reduces the time of a request from 270 to 160 us.
         gc.collect()
         gc.freeze()
-        server = server_of(app, host, port, announce)
+        server = create_server(app, host, port, announce)
         try:
             with _ignore_repeated_signal():
                 server.run()
@@ -107,10 +107,13 @@ def serve(
             ) from None
 
 
-def server_of(
+def create_server(
     app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
 ) -> uvicorn.Server:
-    """Return a server of the application that applies its settings to every connection."""
+    """Return a server of the application that applies its settings to every connection.
+
+    `host`, `port`, `announce`: as for :func:`serve`.
+    """
     import uvicorn
 
     from vicinal.serving._protocol import ConnectionGuard
@@ -121,6 +124,7 @@ def server_of(
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Start listening, then announce the URL with the port that was bound."""
             await super().startup(sockets)
             bound_port = self.servers[0].sockets[0].getsockname()[1]
             announce(f"http://{f'[{host}]' if ':' in host else host}:{bound_port}")
