@@ -86,7 +86,7 @@ class DemoAnswers:
 def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a train-test split with `n_queries` test images as queries, and these images.
 
-    `begin` starts a progress display.
+    `dataset`: images and labels, with a training and a test part. `begin` starts a progress bar.
     """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
@@ -120,7 +120,7 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries, with default parameters and no private model.
 
-    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress display.
+    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress bar.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -172,7 +172,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
         sharper=text.format_upper_percent(
             text.bound_gaussian_success(answers.plan["budget"], delta)
         ),
-        surest_half=outcomes.count_most_confident(correct, answers.confidence, 0.5),
+        surest_half=outcomes.count_correct_of_most_confident(correct, answers.confidence, 0.5),
         by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {text.format_percent(outcome.accuracy)}"
@@ -184,7 +184,10 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some correct and some wrong answers, by falling confidence."""
+    """Return image and caption of some correct and some wrong answers, by falling confidence.
+
+    `images` (q, ...): those of all queries.
+    """
     from vicinal.reports.plots import encode_png
 
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)

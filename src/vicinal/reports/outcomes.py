@@ -17,7 +17,9 @@ _NORMAL_95 = NormalDist().inv_cdf(0.975)  # half-width of a 95 % interval, in st
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return lower and upper end of the 95 % score interval of Wilson (1927) for correct / total.
+    """Return both ends of the 95 % score interval (Wilson 1927) of the share of successes.
+
+    `correct`, `total`: numbers of successes and of trials.
 
     Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
     """
@@ -95,10 +97,10 @@ def count_answers_by_class(
     return counts
 
 
-def count_most_confident(correct: Bools, confidence: Floats, share: float) -> AnswerCounts:
-    """Return the number of correct ones among the answers with the largest confidence.
-
-    The selection is post-processing of released values.
+def count_correct_of_most_confident(
+    correct: Bools, confidence: Floats, share: float
+) -> AnswerCounts:
+    """Return the counts for the answers with the largest confidence, chosen from released values.
 
     `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
     the answers, in (0, 1].

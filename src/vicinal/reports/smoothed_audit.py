@@ -53,7 +53,8 @@ def _compute_row(
 ) -> dict[str, Any]:
     """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`.
 
-    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records.
+    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: as for
+    :func:`audit_smoothed_dp`.
     """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)
@@ -100,9 +101,12 @@ def format_audit(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "Limits of this result:", *warnings])
 
 
-def _format_interval(ends: dict[str, Any]) -> str:
-    """Return both ends of an interval as text, or one number if their texts are equal."""
-    logarithms = (ends["log10_lower"], ends["log10_upper"])  # None is the logarithm of 0
+def _format_interval(log10_interval: dict[str, Any]) -> str:
+    """Return both ends of an interval as text, or one number if their texts are equal.
+
+    `log10_interval`: has the keys log10_lower and log10_upper; None is the logarithm of 0.
+    """
+    logarithms = (log10_interval["log10_lower"], log10_interval["log10_upper"])
     low, high = ("0" if log is None else format_power_of_ten(log * LOG_10) for log in logarithms)
     return high if low == high else f"{low} to {high}"
 
@@ -113,7 +117,7 @@ def build_from_spec(category: str, spec: object) -> Any:
     - `category`: "mechanism", "population" or "sampler"; also named in error messages.
     - `spec`: JSON object. Its field ``kind`` selects the class, and its other fields are arguments:
       a sampler is {"kind": "fixed_size", "size": 99}. A release of a composition is {"mechanism":
-      ..., "coins": name of its random bits}, a group of a heterogeneous population {"count": ...,
+      ..., "coins": name of its randomness}, a group of a heterogeneous population {"count": ...,
       "distribution": ...}.
     """
     kinds = _KINDS[category]
@@ -133,12 +137,16 @@ def build_from_spec(category: str, spec: object) -> Any:
 
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
-    """Return the composition of releases, each a "mechanism" and the name of its random "coins"."""
-    pairs = [
-        (build_from_spec("mechanism", release["mechanism"]), release["coins"])
-        for release in releases
-    ]
-    return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
+    """Return the composition of releases, each an object with the fields "mechanism" and "coins".
+
+    "coins" names the randomness: releases with the same name use the same sample of records.
+    """
+    return compose(
+        [
+            NamedMechanism(build_from_spec("mechanism", release["mechanism"]), release["coins"])
+            for release in releases
+        ]
+    )
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
