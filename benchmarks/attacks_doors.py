@@ -115,7 +115,7 @@ def revoked(place: Path) -> str:
     content = json.loads(keys.path.read_text())
     content["keys"][0]["revoked"] = None
     keys.path.write_text(json.dumps(content))
-    return seen(keys.all)
+    return seen(keys.load_keys)
 
 
 def earlier_keys(place: Path) -> str:
