@@ -99,7 +99,16 @@ class FeatureOptions:
         rows, labels = reference.read_rows(unfitted_extractor, label_column)
         public = reference.public
         with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
-            extractor, points = self._extract_reference(rows, unfitted_extractor)
+            if rows is None:
+                if self.components:
+                    raise InvalidInput(
+                        "The 'components' option needs public rows to learn the map from."
+                    )
+                return unfitted_extractor, None, labels
+            if self.components:
+                extractor, points = unfitted_extractor.fitted(rows, self.components, self.power)
+            else:
+                extractor, points = unfitted_extractor, unfitted_extractor.transform(rows)
         if points is not None:
             names = extractor.columns
             if extractor.public_map is not None:
@@ -108,24 +117,6 @@ class FeatureOptions:
                 names = list(records.get_table_schema(extractor).feature_names)
             warn_about_reference(points, names)
         return extractor, points, labels
-
-    def _extract_reference(
-        self, rows: Any, extractor: StoreExtractor
-    ) -> tuple[StoreExtractor, AnyArray | None]:
-        """Return the extractor, fitted to `rows` if --components, and features (m, d).
-
-        `rows`: raw public rows; None if there are none, and then the features are None.
-        """
-        components = self.components
-        if rows is None:
-            if components:
-                raise InvalidInput(
-                    "The 'components' option needs public rows to learn the map from."
-                )
-            return extractor, None
-        if not components:
-            return extractor, extractor.transform(rows)
-        return extractor.fitted(rows, components, self.power)
 
 
 @dataclass(frozen=True, slots=True)

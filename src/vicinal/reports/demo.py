@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,6 @@ class Trial:
     reference: FloatMatrix
     queries: FloatMatrix
     truth: AnyArray
-
-    def limit_queries(self, n_queries: int) -> Trial:
-        """Return the trial with its first `n_queries` queries only."""
-        return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
 CLASSES = tuple(range(10))
@@ -161,7 +157,9 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
-    by_class = outcomes.count_answers_by_class(answers.labels, answers.truth, CLASSES)
+    by_class = outcomes.AccuracyByClass.from_answers(
+        answers.labels, answers.truth, CLASSES
+    ).by_class
     return text.render_template(
         "demo.html",
         title=f"Private predictions on {data}",

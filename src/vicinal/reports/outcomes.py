@@ -84,19 +84,6 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     return np.asarray(labels == true_labels)
 
 
-def count_answers_by_class(
-    answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
-) -> dict[str, AnswerCounts]:
-    """Return the counts for each true class; `answers` and `truth` (q,) are class names."""
-    correct = mark_correct_answers(answers, truth)
-    true_labels = checks.compose_labels(truth)
-    counts = {}
-    for name in map(checks.normalize_text, classes):
-        in_class = true_labels == name
-        counts[str(name)] = AnswerCounts(int(correct[in_class].sum()), int(in_class.sum()))
-    return counts
-
-
 def count_correct_of_most_confident(
     correct: Bools, confidence: Floats, share: float
 ) -> AnswerCounts:
@@ -123,10 +110,13 @@ class AccuracyByClass:
         cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
     ) -> Self:
         """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
-        return cls(
-            AnswerCounts.from_answers(answers, truth),
-            count_answers_by_class(answers, truth, classes),
-        )
+        correct = mark_correct_answers(answers, truth)
+        true_labels = checks.compose_labels(truth)
+        by_class = {}
+        for name in map(checks.normalize_text, classes):
+            in_class = true_labels == name
+            by_class[str(name)] = AnswerCounts(int(correct[in_class].sum()), int(in_class.sum()))
+        return cls(AnswerCounts(int(correct.sum()), len(correct)), by_class)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of all answers and by class as JSON values."""
