@@ -2,7 +2,7 @@
 
 The parameters of the plan are not in the signatures of the commands: :class:`options.PlanCommand`
 adds their options and keeps the values in click's context `ctx`. `accept_lost_charges` opens a
-store whose newest charges are lost, and counts all its budgets as spent.
+store that has lost its newest charges, and counts all its budgets as spent.
 """
 
 from __future__ import annotations
@@ -181,10 +181,7 @@ def _build_plan(arguments: dict[str, Any], n_periods: int, *, has_public: bool) 
 def _print_advice(
     plan: IndKNNPlan, feature_options: FeatureOptions, reference_options: ReferenceOptions
 ) -> None:
-    """Print notes on whether a plan for classes has enough records, before any file is read.
-
-    The other arguments are the command's options for features and for public reference rows.
-    """
+    """Print notes on whether a plan for classes has enough records, judged by options alone."""
     from vicinal.reports.plan_report import assess_plan
 
     is_generated = (
@@ -204,9 +201,7 @@ def _print_advice(
 def _format_summary(store: Path, facts: dict[str, Any], target: str, n_public_rows: int) -> str:
     """Return the text on a new store: its plan, features, noise and private model.
 
-    - `store`, `facts`: the store's folder and its public facts.
-    - `target`: description of the predicted classes or numbers.
-    - `n_public_rows`: number of public reference rows.
+    `store`, `facts`: its folder and public facts. `target`: description of the predicted values.
     """
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]

@@ -116,8 +116,7 @@ def _prepare_simulation(
 ) -> tuple[Reference | None, SimulationSetup | None, str]:
     """Return encoded public points, the setup of a simulation on them, and why there is none.
 
-    Points and setup are None if they do not exist; the reason is empty if there is a setup. The
-    arguments are those of :func:`show_outlook`.
+    Points and setup are None if there are none. Arguments as for :func:`show_outlook`.
     """
     import numpy as np
 

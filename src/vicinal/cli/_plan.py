@@ -80,10 +80,7 @@ def audit(
 
 
 def _format_price(price: dict[str, Any]) -> str:
-    """Return the text on a plan: epsilon by method, the releases and the assumptions.
-
-    `price`: JSON object that :meth:`vicinal.accounting.plan.Plan.price` returns.
-    """
+    """Return the text on a plan: epsilon by method, releases, assumptions. `price`: as JSON."""
     lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
     for method, epsilon in price["by_method"].items():
         best = "  <- best" if method == price["method"] else ""
@@ -100,11 +97,10 @@ def _format_price(price: dict[str, Any]) -> str:
 
 
 def _format_release(release: dict[str, Any], name: str, cost_share: str) -> str:
-    """Return the line of one release of a plan, or of one component of a release.
+    """Return the line of a release, or of one component of a release, called `name`.
 
-    - `release`: its parameters, and under "alone" its epsilon if it were the only release.
-    - `name`: kind of the release, or name of the component.
-    - `cost_share`: its share of the plan's privacy cost as a percentage; empty for a component.
+    `release` has its parameters, and under "alone" its epsilon if it were the only release.
+    `cost_share` is its share of the plan's privacy cost as a percentage; empty for a component.
     """
     parameters = ", ".join(
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"

@@ -90,11 +90,9 @@ class FeatureOptions:
         """Fit the dimension reduction to the reference rows; return the extractor and these rows.
 
         Returns the fitted extractor, and features (m, d) and labels (m,) of the public reference
-        rows, None where there are none. Warns about unsuitable reference rows.
-
-        - `reference`: the options that name or generate the rows.
-        - `unfitted_extractor`: extractor of the features before the reduction.
-        - `label_column`: column of the labels in the public file, or None.
+        rows, None where there are none. Warns about unsuitable reference rows. `reference`: the
+        options that name or generate the rows. `unfitted_extractor`: extractor of the features
+        before the reduction. `label_column`: column of the labels in the public file, or None.
         """
         rows, labels = reference.read_rows(unfitted_extractor, label_column)
         public = reference.public
@@ -156,8 +154,8 @@ class ReferenceOptions:
     ) -> tuple[Any, AnyArray | None]:
         """Return the raw public rows, read or generated, and their labels; each None if not given.
 
-        - `extractor`: names the columns to read, or has the schema that generates the rows.
-        - `label_column`: column of the labels in the public file; None for no labels.
+        `extractor` names the columns to read, or has the schema that generates rows. `label_column`
+        is that of the labels in the public file; None for no labels.
         """
         from vicinal.features.table_drafts import rows_from_schema
 

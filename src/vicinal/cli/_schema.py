@@ -121,10 +121,9 @@ def schema(
 def _read_private_table(
     path: Path, schema: Path, labels: Sequence[str], role_columns: Sequence[str]
 ) -> tuple[TableSchema, pa.Table]:
-    """Return the schema, which must not describe labels or subject ids, and the private table.
+    """Return the schema and the private table from their files `schema` and `path`.
 
-    - `path`, `schema`: files of the table and of its schema.
-    - `labels`, `role_columns`: columns of labels; and of labels and subject ids.
+    The schema must not describe `role_columns`, those of `labels` and subject ids.
     """
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
@@ -138,10 +137,7 @@ def _read_private_table(
 
 
 def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
-    """Return the number of rows of a public table that equal a row of the private one. Private.
-
-    `table`: the private table. `reference`: file of the public one. `declared`: schema of both.
-    """
+    """Return the private number of rows of the public file `reference` that are in `table`."""
     from vicinal.datasets.coincidences import count_shared_rows
     from vicinal.datasets.tables import detect_csv_format, read_table
     from vicinal.features.table_features import TableFeatures

@@ -1,8 +1,4 @@
-"""`vicinal serve`, `keys` and `shard`: the HTTP service, its keys, and clusters of shards.
-
-`accept_lost_charges` opens a store whose newest charges are lost, and counts all its budgets as
-spent. `shard_timeout_s` is the time in seconds to wait for a cluster's shards.
-"""
+"""`vicinal serve`, `keys` and `shard`: the HTTP service, its keys, and clusters of shards."""
 
 from __future__ import annotations
 

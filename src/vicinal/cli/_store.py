@@ -1,8 +1,8 @@
 """Commands on a store: records, answers, evaluation, erasure, verification and backups.
 
 Most parameters of a command are options of the same name, which :mod:`vicinal.cli.options`
-describes. `accept_lost_charges` (--accept-loss) opens a store whose newest charges are lost, and
-counts all its budgets as spent. `shard_timeout_s` (--shard-s) is the time in seconds to wait for a
+describes. `accept_lost_charges` (--accept-loss) opens a store that has lost its newest charges,
+and counts all budgets as spent. `shard_timeout_s` (--shard-s) is the time in seconds to wait for a
 cluster's shards. `ids_differ`: new ids that differ from known ones in spelling only, as 007 and 7,
 are other subjects.
 """
@@ -263,10 +263,7 @@ def evaluate(
 
 
 def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
-    """Return the text of an evaluation: scores, confusion matrix and calibration, or errors.
-
-    `figures`: scores by name as JSON values, which include whether each is all noise.
-    """
+    """Return the text of an evaluation; `figures`: its scores by name, as JSON values."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 
     introduction = (
@@ -298,10 +295,9 @@ def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str
 
 
 def _format_figure(name: str, figure: dict[str, Any]) -> str:
-    """Return the line of a score with its confidence interval.
+    """Return the line of a score with its confidence interval, from the JSON object `figure`.
 
-    `name`: such as "accuracy", after the name of a target if there are several. `figure`: value,
-    ends of the interval, and whether it is all noise, as JSON values.
+    `name`: such as "accuracy", after the name of a target if there are several.
     """
     target, _, kind = name.rpartition(" ")
     title = f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
@@ -369,10 +365,7 @@ def inspect(
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
-    """Return the text of `inspect`: audiences, history, guarantees and private numbers.
-
-    `facts`: JSON object that ``Store.facts()`` returns.
-    """
+    """Return the text of `inspect` on the JSON object `facts`, which ``Store.facts()`` returns."""
     lines = [
         f"Store {facts['identity']}, data version {facts['version']}",
         f"All audiences together: {facts['total']['text']}",

@@ -127,10 +127,8 @@ def _run_one_run_audit(
 ) -> OneRunResult:
     """Return the finding of a one-run audit, of a store's plan or else of the default plan.
 
-    - `target`, `facts`: folder of the store and its public facts; None for the default plan.
-    - `audience`: audience of the store whose plan is audited.
-    - `n_canaries`, `confidence`: number of inserted records; confidence of the lower bound.
-    - `step`: called with the number of finished interactions since its last call.
+    `target`, `facts`, `audience`: as for :func:`_list_attacks`. `n_canaries`: number of inserted
+    records. `confidence`: of the lower bound. `step`: called with the number of new interactions.
     """
     from vicinal.audit import one_run_audit
     from vicinal.audit.catalogue import read_audit_settings
@@ -152,9 +150,9 @@ def _run_one_run_audit(
 def _run_attacks(
     attacks: AttackFactories, minutes: float, confidence: float, *, silent: bool
 ) -> dict[str, AuditFinding]:
-    """Return the finding of each attack, by name, after at most `minutes` for all of them.
+    """Run attacks for at most `minutes` together; return their findings by name.
 
-    `attacks`: functions that create the attacks, by name. `confidence`: of each lower bound.
+    `attacks`: functions that create them. `confidence`: of each lower bound.
     """
     from vicinal import checks
     from vicinal.audit.schedule import run_audits
@@ -172,9 +170,9 @@ def _list_attacks(
 ) -> AttackFactories:
     """Return functions that create the attacks on all mechanisms, a store or a plan, by name.
 
-    - `target`: folder of the store, or file of the plan; None for all mechanisms.
-    - `facts`, `audience`: public facts of the store, and the audience whose plan is attacked.
-    - `names`: names of the attacks to select, separated by commas; None for all.
+    `target`: folder of the store, or file of the plan; None for all mechanisms. `facts`: public
+    facts of the store; None for a plan or all mechanisms. `audience`: the audience with the
+    attacked plan. `names`: names of the selected attacks, separated by commas; None for all.
     """
     from vicinal.audit.catalogue import list_all_attacks, list_plan_attacks, list_store_attacks
     from vicinal.audit.ind_knn import IndKNNAudit
@@ -203,10 +201,7 @@ def _list_attacks(
 
 
 def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str]) -> str:
-    """Return the text of an audit: its findings, the attacks not run, and a verdict.
-
-    `unaudited`: names of attacks on mechanisms of the store that were not run.
-    """
+    """Return the text of an audit: findings, names of `unaudited` attacks, and a verdict."""
     lines = [_format_finding(finding) for finding in findings]
     if unaudited:
         lines.append(f"Not audited here: {', '.join(unaudited)}.")

@@ -146,7 +146,7 @@ class LabellerOptions:
 
     @property
     def release(self) -> str:
-        """Released values: "votes"; the options of a single round may choose others."""
+        """Released values: "votes"; the options of a single round may choose another form."""
         return "votes"
 
     @property
@@ -221,7 +221,7 @@ class LabellerOptions:
             """Return the labeller with standard deviation `sigma` of the noise on votes."""
 
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
-                """Return the classifier of one round, whose noise depends on its budget share."""
+                """Return the classifier of one round, with the noise that its budget share allows."""
                 return PrivateKNNClassifier(
                     classes,
                     sigma_votes=compute_round_noise(planned_round, plan, sigma),
@@ -553,7 +553,7 @@ def _collect_answers(
     """Return the answers of a round without abstentions, each with its class name.
 
     - `labelled_round`: labels of all queries of the round, as indices of classes.
-    - `selected`, array (k,): indices of the queries whose answers are marked for training.
+    - `selected`, array (k,): indices of queries; their answers are marked for training.
     """
     import numpy as np
 

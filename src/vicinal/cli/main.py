@@ -64,7 +64,7 @@ _PHRASE_OF_PARAMETER = {"y": "records' labels", "classes": "store's classes"}
 """Phrases for parameters that are not options of the command whose error names them."""
 
 _ACCEPT_LOSS_PHRASE = "accept the loss"
-"""Words in errors of stores whose charges are lost, after which the program names its option."""
+"""Words of errors about lost charges, after which the program names its option."""
 _NAMED_PARAMETER = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 

@@ -133,10 +133,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _expand_parameters(
     signature: inspect.Signature, hints: dict[str, Any]
 ) -> Iterator[inspect.Parameter]:
-    """Yield the keyword parameters of a command, with fields instead of dataclass parameters.
-
-    `signature`, `hints`: of the command; its parameters, and their types by name.
-    """
+    """Yield a command's keyword parameters, with fields instead of dataclasses; `hints`: types."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, parameter in signature.parameters.items():
         group = hints[name]
@@ -275,10 +272,7 @@ class AudiencePlanCommand(PlanCommand):
 
 
 def get_plan_arguments(ctx: Any) -> dict[str, Any]:
-    """Return the plan parameters given on the command line, as arguments of an estimator.
-
-    `ctx`: click's context of a :class:`PlanCommand`, which has stored them there.
-    """
+    """Return the plan parameters of the command line that a PlanCommand stored in click's `ctx`."""
     return dict(ctx.meta[_PLAN])
 
 

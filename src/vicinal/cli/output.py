@@ -94,7 +94,7 @@ def write_file(path: Path, content: str | bytes) -> None:
                 shutil.copymode(path, new_path)
             new_path.replace(path.resolve())
     except OSError as error:
-        raise OutputFailed(_describe_failure(path, error)) from None
+        raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
 @contextmanager
@@ -115,17 +115,12 @@ def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
         new_path.unlink(missing_ok=True)
 
 
-def _describe_failure(path: Path, error: OSError) -> str:
-    return f"{path} cannot be written: {error.strerror}."
-
-
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written.
+    """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written.
 
-    A file of :data:`_PROBE_BYTES` is written beside each output and removed. `outputs`, `inputs`:
-    as for :func:`refuse_overlap`.
+    A file of :data:`_PROBE_BYTES` is written beside each output and removed.
     """
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
@@ -138,7 +133,7 @@ def check_outputs(
                 with _write_beside(path, bytes(_PROBE_BYTES)):
                     pass
         except OSError as error:
-            raise InvalidInput(_describe_failure(path, error)) from None
+            raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def refuse_overlap(
@@ -217,7 +212,7 @@ def print_warnings() -> Iterator[None]:
     """Print warnings on stderr, one line each, without the source code that raised them."""
 
     def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-        """Replace :func:`warnings.showwarning`, whose other arguments locate the source code."""
+        """Print a warning on one line, without the location that the other arguments state."""
         print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():

@@ -54,12 +54,9 @@ def open_store(
 ) -> Iterator[Store | Coordinator]:
     """Open the store or cluster in the folder `path`.
 
-    - `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, or None
-      to run them in this process.
-    - `shard_timeout_s`: time in seconds to wait for shards.
-    - `accept_lost_charges`: open a store whose newest charges are lost, and count all its budgets
-      as spent.
-    - `read_only`: open for a command that changes nothing.
+    `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, None to run
+    them in this process. `shard_timeout_s`: time to wait for shards. `accept_lost_charges`: open a
+    store that has lost its newest charges, and count all its budgets as spent.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
@@ -89,10 +86,7 @@ def open_store(
 def open_store_or_service(
     path: Path, *, accept_lost_charges: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
-    """Open a store or cluster, or connect to the service that has opened it.
-
-    The arguments are those of :func:`open_store`. A service cannot accept lost charges.
-    """
+    """Open as :func:`open_store`, or connect to the service that has the store or cluster open."""
     from vicinal.serving.local_socket import ServedStore
 
     with ExitStack() as resources:
@@ -237,10 +231,7 @@ def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvF
 def read_labelled(
     path: Path, extractor: StoreExtractor, target: Target, label: str | None, subject: str | None
 ) -> tuple[Dataset, AnyArray]:
-    """Return the records of a private file, and their class names (n,) or target values (n, p).
-
-    `target` is the store's. `label`, `subject` name the columns of labels and subject ids, or None.
-    """
+    """Return the records of a private file, and their class names (n,) or target values (n, p)."""
     dataset = read_records(path, extractor, label, subject, list_target_columns(target, label))
     return dataset, get_labels(dataset)
 
@@ -253,10 +244,7 @@ def get_labels(dataset: Dataset) -> AnyArray:
 
 
 def list_target_columns(target: Target, label: str | None) -> list[str]:
-    """Return the columns of target numbers or of several labels; empty for classes.
-
-    Raises InvalidInput if a column `label` of class names is given too.
-    """
+    """Return the columns of numbers or label sets; empty for classes, which alone have `label`."""
     if target.voted:
         return []
     if label is not None:

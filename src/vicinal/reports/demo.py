@@ -182,10 +182,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some correct and some wrong answers, by falling confidence.
-
-    `images` (q, ...): those of all queries.
-    """
+    """Return image and caption of some correct and wrong answers; `images` (q, ...): of all."""
     from vicinal.reports.plots import encode_png
 
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)

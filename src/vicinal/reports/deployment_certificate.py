@@ -127,10 +127,7 @@ def create_certificate(
 
 
 def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest lower bound on mu in any report of an audit, by audience and attack.
-
-    `audits`: JSON reports of ``vicinal audit``; the audience "" stands for reports without one.
-    """
+    """Return the largest lower bound on mu in JSON reports of audits, by audience and attack."""
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -194,10 +191,7 @@ def _describe_audience(
 
 
 def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses.
-
-    `public_facts`: of the store, as ``Store.facts()`` returns them.
-    """
+    """Return path and SHA-256 of the proof note of each mechanism in a store's public facts."""
     names: list[str] = []
     for state in public_facts["audiences"].values():
         plan = state["plan"]
@@ -261,10 +255,9 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the texts of a table row on an audited claim.
+    """Return a table row on a claim of an audit's `report`, as summarized in the certificate.
 
-    They are mechanism, date and version, lower bound and claimed mu, detectable epsilon, and
-    controls. `report`: summary of an audit in the certificate. `claim`: one of its claims.
+    Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, controls.
     """
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (

@@ -118,7 +118,7 @@ def evaluate_plan_options(
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    - `reference`: encoded public points; None if there are none.
+    - `reference`: encoded public points, used without simulation; None if there are none.
     - `setup`: labelled public points on which each plan is simulated; None for no simulation.
     - `seed`: of the first simulation of each plan; later ones count up.
     - `begin`: starts a progress bar.
@@ -130,25 +130,19 @@ def evaluate_plan_options(
     report_progress = begin("simulation", len(plans))
     options = []
     for name, named_plan in plans.items():
-        options.append(_evaluate_option(name, named_plan, reference, setup, seed))
+        if setup is None:
+            options.append(Option(name, PlanChoice.from_plan(named_plan, reference), None))
+        else:
+            options.append(_simulate_option(name, named_plan, setup, seed))
         report_progress(1)
     return options
 
 
-def _evaluate_option(
-    name: str,
-    plan: IndKNNPlan,
-    reference: Reference | None,
-    setup: SimulationSetup | None,
-    seed: int,
-) -> Option:
-    """Choose the parameters of a plan, and simulate its accuracy if there is a `setup`.
+def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
+    """Choose the parameters of a plan, called `name` in the report, and simulate its accuracy.
 
-    `name`: of the option in the report. The other arguments are those of
-    :func:`evaluate_plan_options`; `reference` is used without simulation only.
+    `setup`, `seed`: as for :func:`evaluate_plan_options`.
     """
-    if setup is None:
-        return Option(name, PlanChoice.from_plan(plan, reference), None)
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share

@@ -178,10 +178,7 @@ class RequestBatcher:
             self._metrics.waiting -= _count_queries(requests)
 
     async def _deliver_replies(self, block: _SubmittedBlock | None) -> None:
-        """Give each request of a block its reply, then those of the blocks that follow at once.
-
-        A block follows at once if the store's thread has submitted it after the one before.
-        """
+        """Give each request its reply, also in blocks that the thread starts directly after."""
         while block is not None:
             requests = block.requests
             self._metrics.blocks.add(_count_queries(requests))

@@ -43,10 +43,7 @@ class BodyLimits:
 
     @classmethod
     def from_width(cls, settings: ServiceSettings, n_features: int | None) -> BodyLimits:
-        """Return the limits for ``settings.request_queries`` rows.
-
-        `n_features`: numbers in a row, None if unknown.
-        """
+        """Return the limits for requests with rows of `n_features` numbers (None: unknown)."""
         max_values = _MAX_VALUES
         max_bytes = _DEFAULT_BODY_BYTES
         if n_features is not None:
@@ -66,10 +63,7 @@ class BodyLimits:
 
 
 class BodyReader:
-    """Reads request bodies within the limits of one body and of all bodies in memory.
-
-    The memory for all bodies is ``settings.bodies_bytes``, or more if a single body may be larger.
-    """
+    """Reads request bodies within the limits of one body and of all bodies in memory."""
 
     def __init__(self, settings: ServiceSettings, limits: BodyLimits) -> None:
         self.limits = limits
@@ -97,10 +91,7 @@ class BodyReader:
             self._available_bytes += sum(map(len, chunks))
 
     async def _receive_chunks(self, request: Request, chunks: list[bytes]) -> None:
-        """Append the body to the list `chunks` as it arrives, and reserve its memory.
-
-        Raises a problem as :meth:`read_body`, and 400 if the client disconnects.
-        """
+        """Append the body to `chunks` as it arrives, and reserve its memory; or raise a problem."""
         size = 0
         try:
             async with asyncio.timeout(self._timeout_seconds):

@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import Request
@@ -128,14 +129,14 @@ _MAX_PIPELINED = 8
 """Requests that a connection may send before it reads the response to the first."""
 
 
+@dataclass(eq=False)
 class ConnectionGuard:
     """State shared by all connections: limits, metrics, and the idle connections, oldest first."""
 
-    def __init__(self, settings: ServiceSettings, max_connections: int, metrics: Metrics) -> None:
-        self.settings = settings
-        self.max_connections = max_connections
-        self.metrics = metrics
-        self.idle: dict[BoundedHttpProtocol, None] = {}
+    settings: ServiceSettings
+    max_connections: int
+    metrics: Metrics
+    idle: dict[BoundedHttpProtocol, None] = field(default_factory=dict)
 
     def drop_longest_idle(self) -> bool:
         """Drop the connection that has been idle longest; return whether there was one."""
@@ -279,10 +280,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return problem
 
     def _refuse(self, problem: Problem, reason: str) -> None:
-        """Send a problem and close; only close if another response is under way.
-
-        `reason` labels the metric of dropped connections.
-        """
+        """Send a problem and close, or only close during a response; `reason` labels the metric."""
         if self.pipeline or (self._is_answering() and self.cycle.response_started):
             self.drop(reason)
             return

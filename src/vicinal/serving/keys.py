@@ -74,7 +74,7 @@ class KeyFile:
     ) -> str:
         """Create a key and return its token, which is not stored and cannot be shown again.
 
-        - `name`: holder of the key, whose quota it uses.
+        - `name`: holder of the key; requests with it use the holder's quota.
         - `role`, `audience`: as in :class:`ApiKey`.
         - `show`: receives the token before the key becomes valid. If it raises, no key is added: a
           valid key that was never shown could only be revoked.

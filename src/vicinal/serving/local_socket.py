@@ -115,10 +115,7 @@ class LocalSocket:
             writer.close()
 
     def _run_task(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a task, or its error as values: raising would stop the service.
-
-        `task`: name of the store's method. `arguments`: its keyword arguments.
-        """
+        """Return the result or error of the store's method `task`; an exception would end a service."""
         try:
             if task not in _TASKS:
                 raise InvalidInput("The running service has a different version of vicinal.")

@@ -118,10 +118,7 @@ def serve(
 def create_server(
     app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
 ) -> uvicorn.Server:
-    """Return a server of the application that applies its settings to every connection.
-
-    `host`, `port`, `announce`: as for :func:`serve`.
-    """
+    """Return a server that applies the application's settings; arguments as for :func:`serve`."""
     import uvicorn
 
     from vicinal.serving._protocol import ConnectionGuard
