@@ -86,7 +86,7 @@ def audit(
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
-        "at": _format_now(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "audience": None if facts is None else audience,
         "claims": [{"attack": name, **finding.to_dict()} for name, finding in findings.items()],
         "not_audited": unaudited,
@@ -100,10 +100,6 @@ def audit(
         raise typer.Exit(CONTRADICTED)
     if not all(finding.is_conclusive for finding in findings.values()):
         raise typer.Exit(INCONCLUSIVE)
-
-
-def _format_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
@@ -280,7 +276,7 @@ def certificate(
     content = create_certificate(
         facts,
         __version__,
-        _format_now(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller,
         purpose=purpose,
         retention=retention,

@@ -207,10 +207,7 @@ class LabellerOptions:
     def _build_private_knn(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> PrivateKNNLabeller:
-        """Return a labeller with the given noise on votes, or else the least that epsilon allows.
-
-        The arguments are those of :meth:`build_labeller`.
-        """
+        """As :meth:`build_labeller`, with the given noise on votes or else the least possible."""
         from vicinal.labelling.labellers import PrivateKNNLabeller
         from vicinal.labelling.plan import compute_round_noise, least_noise
         from vicinal.predictors.private_knn import PrivateKNNClassifier
@@ -221,7 +218,7 @@ class LabellerOptions:
             """Return the labeller with standard deviation `sigma` of the noise on votes."""
 
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
-                """Return the classifier of one round, with the noise that its budget share allows."""
+                """Return the classifier of one round, with noise for its budget share."""
                 return PrivateKNNClassifier(
                     classes,
                     sigma_votes=compute_round_noise(planned_round, plan, sigma),
@@ -527,10 +524,7 @@ def _load_npz(path: Path) -> Dataset:
 
 
 def _find_true_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
-    """Return the true class name of each public example (n,), one of `names`; None without labels.
-
-    Raises InvalidInput for a label that is no class name.
-    """
+    """Return the true class name of each public example (n,), from `names`; None if unlabelled."""
     import numpy as np
 
     from vicinal import checks

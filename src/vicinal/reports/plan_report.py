@@ -139,10 +139,7 @@ def evaluate_plan_options(
 
 
 def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
-    """Choose the parameters of a plan, called `name` in the report, and simulate its accuracy.
-
-    `setup`, `seed`: as for :func:`evaluate_plan_options`.
-    """
+    """Return the option `name`: a plan's parameters, and its accuracy simulated from `seed` on."""
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
@@ -156,8 +153,7 @@ def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: 
 def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> str:
     """Return the text report of the requested plan, and a table of all options.
 
-    `options`: the requested plan first. `why_not_simulated`: reason in words, if there is no
-    simulation.
+    `options`: the requested plan first. `why_not_simulated`: reason if there is no simulation.
     """
     requested = options[0]
     errors = []
@@ -205,9 +201,6 @@ def _format_row(option: Option) -> str:
         f"{format_percent(min(1.0, choice.charged_share), 2):>17} "
         f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
-
-
-# ------------------------------------------- whether a plan has enough records, from public facts
 
 
 _MAX_RARE_RATIO = 5.0

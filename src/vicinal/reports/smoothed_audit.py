@@ -141,12 +141,11 @@ def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
 
     "coins" names the randomness: releases with the same name use the same sample of records.
     """
-    return compose(
-        [
-            NamedMechanism(build_from_spec("mechanism", release["mechanism"]), release["coins"])
-            for release in releases
-        ]
-    )
+    named = [
+        NamedMechanism(build_from_spec("mechanism", release["mechanism"]), release["coins"])
+        for release in releases
+    ]
+    return compose(named)
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {

@@ -15,10 +15,7 @@ _SIZE_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 class BucketCounts:
-    """Histogram in Prometheus form, without the sum, which would reveal every single value.
-
-    `upper_bounds`: increasing upper ends of its buckets; a last bucket has none.
-    """
+    """Histogram in Prometheus form, without the sum, which would reveal every single value."""
 
     def __init__(self, upper_bounds: Sequence[float]) -> None:
         self._upper_bounds = tuple(upper_bounds)

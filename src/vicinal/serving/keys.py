@@ -57,10 +57,7 @@ class KeyFile:
             raise InvalidInput(f"There is no store at {folder}.")
 
     def load_keys(self) -> list[ApiKey]:
-        """Return all keys, including revoked ones.
-
-        Raises StorageFailed if the file is damaged or has another format.
-        """
+        """Return all keys, including revoked ones. Raises StorageFailed for a damaged file."""
         if not self.path.exists():
             return []
         try:
@@ -90,7 +87,8 @@ class KeyFile:
         token = f"vic_{key_id}_{secret}"
         if show is not None:
             show(token)  # outside the lock: a stalled terminal must not delay a revocation
-        key = ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
+        created = datetime.now(UTC).isoformat("T", "seconds")
+        key = ApiKey(key_id, name, role, audience, _hash_token(token), created)
         with self._edit_keys() as keys:
             _refuse_second_audience(keys, name, audience)  # another process may have added a key
             keys.append(key)
@@ -102,7 +100,7 @@ class KeyFile:
             index = next((i for i, key in enumerate(keys) if key.id == key_id), None)
             if index is None:
                 raise InvalidInput("The 'id' parameter must be the id of a key. See: keys list")
-            revoked = keys[index].revoked or _format_current_time()
+            revoked = keys[index].revoked or datetime.now(UTC).isoformat("T", "seconds")
             keys[index] = replace(keys[index], revoked=revoked)
 
     @contextmanager
@@ -161,7 +159,3 @@ class KeyCache:
 
 def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _format_current_time() -> str:
-    return datetime.now(UTC).isoformat("T", "seconds")

@@ -115,7 +115,7 @@ class LocalSocket:
             writer.close()
 
     def _run_task(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the result or error of the store's method `task`; an exception would end a service."""
+        """Return the result or error of the store's method `task`; raising would end a service."""
         try:
             if task not in _TASKS:
                 raise InvalidInput("The running service has a different version of vicinal.")
