@@ -72,7 +72,10 @@ def test_version():
 
 
 COMMANDS = [
-    *((app, [*name.split()]) for name in ("", "keys add", "smoothed audit", *Commands.import_paths)),
+    *(
+        (app, [*name.split()])
+        for name in ("", "keys add", "smoothed audit", *Commands.import_paths)
+    ),
     *((experiments, [name]) for name in Experiments.import_paths),
 ]
 

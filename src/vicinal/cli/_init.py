@@ -21,7 +21,9 @@ from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from vicinal.arrays import AnyArray
     from vicinal.planning.plan import IndKNNPlan
+    from vicinal.targets.target import Target
 
 _NO_SUBJECT_NOTE = (
     "without --subject, every row counts as a subject of its own. A person with several rows is "
@@ -72,12 +74,10 @@ def init(
     choose_witness_path(store, witness)
     arguments = options.get_plan_arguments(ctx)
     renew = renewal_options.build_renewal()
-    has_public = reference_options.public is not None or reference_options.reference is not None
-    plan = _build_plan(arguments, 1 if renew is None else renew.periods, has_public=has_public)
+    plan = _build_plan(arguments, 1 if renew is None else renew.periods, reference_options)
     target = plan.target
     targets = records.list_target_columns(target, label)
-    other_columns = [label, subject, *targets]
-    unfitted = feature_options.build_extractor(reference_options.public, other_columns)
+    unfitted = feature_options.build_extractor(reference_options.public, [label, subject, *targets])
     if unfitted.kind == "columns" and unfitted.columns is None and records.is_table(data):
         raise InvalidInput(
             "The 'columns' option must name the feature columns, because there is no --public "
@@ -90,11 +90,10 @@ def init(
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = (
-            dry_run and target.voted and reference_options.public_has_column(label, unfitted)
-        )
+        may_use_labels = dry_run and target.voted
+        has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
         extractor, points, public_labels = feature_options.fit_extractor(
-            reference_options, unfitted, label if uses_labels else None
+            reference_options, unfitted, label if has_labels else None
         )
         labels = records.get_labels(dataset)
         with records.add_file_to_errors(data):
@@ -119,8 +118,7 @@ def init(
             if json:
                 echo(output.as_json(facts))
             elif not quiet:
-                n_public_rows = 0 if points is None else len(points)
-                summary = _format_summary(store, facts, target.describe(), n_public_rows)
+                summary = _format_summary(store, facts, target, points)
                 echo(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
 
 
@@ -157,19 +155,22 @@ def audience(
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _build_plan(arguments: dict[str, Any], n_periods: int, *, has_public: bool) -> IndKNNPlan:
+def _build_plan(
+    arguments: dict[str, Any], n_periods: int, reference_options: ReferenceOptions
+) -> IndKNNPlan:
     """Return the plan of a new store with `n_periods` renewal periods, before any file is read.
 
-    `arguments`: plan parameters given on the command line. `has_public`: whether there are public
-    rows. Raises InvalidInput for unusable parameters, and for a plan that lacks public rows.
+    `arguments`: plan parameters given on the command line. Raises InvalidInput for unusable ones,
+    and for a plan that needs public rows if the options name none.
     """
     from vicinal.planning.plan import IndKNNPlan
     from vicinal.targets.kinds import declared_target
 
     plan = IndKNNPlan.of_target(declared_target(arguments), arguments).changed(n_periods=n_periods)
+    if reference_options.public is not None or reference_options.reference is not None:
+        return plan
     try:
-        if not has_public:
-            plan.check_kernel(has_public=False)
+        plan.check_kernel(has_public=False)
     except InvalidInput as error:
         raise InvalidInput(
             "The 'public' option must name a file of public rows: the same columns, without labels "
@@ -198,11 +199,14 @@ def _print_advice(
         )
 
 
-def _format_summary(store: Path, facts: dict[str, Any], target: str, n_public_rows: int) -> str:
-    """Return the text on a new store: its plan, features, noise and private model.
+def _format_summary(
+    store: Path, facts: dict[str, Any], target: Target, points: AnyArray | None
+) -> str:
+    """Return the text on a new store in the folder `store`: its plan, features, noise and model.
 
-    `store`, `facts`: its folder and public facts. `target`: description of the predicted values.
+    `facts`: its public facts. `points`, array (m, d): public features, None if there are none.
     """
+    n_public_rows = 0 if points is None else len(points)
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]
     multiplier = plan.get("noise_multiplier")
@@ -212,7 +216,7 @@ def _format_summary(store: Path, facts: dict[str, Any], target: str, n_public_ro
         noise_std = multiplier * math.sqrt(n_neighbors)
         votes = f"; about {n_neighbors} neighbours per query, and noise of {noise_std:.1f} votes"
     lines = [
-        f"Made {store} for {plan['n_queries']} answers of {target}.",
+        f"Made {store} for {plan['n_queries']} answers of {target.describe()}.",
         f"{features['number']} features ({features['kind']}), {n_public_rows} public rows.",
         f"Epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
     ]

@@ -163,7 +163,7 @@ def _open_files() -> int | None:
 
 
 def _list_advice(facts: dict[str, Any]) -> list[str]:
-    """Return sentences on unsuitable properties of this machine, given those `doctor` shows."""
+    """Return sentences on unsuitable properties in `facts`, the JSON object of `doctor`."""
     max_files = facts["open_files"]
     free_bytes = facts["free_memory_bytes"]
     advice = []

@@ -136,7 +136,7 @@ def _read_private_table(
     return declared, read_table(path, declared.file, number_columns.__contains__)
 
 
-def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
+def _find_coincidences(table: pa.Table, reference: Path, table_schema: TableSchema) -> Coincidences:
     """Return the private number of rows of the public file `reference` that are in `table`."""
     from vicinal.datasets.coincidences import count_shared_rows
     from vicinal.datasets.tables import detect_csv_format, read_table
@@ -144,9 +144,9 @@ def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) 
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the check has reported further columns
-        transform = TableFeatures(declared).transform
-        form = detect_csv_format(reference, base_format=declared.file)
-        points = read_table(reference, form, declared.reads_numbers)
+        transform = TableFeatures(table_schema).transform
+        form = detect_csv_format(reference, base_format=table_schema.file)
+        points = read_table(reference, form, table_schema.reads_numbers)
         return count_shared_rows(transform(table), transform(points))
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from vicinal.store.evaluation import NoisyFigures
     from vicinal.store.requests import Reply
 
-
 UNKNOWN_IDS = 2
 """Exit code of an erasure whose ids were never in the store: the list is probably a wrong one."""
 

@@ -172,7 +172,6 @@ _PLAN = "plan"  # key of the plan parameters in click's context
 _WITHOUT_OPTION = ("execution", "interactions", "reuse_predictions", "simulation_seed")
 """Plan parameters that a store sets itself or does not support."""
 
-
 OPTIONS = "Options"
 _PANELS = {
     "Features": ("columns", "model", "components", "power"),

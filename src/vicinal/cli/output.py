@@ -31,7 +31,6 @@ FIRST_COMPILE_NOTE_S = 2.0
 _COMPILE_NOTE_INTERVAL_S = 5.0
 """Seconds from the first compilation to the first note on it, and between notes."""
 
-
 _PROBE_BYTES = 1 << 16
 """Free bytes that an output needs before anything is charged: more than most commands write."""
 _FULL_DEVICE = Path("/dev/full")

@@ -1,7 +1,8 @@
 """Opening of stores and clusters, and reading of records, queries and subject ids.
 
 Files of records are tables, npz files or folders of images. An `extractor` (of a store) selects the
-columns of features, or has the schema of the table.
+columns of features, or has the schema of the table. `label` and `subject` name the columns of
+labels and of subject ids.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ def read_records(
 ) -> Dataset:
     """Return the raw records of a file, as the store's extractor accepts them.
 
-    `label`, `subject` and `targets` name the columns of labels, subject ids and target numbers. The
-    format of a `public` CSV file is detected; private ones have the format in the schema.
+    `targets` names the columns of target numbers. The format of a `public` CSV file is detected;
+    private ones have the format in the schema.
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
@@ -244,7 +245,10 @@ def get_labels(dataset: Dataset) -> AnyArray:
 
 
 def list_target_columns(target: Target, label: str | None) -> list[str]:
-    """Return the columns of numbers or label sets; empty for classes, which alone have `label`."""
+    """Return the columns of target numbers or of several labels; empty for classes.
+
+    Raises InvalidInput if a column `label` of class names is given too.
+    """
     if target.voted:
         return []
     if label is not None:

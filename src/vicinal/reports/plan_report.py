@@ -139,7 +139,7 @@ def evaluate_plan_options(
 
 
 def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
-    """Return the option `name`: a plan's parameters, and its accuracy simulated from `seed` on."""
+    """Return the option `name`: parameters, and accuracy simulated on the points of `setup`."""
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share

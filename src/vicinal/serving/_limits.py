@@ -42,7 +42,7 @@ class BodyLimits:
     max_values: int
 
     @classmethod
-    def from_width(cls, settings: ServiceSettings, n_features: int | None) -> BodyLimits:
+    def from_n_features(cls, settings: ServiceSettings, n_features: int | None) -> BodyLimits:
         """Return the limits for requests with rows of `n_features` numbers (None: unknown)."""
         max_values = _MAX_VALUES
         max_bytes = _DEFAULT_BODY_BYTES

@@ -39,7 +39,7 @@ class AppState:
         self.settings = settings
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
-        body_limits = BodyLimits.from_width(settings, get_n_features(store))
+        body_limits = BodyLimits.from_n_features(settings, get_n_features(store))
         self.body_reader = BodyReader(settings, body_limits)
         self._local_socket = LocalSocket(store, folder, self.batcher.run)
         self._keys = KeyCache(KeyFile(folder))
