@@ -472,10 +472,9 @@ def restore(
         if is_cluster_backup:
             restore_cluster(source, store, accept_loss=accept_lost_charges)
         else:
-            restored = Store.restore(
+            Store.restore(
                 source, store, ledger=ledger, witness=witness, accept_loss=accept_lost_charges
-            )
-            restored.close()
+            ).close()
     except PrivacyRefused as error:
         if is_cluster_backup:
             raise

@@ -117,10 +117,7 @@ def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written.
-
-    A file of :data:`_PROBE_BYTES` is written beside each output and removed.
-    """
+    """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written."""
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
         if path is None:

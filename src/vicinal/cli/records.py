@@ -108,10 +108,8 @@ def connect_ray(address: str) -> Iterator[RayCluster]:
     """Yield the Ray engine at an address, or one started here for the address "local"."""
     from vicinal.distributed.ray_cluster import RayCluster
 
-    if address == _LOCAL_RAY:
-        engine = RayCluster(None, memory=_LOCAL_RAY_BYTES)
-    else:
-        engine = RayCluster(address)
+    is_local = address == _LOCAL_RAY
+    engine = RayCluster(None, memory=_LOCAL_RAY_BYTES) if is_local else RayCluster(address)
     try:
         yield engine
     finally:

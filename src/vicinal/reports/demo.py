@@ -21,7 +21,7 @@ from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.progress import Begin, show_progress
 from vicinal.reports import outcomes, text
-from vicinal.reports.outcomes import AnswerCounts
+from vicinal.reports.outcomes import AccuracyByClass, AnswerCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,9 +157,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
-    by_class = outcomes.AccuracyByClass.from_answers(
-        answers.labels, answers.truth, CLASSES
-    ).by_class
+    by_class = AccuracyByClass.from_answers(answers.labels, answers.truth, CLASSES).by_class
     return text.render_template(
         "demo.html",
         title=f"Private predictions on {data}",
