@@ -180,8 +180,8 @@ class ServedStore:
     def _connect(self) -> socket.socket:
         """Return a socket connected to the service.
 
-        Raises OSError if no service listens, or unless its process is of this user, or for root of
-        the folder's owner: the records must not go to a forged service.
+        Raises OSError if no service listens, or if its process belongs to another user than this
+        one (for root: than the folder's owner), because its answers could then be forged.
         """
         connection = socket.socket(socket.AF_UNIX)
         try:
