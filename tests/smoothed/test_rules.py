@@ -34,7 +34,7 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )
-from vicinal.smoothed._expectation import _make_unimodal_majorant
+from vicinal.smoothed._expectation import _make_unimodal_majorant, _maximize_unimodal_mean
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 ALL = pytest.param(None, lambda n: [(tuple(range(n)), Fraction(1))], id="all records")
@@ -225,6 +225,30 @@ def test_unimodal_majorants():
         assert (majorant >= values).all()
         assert (np.diff(steps[steps != 0]) <= 0).all()
         assert majorant.max() == values.max()
+
+
+@pytest.mark.parametrize("q_minus_p", [0.4, 0.01, 1e-14])
+def test_largest_mean_of_a_unimodal_function(q_minus_p):
+    """The upper bound is at least the mean of every mixture, and near the largest one.
+
+    At 1e-14 rounding hides which mixture has the largest mean.
+    """
+    rng = np.random.default_rng(8)
+    n = 40
+    for _ in range(30):
+        p = rng.uniform(0.05, 0.5)
+        q = p + q_minus_p
+        majorant = _make_unimodal_majorant(rng.uniform(1, rng.choice([1.1, 30.0]), n + 1))
+        majorant -= majorant.max() * rng.uniform(1, 2)
+        means = []
+        for n_second in range(n + 1):
+            distribution = np.ones(1)
+            for probability in [q] * n_second + [p] * (n - n_second):
+                distribution = np.convolve(distribution, [1 - probability, probability])
+            means.append(math.log(distribution @ np.exp(majorant)))
+        _, upper = _maximize_unimodal_mean(majorant, n, p, q)
+        assert max(means) <= upper + 1e-12
+        assert upper < max(means) + 1e-9
 
 
 @pytest.mark.parametrize("sampler", [None, FixedSize(300), WithReplacement(100)])

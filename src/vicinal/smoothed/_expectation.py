@@ -539,12 +539,15 @@ def _maximize_unimodal_mean(
     upper = max(compute_mean(j).high for j in candidates)
     max_distance = int(max(np.diff(candidates), default=0)) // 2
     if max_distance:
-        # A step of G is at most q - p times the mean step of g over the remaining n - 1 records,
-        # which is at most the largest g times the largest probability of a database. For
-        # log-concave variables of variance v this is at most 1 / sqrt(1 + v) (Bobkov, Marsiglietti
-        # and Melbourne 2022).
+        # A step of G is q - p times E[g(H + 1) - g(H)], where H counts the other n - 1 records. As g
+        # is nonnegative and Pr[H = h] is unimodal, this is at most the largest g times the largest
+        # Pr[H = h]. By Fourier inversion that is at most the mean over angles t of
+        # exp(-2 v sin(t / 2)^2), v = Var H, and sin(t / 2)^2 >= (t / pi)^2 gives sqrt(pi / (8 v)).
         min_variance = (n - 1) * min(p * (1 - p), q * (1 - q))
-        log_step = float(majorant.max()) + math.log(q - p) - 0.5 * math.log1p(min_variance)
+        max_log_probability = 0.0
+        if min_variance > 0:
+            max_log_probability = min(0.5 * math.log(math.pi / (8 * min_variance)), 0.0)
+        log_step = float(majorant.max()) + math.log(q - p) + max_log_probability
         upper = float(np.logaddexp(upper, log_step + math.log(max_distance))) + 1e-12
     return {make_world(best)}, min(upper, float(majorant.max()))
 
