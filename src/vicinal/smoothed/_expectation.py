@@ -539,9 +539,9 @@ def _maximize_unimodal_mean(
     upper = max(compute_mean(j).high for j in candidates)
     max_distance = int(max(np.diff(candidates), default=0)) // 2
     if max_distance:
-        # A step of G is q - p times E[g(H + 1) - g(H)], where H counts the other n - 1 records. As g
-        # is nonnegative and Pr[H = h] is unimodal, this is at most the largest g times the largest
-        # Pr[H = h]. By Fourier inversion that is at most the mean over angles t of
+        # A step of G is q - p times E[g(H + 1) - g(H)], where H counts the other n - 1 records.
+        # As g is nonnegative and Pr[H = h] is unimodal, this is at most the largest g times the
+        # largest Pr[H = h]. By Fourier inversion that is at most the mean over angles t of
         # exp(-2 v sin(t / 2)^2), v = Var H, and sin(t / 2)^2 >= (t / pi)^2 gives sqrt(pi / (8 v)).
         min_variance = (n - 1) * min(p * (1 - p), q * (1 - q))
         max_log_probability = 0.0
