@@ -111,11 +111,11 @@ def revoked(place: Path) -> str:
     tools.make(place / "store").close()
     keys = KeyFile(place / "store")
     keys.add("anna", "analyst", "default")
-    keys.revoke(keys.all()[0].id)
+    keys.revoke(keys.load_keys()[0].id)
     content = json.loads(keys.path.read_text())
     content["keys"][0]["revoked"] = None
     keys.path.write_text(json.dumps(content))
-    return seen(keys.all)
+    return seen(keys.load_keys)
 
 
 def earlier_keys(place: Path) -> str:
@@ -124,7 +124,7 @@ def earlier_keys(place: Path) -> str:
     keys = KeyFile(place / "store")
     token = keys.add("anna", "analyst", "default")
     before = keys.path.read_bytes()
-    keys.revoke(keys.all()[0].id)
+    keys.revoke(keys.load_keys()[0].id)
     keys.path.write_bytes(before)
     return (
         "NOT STOPPED: who was revoked since is let in" if KeyCache(keys).find(token) else "refused"

@@ -70,7 +70,7 @@ def keep_keys(place: Path) -> None:
     keys = KeyFile(place / "closed" / "store")
     for name, role in (("anna", "analyst"), ("carl", "curator"), ("prom", "monitor")):
         keys.add(name, role, "default")
-    keys.revoke(keys.all()[0].id)
+    keys.revoke(keys.load_keys()[0].id)
 
 
 def keep_student(place: Path) -> None:
@@ -151,7 +151,7 @@ KEPT = {
     "cluster": Kept(cluster_flips.filled, lambda here: cluster_flips.read_only(here / "cluster")),
     "backup": Kept(keep_backup, read_backup),
     "keys": Kept(
-        keep_keys, lambda here: {"keys": KeyFile(here / "store").all()}, "store/keys.json"
+        keep_keys, lambda here: {"keys": KeyFile(here / "store").load_keys()}, "store/keys.json"
     ),
     "student": Kept(keep_student, read_student),
     "journal": Kept(keep_journal, read_journal),

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import typer
 
-from vicinal.cli.main import PLAIN, CommandGroup
+from vicinal.cli.main import TYPER_ARGUMENTS, CommandGroup
 
 
 class Experiments(CommandGroup):
     """All experiments, by name."""
 
-    places: ClassVar = {
+    import_paths: ClassVar = {
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
         "audit-controls": "experiments.commands.audits:audit_controls",
@@ -37,7 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    **PLAIN,
+    **TYPER_ARGUMENTS,
 )
 
 

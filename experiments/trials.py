@@ -8,7 +8,7 @@ for nothing else: every run would spend a fresh budget.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +89,11 @@ class Setting:
     epsilon: float
     n_queries: int
     delta: float = 1e-5
+
+
+def limit_queries(trial: Trial, n_queries: int) -> Trial:
+    """Return the trial with its first `n_queries` queries only."""
+    return replace(trial, queries=trial.queries[:n_queries], truth=trial.truth[:n_queries])
 
 
 def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNClassifier:

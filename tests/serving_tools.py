@@ -16,7 +16,7 @@ import store_tools as tools
 from vicinal.serving import ServiceSettings
 from vicinal.serving.app import create_app
 from vicinal.serving.keys import KeyFile
-from vicinal.serving.server import server_of
+from vicinal.serving.server import create_server
 
 FAST = ServiceSettings(rate=0, wait_ms=1.0)
 
@@ -71,7 +71,7 @@ def running(folder, settings=FAST, make=tools.make, **plan):
 @contextmanager
 def listening(app):
     """Listen in a thread, at a free port, as `vicinal serve` does."""
-    with thread_of(server_of(app, "127.0.0.1", 0)) as port:
+    with thread_of(create_server(app, "127.0.0.1", 0)) as port:
         yield port
 
 

@@ -17,6 +17,7 @@ from experiments.trials import (
     Benchmark,
     Setting,
     default_outcome,
+    limit_queries,
     split,
     yardstick_outcome,
 )
@@ -141,7 +142,7 @@ class Comparison:
 
     def _best_points(self, trial: Trial, step: Step) -> dict[Setting, list[Point]]:
         found = {
-            setting: uphill(trial.limit_queries(setting.n_queries), setting, self.grid, step)
+            setting: uphill(limit_queries(trial, setting.n_queries), setting, self.grid, step)
             for setting in self.settings
         }
         return {setting: best_first(tried)[: self._finalists] for setting, tried in found.items()}
@@ -151,14 +152,14 @@ class Comparison:
     ) -> Iterator[tuple[_Line, AnswerCounts]]:
         for setting in self.settings:
             n = setting.n_queries
-            asked = trial.limit_queries(n)
+            asked = limit_queries(trial, n)
             yield _Line(DEFAULT, n, setting), default_outcome(asked, setting, run)
             yield _Line(LABELS, n, setting), default_outcome(asked, setting, run, "label")
             for point in points[setting]:
                 published = published_outcome(asked, setting, point, run)
                 yield _Line(PUBLISHED, n, setting, point), published
         for n in dict.fromkeys(setting.n_queries for setting in self.settings):
-            yield _Line(NOT_PRIVATE, n), yardstick_outcome(trial.limit_queries(n))
+            yield _Line(NOT_PRIVATE, n), yardstick_outcome(limit_queries(trial, n))
 
     def _row(self, line: _Line, accuracies: tuple[float, ...]) -> Row:
         around = None if line.point is None else self.grid.around(line.point)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from experiments.accuracy.methods import Reply, answered, contender_of
 from experiments.accuracy.result_cache import Cells, Place, Score
-from experiments.trials import Benchmark, Setting, split
+from experiments.trials import Benchmark, Setting, limit_queries, split
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.progress import Step
@@ -197,7 +197,7 @@ def fill(
 def scored(trial: Trial, job: Job, seed: int) -> Iterator[Score]:
     """Yield one score for each number of queries of a job."""
     start = time.perf_counter()
-    asked = trial.limit_queries(max(job.counts))
+    asked = limit_queries(trial, max(job.counts))
     reply = answered(job.method, asked, job.setting, seed)
     seconds = time.perf_counter() - start
     for count in job.counts:

@@ -72,8 +72,11 @@ def test_version():
 
 
 COMMANDS = [
-    *((app, [*name.split()]) for name in ("", "keys add", "smoothed audit", *Commands.places)),
-    *((experiments, [name]) for name in Experiments.places),
+    *(
+        (app, [*name.split()])
+        for name in ("", "keys add", "smoothed audit", *Commands.import_paths)
+    ),
+    *((experiments, [name]) for name in Experiments.import_paths),
 ]
 
 
@@ -93,7 +96,7 @@ def test_all_functions_of_the_store_module_are_commands():
         and found.__module__ == _store.__name__
         and not name.startswith("_")
     }
-    assert written <= set(Commands.places.values())
+    assert written <= set(Commands.import_paths.values())
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_a_fitted_estimator_shows_its_guarantee_and_another_its_parameters():
 
 
 def test_every_command_is_under_one_task():
-    named = [name for names in Commands.tasks.values() for name in names]
-    assert sorted(named) == sorted(Commands.places)
+    named = [name for names in Commands.commands_by_heading.values() for name in names]
+    assert sorted(named) == sorted(Commands.import_paths)
 
 
 def test_the_doctor_says_what_is_here():

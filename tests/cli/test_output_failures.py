@@ -37,10 +37,10 @@ def test_a_key_that_cannot_be_shown_is_not_added(tmp_path):
         process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=full)
     assert process.returncode == 2
     assert process.stderr == ("vicinal: the output cannot be written: No space left on device.\n")
-    assert KeyFile(tmp_path / "store").all() == []
+    assert KeyFile(tmp_path / "store").load_keys() == []
     process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=subprocess.PIPE)
     assert process.returncode == 0
-    assert [key.name for key in KeyFile(tmp_path / "store").all()] == ["anna"]
+    assert [key.name for key in KeyFile(tmp_path / "store").load_keys()] == ["anna"]
 
 
 def test_a_command_without_standard_output_does_nothing(tmp_path):
@@ -51,7 +51,7 @@ def test_a_command_without_standard_output_does_nothing(tmp_path):
     )
     assert process.returncode == 2
     assert "standard output is closed" in process.stderr
-    assert KeyFile(tmp_path / "store").all() == []
+    assert KeyFile(tmp_path / "store").load_keys() == []
 
 
 def make_queried_store(tmp_path):
@@ -168,7 +168,7 @@ def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch,
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(main.CommandGroup.__base__, "invoke", fail)
-    monkeypatch.setattr(main, "_discard_output", lambda: None)
+    monkeypatch.setattr(main, "_redirect_stdout_to_null", lambda: None)
     with pytest.raises(SystemExit) as exit_info:
         main.app(["doctor"], prog_name="vicinal")
     assert exit_info.value.code == 2
@@ -198,15 +198,15 @@ def test_keys_can_be_revoked_while_another_is_shown(tmp_path):
     keys.add("anna", "analyst", "default")
 
     def show(_):
-        keys.revoke(keys.all()[0].id)
+        keys.revoke(keys.load_keys()[0].id)
         keys.add("berta", "monitor", "default")
 
     keys.add("clara", "analyst", "default", show)
-    states = [(key.name, key.revoked is None) for key in keys.all()]
+    states = [(key.name, key.revoked is None) for key in keys.load_keys()]
     assert states == [("anna", False), ("berta", True), ("clara", True)]
     with pytest.raises(PrivacyRefused):
         keys.add("dora", "monitor", "a", lambda _: keys.add("dora", "monitor", "b"))
-    assert [key.audience for key in keys.all() if key.name == "dora"] == ["b"]
+    assert [key.audience for key in keys.load_keys() if key.name == "dora"] == ["b"]
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\r", "\x9b", "\u202e", "\u2066", "\x07"])

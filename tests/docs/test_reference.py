@@ -57,7 +57,7 @@ def test_an_export_that_is_not_there_is_noticed(tmp_path):
 
 def test_commands_errors_and_plans_are_whole():
     ((_, shown),) = commands.pages(ROOT)
-    for name in Commands.places:
+    for name in Commands.import_paths:
         assert f"\n## vicinal {name}" in shown
     assert "`--epsilon`" in shown
     ((_, tree),) = errors.pages(ROOT)

@@ -32,7 +32,7 @@ from vicinal.predictors import (
     PrivateKNNClassifier,
 )
 from vicinal.predictors.inputs import FitInputs
-from vicinal.serving.app import checked_ids
+from vicinal.serving.app import parse_subject_ids
 from vicinal.store import Store
 from vicinal.store.status import Presence
 
@@ -414,7 +414,7 @@ def read_by_list(folder, subject_id):
 
 
 def read_by_http(_, subject_id):
-    return checked_ids([subject_id])
+    return parse_subject_ids([subject_id])
 
 
 def read_by_command(_, subject_id):

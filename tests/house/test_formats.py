@@ -145,7 +145,7 @@ def test_keys_of_another_format_let_nobody_in(tmp_path):
     keys.add("somebody", "analyst", "default")
     with_format(keys.path)
     with pytest.raises(StorageFailed, match=REFUSAL):
-        keys.all()
+        keys.load_keys()
 
 
 @pytest.mark.parametrize("found", [0, 2, "1", 1.0, True, None])

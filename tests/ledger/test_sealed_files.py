@@ -37,7 +37,7 @@ def sealed_files(tmp_path_factory):
         "shard.json": (
             cluster / "shard-0" / "shard.json", lambda: MemberFolder.read(cluster / "shard-0")
         ),
-        "keys.json": (keys.path, keys.all),
+        "keys.json": (keys.path, keys.load_keys),
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from vicinal.reports.demo import DemoAnswers, render_demo_page
 from vicinal.reports.outcomes import (
     AccuracyByClass,
     AnswerCounts,
-    count_most_confident,
+    count_correct_of_most_confident,
     wilson_interval,
 )
 
@@ -62,7 +62,7 @@ def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
     ]
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
-    found = [count_most_confident(right, confidence, share) for share in shares]
+    found = [count_correct_of_most_confident(right, confidence, share) for share in shares]
     assert found == [AnswerCounts(1, 1), AnswerCounts(1, 2), AnswerCounts(2, 3), AnswerCounts(2, 4)]
 
 

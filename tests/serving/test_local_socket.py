@@ -290,4 +290,4 @@ def test_a_listener_is_this_user_or_for_root_the_folder_s_owner(
     """Fails if a command trusts a socket of another user and sends it ids."""
     owner = os.getuid()
     monkeypatch.setattr("vicinal.serving.local_socket.os.getuid", lambda: 0 if root else owner + 1)
-    assert ServedStore(service.folder).answers == trusted
+    assert ServedStore(service.folder).is_reachable == trusted

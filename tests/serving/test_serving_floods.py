@@ -281,16 +281,16 @@ def test_one_error_is_enough():
     assert raised.value.error_count() == 1
 
 
-def test_limits_follow_from_width_and_batch():
+def test_limits_follow_from_n_features_and_batch():
     settings = ServiceSettings(request_queries=1024)
-    narrow, broad, unknown = (BodyLimits.from_width(settings, width) for width in (4, 324, None))
-    assert narrow.length < 1 << 20 < broad.length < 16 << 20
-    assert unknown.length == 8 << 20
-    assert narrow.values == 1024 * 20
+    narrow, broad, unknown = (BodyLimits.from_n_features(settings, width) for width in (4, 324, None))
+    assert narrow.max_bytes < 1 << 20 < broad.max_bytes < 16 << 20
+    assert unknown.max_bytes == 8 << 20
+    assert narrow.max_values == 1024 * 20
     full = b'{"vectors": [' + b",".join([b"[" + b"-1.2345678901234567e-300," * 323 + b"0]"] * 1024)
-    assert len(full) < broad.length
+    assert len(full) < broad.max_bytes
     broad.check_values(full + b"]}")
-    assert BodyLimits.from_width(ServiceSettings(body_bytes=5000), 4).length == 5000
+    assert BodyLimits.from_n_features(ServiceSettings(body_bytes=5000), 4).max_bytes == 5000
 
 
 def test_a_long_body_is_decoded_off_the_event_loop(tmp_path, monkeypatch):
@@ -366,12 +366,12 @@ def test_the_url_is_announced_once_the_port_is_bound(tmp_path):
     with make(tmp_path / "store") as store, socket.create_server(("127.0.0.1", 0)) as occupied:
         urls = []
         app = create_app(store, tmp_path / "store", SMALL)
-        server = _server.server_of(app, "127.0.0.1", occupied.getsockname()[1], urls.append)
+        server = _server.create_server(app, "127.0.0.1", occupied.getsockname()[1], urls.append)
         with pytest.raises(SystemExit):
             server.run()
         assert urls == []
         app = create_app(store, tmp_path / "store", SMALL)
-        server = _server.server_of(app, "127.0.0.1", 0, urls.append)
+        server = _server.create_server(app, "127.0.0.1", 0, urls.append)
         with tools.thread_of(server) as port:
             assert urls == [f"http://127.0.0.1:{port}"]
             assert port > 0

@@ -25,7 +25,7 @@ def test_a_key_is_kept_nowhere(file):
     for path in file.path.parent.rglob("*"):
         assert path.is_dir() or secret.encode() not in path.read_bytes()
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-    (key,) = file.all()
+    (key,) = file.load_keys()
     assert (key.name, key.role, key.audience, key.revoked) == ("anna", "analyst", "default", None)
     assert KeyCache(file).find(token) == key
 
@@ -49,7 +49,7 @@ def test_what_is_revoked_or_added_counts_at_once(file):
     file.revoke(key.id)
     file.revoke(key.id)
     assert cache.find(token) is None
-    assert file.all()[0].revoked is not None
+    assert file.load_keys()[0].revoked is not None
     with pytest.raises(InvalidInput):
         file.revoke("nothing")
 
@@ -88,7 +88,7 @@ def test_a_damaged_file_lets_nobody_in(file, content):
 def test_unusable_keys_are_not_made(file, name, role, audience):
     with pytest.raises(InvalidInput):
         file.add(name, role, audience)
-    assert file.all() == []
+    assert file.load_keys() == []
 
 
 def test_keys_from_the_command_line(file):

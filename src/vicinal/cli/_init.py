@@ -1,4 +1,9 @@
-"""`vicinal init` and `audience`: make a store, and open an audience with a plan of its own."""
+"""`vicinal init` and `audience`: make a store, and open an audience with a plan of its own.
+
+The parameters of the plan are not in the signatures of the commands: :class:`options.PlanCommand`
+adds their options and keeps the values in click's context `ctx`. `accept_lost_charges` opens a
+store that has lost its newest charges, and counts all its budgets as spent.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,8 @@ from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from vicinal.arrays import AnyArray
     from vicinal.planning.plan import IndKNNPlan
-    from vicinal.store.store_schema import StoreExtractor
     from vicinal.targets.target import Target
 
 _NO_SUBJECT_NOTE = (
@@ -61,35 +66,34 @@ def init(
     For example: vicinal init store --data patients.parquet --label diagnosis --subject patient
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
     """
-    from vicinal.planning.plan import IndKNNPlan
     from vicinal.store.folder import choose_witness_path
     from vicinal.store.store import NewStore
-    from vicinal.targets.kinds import declared_target
 
     # All options are checked before anything is printed or read.
     reference_options.check(feature_options.features, data)
     choose_witness_path(store, witness)
     arguments = options.get_plan_arguments(ctx)
     renew = renewal_options.build_renewal()
-    target = declared_target(arguments)
-    periods = 1 if renew is None else renew.periods
-    plan = IndKNNPlan.of_target(target, arguments).changed(n_periods=periods)
-    if reference_options.public is None and reference_options.reference is None:
-        _require_no_public_rows(plan)
+    plan = _build_plan(arguments, 1 if renew is None else renew.periods, reference_options)
+    target = plan.target
     targets = records.list_target_columns(target, label)
-    other_columns = [label, subject, *targets]
-    plain = feature_options.build_extractor(reference_options.public, other_columns)
-    _check_column_names(plain, data)
+    unfitted = feature_options.build_extractor(reference_options.public, [label, subject, *targets])
+    if unfitted.kind == "columns" and unfitted.columns is None and records.is_table(data):
+        raise InvalidInput(
+            "The 'columns' option must name the feature columns, because there is no --public "
+            "table that names them. Queries and added records are put into that order by name."
+        )
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
         if target.voted and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
-        dataset = records.read_records(data, plain, label, subject, targets)
+        dataset = records.read_records(data, unfitted, label, subject, targets)
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = dry_run and target.voted and reference_options.public_has_column(label, plain)
+        may_use_labels = dry_run and target.voted
+        has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
         extractor, points, public_labels = feature_options.fit_extractor(
-            reference_options, plain, label if uses_labels else None
+            reference_options, unfitted, label if has_labels else None
         )
         labels = records.get_labels(dataset)
         with records.add_file_to_errors(data):
@@ -114,9 +118,7 @@ def init(
             if json:
                 echo(output.as_json(facts))
             elif not quiet:
-                summary = _format_summary(
-                    store, facts, target, 0 if points is None else len(points)
-                )
+                summary = _format_summary(store, facts, target, points)
                 echo(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
 
 
@@ -130,14 +132,16 @@ def audience(
     name: Annotated[str, Argument(help="Name of the new audience.")],
     *,
     renewal_options: options.RenewalOptions,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
     yes: options.AcceptWeakPlan = False,
     json: options.Json = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Add an audience of analysts with budgets of its own."""
     plan = {"renew": renewal_options.build_renewal(), **options.get_plan_arguments(ctx)}
-    with records.open_store(store, accept_loss=accept_loss, read_only=dry_run) as opened:
+    with records.open_store(
+        store, accept_lost_charges=accept_lost_charges, read_only=dry_run
+    ) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
             costs = renewal_options.describe_costs()
@@ -151,8 +155,20 @@ def audience(
 audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _require_no_public_rows(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput, with a message that names options, if a plan needs public rows."""
+def _build_plan(
+    arguments: dict[str, Any], n_periods: int, reference_options: ReferenceOptions
+) -> IndKNNPlan:
+    """Return the plan of a new store with `n_periods` renewal periods, before any file is read.
+
+    `arguments`: plan parameters given on the command line. Raises InvalidInput for unusable ones,
+    and for a plan that needs public rows if the options name none.
+    """
+    from vicinal.planning.plan import IndKNNPlan
+    from vicinal.targets.kinds import declared_target
+
+    plan = IndKNNPlan.of_target(declared_target(arguments), arguments).changed(n_periods=n_periods)
+    if reference_options.public is not None or reference_options.reference is not None:
+        return plan
     try:
         plan.check_kernel(has_public=False)
     except InvalidInput as error:
@@ -160,21 +176,13 @@ def _require_no_public_rows(plan: IndKNNPlan) -> None:
             "The 'public' option must name a file of public rows: the same columns, without labels "
             "and ids. If you have none, use --reference from-schema with --features table."
         ) from error
-
-
-def _check_column_names(extractor: StoreExtractor, data: Path) -> None:
-    """Raise InvalidInput for a table without names of features: later ones could be reordered."""
-    if extractor.kind == "columns" and extractor.columns is None and records.is_table(data):
-        raise InvalidInput(
-            "The 'columns' option must name the feature columns, because there is no --public "
-            "table that names them. Queries and added records are put into that order by name."
-        )
+    return plan
 
 
 def _print_advice(
     plan: IndKNNPlan, feature_options: FeatureOptions, reference_options: ReferenceOptions
 ) -> None:
-    """Print advice on a plan for classes, before any file is read."""
+    """Print notes on whether a plan for classes has enough records, judged by options alone."""
     from vicinal.reports.plan_report import assess_plan
 
     is_generated = (
@@ -191,8 +199,14 @@ def _print_advice(
         )
 
 
-def _format_summary(store: Path, facts: dict[str, Any], target: Target, n_public_rows: int) -> str:
-    """Return the text on a new store: its plan, features, noise and private model."""
+def _format_summary(
+    store: Path, facts: dict[str, Any], target: Target, points: AnyArray | None
+) -> str:
+    """Return the text on a new store in the folder `store`: its plan, features, noise and model.
+
+    `facts`: its public facts. `points`, array (m, d): public features, None if there are none.
+    """
+    n_public_rows = 0 if points is None else len(points)
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]
     multiplier = plan.get("noise_multiplier")

@@ -100,6 +100,7 @@ def demo(
 
 
 def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
+    """Return the text on a demo run; `result` is the JSON object that --json prints instead."""
     from vicinal.reports import text as report_text
 
     outcome = answers.outcome
@@ -144,6 +145,7 @@ def doctor(json: Json = False) -> None:
 
 
 def _find_version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -161,6 +163,7 @@ def _open_files() -> int | None:
 
 
 def _list_advice(facts: dict[str, Any]) -> list[str]:
+    """Return sentences on unsuitable properties in `facts`, the JSON object of `doctor`."""
     max_files = facts["open_files"]
     free_bytes = facts["free_memory_bytes"]
     advice = []
@@ -179,6 +182,7 @@ def _list_advice(facts: dict[str, Any]) -> list[str]:
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
+    """Return the text of `doctor`: a line per property, of the JSON object `facts`."""
     packages = facts["packages"]
     installed = [f"{name} {release}" for name, release in packages.items() if release]
     missing = [f"vicinal[{PACKAGES[name]}]" for name, release in packages.items() if not release]

@@ -80,7 +80,7 @@ def show_outlook(
 ) -> None:
     """Print a plan with its costs, expected accuracy and noise, computed from public facts only.
 
-    - `points`, array (m, d): public features, with `labels` (m,); None if there are none.
+    - `points`, array (m, d): public features, with class names `labels` (m,); None without any.
     - `costs`: lines on further costs of the command, printed first.
     - `dry_run`: whether this is the dry run of a command, which compares no other plans.
     - `seed`: seed of the simulation.
@@ -116,7 +116,7 @@ def _prepare_simulation(
 ) -> tuple[Reference | None, SimulationSetup | None, str]:
     """Return encoded public points, the setup of a simulation on them, and why there is none.
 
-    Points and setup are None if they do not exist; the reason is empty if there is a setup.
+    Points and setup are None if there are none. Arguments as for :func:`show_outlook`.
     """
     import numpy as np
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from vicinal.cli.main import create_group
+from vicinal.cli.main import create_command_group
 from vicinal.cli.options import Json
 from vicinal.cli.output import as_json, echo, show_announced_progress
 from vicinal.lazy import load_when_used
@@ -61,7 +61,9 @@ def calibrate(
     echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
 
 
-smoothed = create_group("Compute smoothed differential privacy of mechanisms that add no noise.")
+smoothed = create_command_group(
+    "Compute smoothed differential privacy of mechanisms that add no noise."
+)
 
 
 @smoothed.command()
@@ -83,14 +85,14 @@ def audit(
 
 
 def _format_price(price: dict[str, Any]) -> str:
-    """Return the text on a priced plan: epsilon by method, the releases and the assumptions."""
+    """Return the text on a plan: epsilon by method, releases, assumptions. `price`: as JSON."""
     lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
     for method, epsilon in price["by_method"].items():
         best = "  <- best" if method == price["method"] else ""
         lines.append(f"  {epsilon:10.4f}  {_METHOD_NAMES[method]}{best}")
     if price["lower"] is not None:
         lines.append(f"  {price['lower']:10.4f}  lower bound: no analysis can go below this")
-    lines += ["", "  share  alone   release"]
+    lines += ["", "  share  epsilon alone  release"]
     for release in price["releases"]:
         lines.append(_format_release(release, release["kind"], f"{release['share']:5.1%}"))
         for component in release.get("parts", []):
@@ -99,11 +101,15 @@ def _format_price(price: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"- {assumption};" for assumption in price["assumptions"])])
 
 
-def _format_release(release: dict[str, Any], name: str, share: str) -> str:
-    """Return the line of a release, or of a component of one: share, epsilon alone, parameters."""
+def _format_release(release: dict[str, Any], name: str, cost_share: str) -> str:
+    """Return the line of a release, or of one component of a release, called `name`.
+
+    `release` has its parameters, and under "alone" its epsilon if it were the only release.
+    `cost_share` is its share of the plan's privacy cost as a percentage; empty for a component.
+    """
     parameters = ", ".join(
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in release.items()
         if key not in ("kind", "part", "parts", "share", "alone")
     )
-    return f"  {share:5}  {release['alone']:6.4g}  {name}: {parameters}"
+    return f"  {cost_share:5}  {release['alone']:13.4g}  {name}: {parameters}"

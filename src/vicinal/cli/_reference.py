@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FROM_SCHEMA = "from-schema"
 
-_MIN_ROWS = 50  # with fewer reference rows, the radius of a neighbourhood is too uncertain
+_MIN_REFERENCE_ROWS = 50  # with fewer, the radius of a neighbourhood is too uncertain
 _N_GENERATED_ROWS = 2000  # reference rows that are generated from a schema
 _MAX_NAMES_SHOWN = 5  # constant features that a warning names
 
@@ -54,10 +54,11 @@ class FeatureOptions:
     def build_extractor(
         self, public: Path | None, other_columns: Sequence[str | None]
     ) -> StoreExtractor:
-        """Return the extractor without a public map; `other_columns` hold no features.
+        """Return the extractor before a dimension reduction is fitted.
 
-        Column names come from the options or else from the `public` file. They never come from the
-        private file, because its first line may be a record instead of a header.
+        Column names come from the options or else from the file `public` of public rows. They never
+        come from the private file, because its first line may be a record instead of a header.
+        `other_columns`: names of the columns of labels, targets and subjects, or None.
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema
@@ -89,34 +90,31 @@ class FeatureOptions:
         """Fit the dimension reduction to the reference rows; return the extractor and these rows.
 
         Returns the fitted extractor, and features (m, d) and labels (m,) of the public reference
-        rows, None where there are none. Warns about unsuitable reference rows.
-
-        - `reference`: the options that name or generate the rows.
-        - `unfitted_extractor`: extractor of the features before the reduction.
-        - `label_column`: column of the labels in the public file, or None.
+        rows, None where there are none. Warns about unsuitable reference rows. `reference`: the
+        options that name or generate the rows. `unfitted_extractor`: extractor of the features
+        before the reduction. `label_column`: column of the labels in the public file, or None.
         """
         rows, labels = reference.read_rows(unfitted_extractor, label_column)
         public = reference.public
         with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
-            extractor, points = self._extract_reference(rows, unfitted_extractor)
+            if rows is None:
+                if self.components:
+                    raise InvalidInput(
+                        "The 'components' option needs public rows to learn the map from."
+                    )
+                return unfitted_extractor, None, labels
+            if self.components:
+                extractor, points = unfitted_extractor.fitted(rows, self.components, self.power)
+            else:
+                extractor, points = unfitted_extractor, unfitted_extractor.transform(rows)
         if points is not None:
-            warn_about_reference(points, _get_feature_names(extractor))
+            names = extractor.columns
+            if extractor.public_map is not None:
+                names = None  # mapped features do not come from single columns
+            elif extractor.kind == "table":
+                names = list(records.get_table_schema(extractor).feature_names)
+            warn_about_reference(points, names)
         return extractor, points, labels
-
-    def _extract_reference(
-        self, rows: Any, extractor: StoreExtractor
-    ) -> tuple[StoreExtractor, AnyArray | None]:
-        """Return the extractor, with a map fitted to `rows` if --components, and their features."""
-        components = self.components
-        if rows is None:
-            if components:
-                raise InvalidInput(
-                    "The 'components' option needs public rows to learn the map from."
-                )
-            return extractor, None
-        if not components:
-            return extractor, extractor.transform(rows)
-        return extractor.fitted(rows, components, self.power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +129,10 @@ class ReferenceOptions:
     ] = None
 
     def check(self, features: str, data: Path | None = None) -> None:
-        """Raise InvalidInput if the options contradict each other or --features.
+        """Raise InvalidInput if the options contradict each other, `features` or `data`.
 
-        Also if the public file is the private file `data`.
+        `features`: value of --features, which must be "table" for rows from a schema. `data`: the
+        file of private records, which must not be the public file.
         """
         if self.public is not None and self.reference is not None:
             raise InvalidInput("Give --public or --reference, but not both.")
@@ -151,14 +150,18 @@ class ReferenceOptions:
             )
 
     def read_rows(
-        self, extractor: StoreExtractor, label: str | None
+        self, extractor: StoreExtractor, label_column: str | None
     ) -> tuple[Any, AnyArray | None]:
-        """Return the raw public rows and the labels in column `label`; None if there are none."""
+        """Return the raw public rows, read or generated, and their labels; each None if not given.
+
+        `extractor` names the columns to read, or has the schema that generates rows. `label_column`
+        is that of the labels in the public file; None for no labels.
+        """
         from vicinal.features.table_drafts import rows_from_schema
 
         if self.public is not None:
-            dataset = records.read_records(self.public, extractor, label, public=True)
-            return dataset.features, None if label is None else dataset.labels
+            dataset = records.read_records(self.public, extractor, label_column, public=True)
+            return dataset.features, None if label_column is None else dataset.labels
         if self.reference is None:
             return None, None
         return rows_from_schema(records.get_table_schema(extractor), _N_GENERATED_ROWS), None
@@ -176,24 +179,15 @@ class ReferenceOptions:
         return normalize_column_name(name) in table.column_names
 
 
-def _get_feature_names(extractor: StoreExtractor) -> list[str] | None:
-    """Return the names of features that come from table columns; None for all other features."""
-    if extractor.public_map is not None:
-        return None
-    if extractor.kind == "table":
-        return list(records.get_table_schema(extractor).feature_names)
-    return extractor.columns
-
-
 _RARE_SUFFIXES = (" is missing", "=(other)")
 """Suffixes of features that may be constant in public rows: absent and undeclared values."""
 
 
 def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
-    """Warn if reference `points` (m, d) are few, or features are constant or dominant.
+    """Warn if public reference points are few, or features are constant or dominant.
 
-    A feature is dominant if it has most of the variance. `names` (d,) are those of the features;
-    without names they are numbered from 1.
+    A feature is dominant if it has most of the variance. `points`: array (m, d). `names` (d,): of
+    the features; None numbers them from 1.
     """
     import numpy as np
 
@@ -203,10 +197,10 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     if rows.ndim != 2 or not rows.size:
         return
     names = names or [str(index) for index in range(1, rows.shape[1] + 1)]
-    if len(rows) < _MIN_ROWS:
+    if len(rows) < _MIN_REFERENCE_ROWS:
         _warn(
-            f"There are only {len(rows)} public rows. With fewer than {_MIN_ROWS}, neighbourhoods "
-            "are guesses: give some hundreds."
+            f"There are only {len(rows)} public rows. With fewer than {_MIN_REFERENCE_ROWS}, "
+            "neighbourhoods are guesses: give some hundreds."
         )
     constant = [names[index] for index in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     constant = [name for name in constant if not name.endswith(_RARE_SUFFIXES)]

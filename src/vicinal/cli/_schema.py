@@ -121,7 +121,10 @@ def schema(
 def _read_private_table(
     path: Path, schema: Path, labels: Sequence[str], role_columns: Sequence[str]
 ) -> tuple[TableSchema, pa.Table]:
-    """Return the schema, which must not describe labels or subject ids, and the table."""
+    """Return the schema and the private table from their files `schema` and `path`.
+
+    The schema must not describe `role_columns`, those of `labels` and subject ids.
+    """
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
 
@@ -133,17 +136,17 @@ def _read_private_table(
     return declared, read_table(path, declared.file, number_columns.__contains__)
 
 
-def _find_coincidences(table: pa.Table, reference: Path, declared: TableSchema) -> Coincidences:
-    """Return the number of rows of a public table that equal a row of the private one. Private."""
+def _find_coincidences(table: pa.Table, reference: Path, table_schema: TableSchema) -> Coincidences:
+    """Return the private number of rows of the public file `reference` that are in `table`."""
     from vicinal.datasets.coincidences import count_shared_rows
     from vicinal.datasets.tables import detect_csv_format, read_table
     from vicinal.features.table_features import TableFeatures
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the check has reported further columns
-        transform = TableFeatures(declared).transform
-        form = detect_csv_format(reference, base_format=declared.file)
-        points = read_table(reference, form, declared.reads_numbers)
+        transform = TableFeatures(table_schema).transform
+        form = detect_csv_format(reference, base_format=table_schema.file)
+        points = read_table(reference, form, table_schema.reads_numbers)
         return count_shared_rows(transform(table), transform(points))
 
 
@@ -170,7 +173,7 @@ def _draft_schema_file(
         if name not in columns:
             raise InvalidInput(
                 f"The 'label' option must name a column of {public}, or be left out. There is "
-                f"no {name!r}, only {_list_some(columns)}."
+                f"no {name!r}, only {_list_first(columns)}."
             )
     rows = [str(row) for row in table.column(0).to_pylist()] if len(columns) == 1 else [""]
     # Every row has a delimiter, yet one column was found: the first line is probably a title.
@@ -206,7 +209,11 @@ def _print_check(
     curator: bool,
     json: bool,
 ) -> None:
-    """Print the misfits of the private table at `path`; row numbers only for the curator."""
+    """Print the misfits of the private table at `path`; row numbers only for the `curator`.
+
+    - `misfits`: errors and notes from the comparison with the schema.
+    - `coincidences`: rows of a public table that equal a private row; None without a public table.
+    """
     if json:
         result = {
             "private": True,
@@ -228,7 +235,7 @@ def _print_check(
     for misfit in misfits:
         lines.append(f"{'error' if misfit.stops else 'note'}: {misfit}")
         if curator and misfit.rows:
-            lines.append(f"      rows {_list_some(misfit.rows)}")
+            lines.append(f"      rows {_list_first(misfit.rows)}")
     if curator:
         lines.append("Row 1 is the first row below the header. Use --json to list all rows.")
     echo("\n".join(lines) if misfits else f"{path} fits.")
@@ -236,7 +243,7 @@ def _print_check(
         echo(str(coincidences))
 
 
-def _list_some(items: Sequence[object]) -> str:
-    """Return the first items as text, and an ellipsis if there are more."""
+def _list_first(items: Sequence[object]) -> str:
+    """Return the first :data:`_MAX_SHOWN` items as text, and an ellipsis if there are more."""
     ellipsis = ", ..." if len(items) > _MAX_SHOWN else ""
     return ", ".join(map(str, items[:_MAX_SHOWN])) + ellipsis

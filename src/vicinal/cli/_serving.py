@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from vicinal.cli.main import create_group
+from vicinal.cli.main import create_command_group
 from vicinal.cli.options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
 from vicinal.cli.output import as_json, confirm, echo
 from vicinal.cli.records import open_store
@@ -39,8 +39,8 @@ def serve(
             "or local to start one. Default: in this process."
         ),
     ] = None,
-    shard_s: ShardSeconds = 30.0,
-    accept_loss: AcceptLoss = False,
+    shard_timeout_s: ShardSeconds = 30.0,
+    accept_lost_charges: AcceptLoss = False,
 ) -> None:
     """Answer queries over HTTP, for callers with keys. The page /console is for browsers."""
     from vicinal.serving import server
@@ -54,11 +54,11 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    opened = open_store(store, ray, shard_s, accept_loss=accept_loss)
+    opened = open_store(store, ray, shard_timeout_s, accept_lost_charges=accept_lost_charges)
     server.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
-keys = create_group("Add, list or revoke keys of the service.")
+keys = create_command_group("Add, list or revoke keys of the service.")
 
 
 @keys.command()
@@ -79,11 +79,12 @@ def list_keys(store: StorePath, json: Json = False) -> None:
     """List the ids, names and roles of all keys, but never the keys themselves."""
     from vicinal.serving.keys import KeyFile
 
-    keys = KeyFile(store).all()
+    keys = KeyFile(store).load_keys()
     if json:
         rows = [asdict(key) for key in keys]
-        public_rows = [{k: v for k, v in row.items() if k != "digest"} for row in rows]
-        echo(as_json({"keys": public_rows}))
+        for row in rows:
+            del row["digest"]
+        echo(as_json({"keys": rows}))
         return
     for key in keys:
         state = "active" if key.revoked is None else f"revoked {key.revoked}"
@@ -104,7 +105,7 @@ def revoke(
 def shard(
     store: StorePath,
     out: Annotated[Path, Option(help="New folder for the cluster.")],
-    shards: Annotated[int, Option(help="Number of shards.")] = 2,
+    n_shards: Annotated[int, Option("--shards", help="Number of shards.")] = 2,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -114,8 +115,8 @@ def shard(
     confirm(
         f"This splits {store} into a cluster at {out}. {store} will never answer again.", yes=yes
     )
-    split(store, out, shards)
+    split(store, out, n_shards)
     text = (
         f"{out} answers from now on. Back it up, then delete {store}, which will not answer again."
     )
-    echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
+    echo(as_json({"cluster": str(out), "shards": n_shards}) if json else text)

@@ -1,4 +1,11 @@
-"""Commands on a store: records, answers, evaluation, erasure, verification and backups."""
+"""Commands on a store: records, answers, evaluation, erasure, verification and backups.
+
+Most parameters of a command are options of the same name, which :mod:`vicinal.cli.options`
+describes. `accept_lost_charges` (--accept-loss) opens a store that has lost its newest charges,
+and counts all budgets as spent. `shard_timeout_s` (--shard-s) is the time in seconds to wait for a
+cluster's shards. `ids_differ`: new ids that differ from known ones in spelling only, as 007 and 7,
+are other subjects.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from vicinal.cli import options, records
-from vicinal.cli import output as console
+from vicinal.cli import options, output, records
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import is_writable
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
 
     from vicinal.store.evaluation import NoisyFigures
     from vicinal.store.requests import Reply
-
 
 UNKNOWN_IDS = 2
 """Exit code of an erasure whose ids were never in the store: the list is probably a wrong one."""
@@ -50,7 +55,7 @@ def add(
     subject: options.Subject = None,
     ids_differ: options.IdsDiffer = False,
     key: Annotated[str | None, Option(help="Idempotency key: a repeat adds nothing.")] = None,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Add records. Subjects keep their remaining budgets, also after an erasure.
 
@@ -62,9 +67,9 @@ def add(
         raise InvalidInput("The 'key' option must be given for a folder of .parquet files.")
     version = 0
     with (
-        console.print_warnings(),
-        console.show_announced_progress(),
-        records.open_store(store, accept_loss=accept_loss) as opened,
+        output.print_warnings(),
+        output.show_announced_progress(),
+        records.open_store(store, accept_lost_charges=accept_lost_charges) as opened,
     ):
         schema = opened.schema
         for n_added, path in enumerate(files or [data]):
@@ -96,9 +101,9 @@ def predict(
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: options.Quiet = False,
-    shard_s: options.ShardSeconds = 30.0,
+    shard_timeout_s: options.ShardSeconds = 30.0,
     json: options.Json = False,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Answer queries. New ones are charged, and charges are on disk before an answer is output."""
     import pyarrow as pa
@@ -108,12 +113,14 @@ def predict(
     out_path = None if out in (None, records.STREAM) else Path(str(out))
     if out_path is not None and out_path.suffix not in _FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
-    console.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
+    output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
     with (
-        console.print_warnings(),
-        console.show_announced_progress(silent=json or quiet),
+        output.print_warnings(),
+        output.show_announced_progress(silent=json or quiet),
         records.provide_file(data) as path,
-        records.open_store(store, shard_s=shard_s, accept_loss=accept_loss) as opened,
+        records.open_store(
+            store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
+        ) as opened,
     ):
         answer_columns = opened.schema.target.answer_columns
         copied, dataset = records.read_queries(
@@ -129,20 +136,24 @@ def predict(
         arrays = [array for _, array in columns]
         _write_answers(pa.table(arrays, names=names), out_path)
     if json:
-        answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        echo(console.as_json({**answers, **_get_query_ids(copied)}))
+        result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
+        for column in copied.values():
+            ids = column if isinstance(column, list) else column.to_pylist()
+            is_json = int | float | str | None
+            result["ids"] = [value if isinstance(value, is_json) else str(value) for value in ids]
+        echo(output.as_json(result))
     if not (quiet or json):
         echo(_format_reply(keys, reply, audience), err=True)
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:
-    """Write answers as CSV to stdout, or to a file in the format of its suffix."""
+    """Write a table of answers as CSV to stdout (`path` None), or to a .csv or .parquet file."""
     if path is not None and path.suffix == ".parquet":
         from pyarrow import parquet
 
         content = io.BytesIO()
         parquet.write_table(table, content)
-        console.write_file(path, content.getvalue())
+        output.write_file(path, content.getvalue())
         return
     columns = [column.to_pylist() for column in table.columns]
     # The writer leaves a carriage return without quotes, and readers would end the row there.
@@ -158,9 +169,9 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
     for row in zip(*columns, strict=True):
         writer.writerow(["" if value is None else _escape_formula(value) for value in row])
     if path is None:
-        console.echo_data(text.getvalue())
+        output.echo_data(text.getvalue())
     else:
-        console.write_file(path, text.getvalue())
+        output.write_file(path, text.getvalue())
 
 
 def _escape_formula(value: Any) -> Any:
@@ -178,18 +189,11 @@ def _escape_formula(value: Any) -> Any:
     return value
 
 
-def _get_query_ids(copied: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the column copied from the queries, as JSON values under "ids"."""
-    if not copied:
-        return {}
-    (column,) = copied.values()
-    values = column if isinstance(column, list) else column.to_pylist()
-    is_json = int | float | str | None
-    return {"ids": [value if isinstance(value, is_json) else str(value) for value in values]}
-
-
 def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
-    """Return the text on a reply; `keys` are equal for queries with equal features."""
+    """Return the text on a reply: numbers of new, repeated, equal and remaining answers.
+
+    `keys`: one per query, equal for queries with equal features. `audience`: name of the audience.
+    """
     n_distinct = len(set(keys))
     n_cached = n_distinct - reply.charged
     n_equal = len(keys) - n_distinct
@@ -226,13 +230,16 @@ def evaluate(
         bool, Option("--accept-noise", help="Pay for and show figures that are all noise.")
     ] = False,
     json: options.Json = False,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Score answers against private labels. The evaluated subjects' budgets pay for the scores.
 
     A row counts if its features were queried before, by `vicinal predict` or the service.
     """
-    with console.print_warnings(), records.open_store(store, accept_loss=accept_loss) as opened:
+    with (
+        output.print_warnings(),
+        records.open_store(store, accept_lost_charges=accept_lost_charges) as opened,
+    ):
         schema = opened.schema
         dataset, labels = records.read_labelled(
             data, schema.extractor, schema.target, label, subject
@@ -251,11 +258,11 @@ def evaluate(
     result = evaluation.to_dict()
     for figure in result["figures"].values():
         figure["noise"] &= not accept_noise
-    echo(console.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
+    echo(output.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
 
 
 def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
-    """Return the text of an evaluation: figures, confusion matrix and calibration, or errors."""
+    """Return the text of an evaluation; `figures`: its scores by name, as JSON values."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 
     introduction = (
@@ -287,7 +294,10 @@ def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str
 
 
 def _format_figure(name: str, figure: dict[str, Any]) -> str:
-    """Return the line of a figure with its interval; `name` may begin with that of a target."""
+    """Return the line of a score with its confidence interval, from the JSON object `figure`.
+
+    `name`: such as "accuracy", after the name of a target if there are several.
+    """
     target, _, kind = name.rpartition(" ")
     title = f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
     if figure["low"] is None:
@@ -305,7 +315,7 @@ def erase(
     curator: Annotated[
         bool, Option("--curator", help="Print how many records were erased. Private.")
     ] = False,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
     yes: options.Yes = False,
 ) -> None:
     """Erase subjects from every file for good. Answers and trained models stay.
@@ -316,8 +326,8 @@ def erase(
     if not ids:
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
-    console.confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
-    with records.open_store(store, accept_loss=accept_loss) as opened:
+    output.confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
+    with records.open_store(store, accept_lost_charges=accept_lost_charges) as opened:
         presence = opened.presence(ids)
         n_erased = opened.erase(ids)
         verification = opened.verify(ids)
@@ -350,11 +360,11 @@ def inspect(
     """Show the public facts of a store. --curator adds private numbers."""
     with records.open_store_or_service(store, read_only=True) as opened:
         facts = opened.facts(curator=curator)
-    echo(console.as_json(facts) if json else _format_facts(facts))
+    echo(output.as_json(facts) if json else _format_facts(facts))
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
-    """Return the text of `inspect`: audiences, history, guarantees and private numbers."""
+    """Return the text of `inspect` on the JSON object `facts`, which ``Store.facts()`` returns."""
     lines = [
         f"Store {facts['identity']}, data version {facts['version']}",
         f"All audiences together: {facts['total']['text']}",
@@ -375,15 +385,15 @@ def _format_facts(facts: dict[str, Any]) -> str:
             lines.append(
                 f"Budgets used, estimated from public rows: {usage['mean']:.0%} on average, "
                 f"{usage['quantiles']['90%']:.0%} in the busiest tenth; {usage['retired']:.0%} of "
-                "all spent"
+                "all budgets are spent"
             )
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     for name, audience in facts["audiences"].items():
         lines.append(f"\nGuarantee of audience {name}")
-        lines.append(console.format_guarantee(audience["guarantee"]["text"]))
+        lines.append(output.format_guarantee(audience["guarantee"]["text"]))
     if "private" in facts:
-        lines += ["\nPRIVATE: for the curator only", console.as_json(facts["private"])]
+        lines += ["\nPRIVATE: for the curator only", output.as_json(facts["private"])]
     return "\n".join(lines)
 
 
@@ -394,14 +404,14 @@ def export_guarantee(
     json: options.Json = False,
 ) -> None:
     """Print the full guarantee of an audience's answers."""
-    console.check_outputs({"out": out}, {"STORE": store})
+    output.check_outputs({"out": out}, {"STORE": store})
     with records.open_store_or_service(store, read_only=True) as opened:
         guarantee = opened.guarantee(audience)
-    text = console.as_json(guarantee.to_dict()) if json else console.format_guarantee(guarantee)
+    text = output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee)
     if out is None:
         echo(text)
     else:
-        console.write_file(out, text + "\n")
+        output.write_file(out, text + "\n")
 
 
 def verify(
@@ -416,7 +426,7 @@ def verify(
     errors = list(verification.faults)
     checked = list(verification.checked)
     if json:
-        echo(console.as_json({"faults": errors, "checked": checked}))
+        echo(output.as_json({"faults": errors, "checked": checked}))
     if not verification:
         raise StorageFailed(" ".join(errors))
     if not json:
@@ -426,13 +436,13 @@ def verify(
 def backup(
     store: options.StorePath,
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Copy the store, in its present state, into a new folder. A running service continues."""
-    # What cannot be written is copied as it is, if nothing has to be completed first.
-    read_only = store.is_dir() and not is_writable(store) and not accept_loss
+    # A read-only store is copied unchanged, unless an unfinished change must be completed first.
+    read_only = store.is_dir() and not is_writable(store) and not accept_lost_charges
     with records.open_store_or_service(
-        store, accept_loss=accept_loss, read_only=read_only
+        store, accept_lost_charges=accept_lost_charges, read_only=read_only
     ) as opened:
         opened.backup(target)
     echo(f"Wrote {target}.")
@@ -443,7 +453,7 @@ def restore(
     store: options.StorePath,
     ledger: options.Ledger = None,
     witness: options.Witness = None,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
     yes: options.Yes = False,
 ) -> None:
     """Restore a backup. Refused if the store was charged since, unless you --accept-loss."""
@@ -454,18 +464,17 @@ def restore(
     is_cluster_backup = is_cluster(source)
     if is_cluster_backup and not (ledger is None and witness is None):
         raise InvalidInput("Clusters take neither --ledger nor --witness.")
-    if accept_loss:
-        console.confirm(
+    if accept_lost_charges:
+        output.confirm(
             f"This spends every budget of {store} for good: it never answers again.", yes=yes
         )
     try:
         if is_cluster_backup:
-            restore_cluster(source, store, accept_loss=accept_loss)
+            restore_cluster(source, store, accept_loss=accept_lost_charges)
         else:
-            restored = Store.restore(
-                source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
-            )
-            restored.close()
+            Store.restore(
+                source, store, ledger=ledger, witness=witness, accept_loss=accept_lost_charges
+            ).close()
     except PrivacyRefused as error:
         if is_cluster_backup:
             raise
@@ -479,10 +488,10 @@ def allow(
     analyst: Annotated[str, Argument(help="Name of the analyst.")],
     quota: Annotated[int, Argument(help="Number of new answers; -1 for no limit.")],
     audience: options.Audience = "default",
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Set an analyst's quota: the number of new answers."""
-    with records.open_store(store, accept_loss=accept_loss) as opened:
+    with records.open_store(store, accept_lost_charges=accept_lost_charges) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
     echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
 
@@ -491,14 +500,14 @@ def refresh(
     store: options.StorePath,
     audience: options.Audience = "default",
     json: options.Json = False,
-    accept_loss: options.AcceptLoss = False,
+    accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
     """Train the private model again. It learns from the subjects enrolled now.
 
     The plan's --model-refreshes is the number of possible refreshes. Each is charged to the same
     budgets, and repeated queries count as new.
     """
-    with records.open_store(store, accept_loss=accept_loss) as opened:
+    with records.open_store(store, accept_lost_charges=accept_lost_charges) as opened:
         refreshes = opened.refresh_model(audience)
     text = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
-    echo(console.as_json({"refreshes_left": refreshes}) if json else text)
+    echo(output.as_json({"refreshes_left": refreshes}) if json else text)

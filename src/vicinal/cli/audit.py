@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from vicinal import __version__
 from vicinal.cli import output
-from vicinal.cli.main import create_group
+from vicinal.cli.main import create_command_group
 from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
 from vicinal.cli.output import echo
 from vicinal.cli.records import collect_subject_ids, open_store
@@ -30,7 +30,7 @@ CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""
 
 INCONCLUSIVE = 4
-"""Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
+"""Exit code of an audit that agrees with all claims, but missed a copy broken on purpose."""
 
 _N_INTERACTIONS = 8  # steps of the progress bar of a one-run audit
 _MAX_MINUTES = 24 * 60
@@ -43,15 +43,17 @@ def audit(
     ] = None,
     minutes: Annotated[float, Option(help="Time for all attacks together.")] = 2.0,
     confidence: Annotated[float, Option(help="Confidence of each lower bound.")] = 1 - 1e-6,
-    only: Annotated[
-        str | None, Option(help="Attacks to run, separated by commas. See --list.")
+    attack_names: Annotated[
+        str | None, Option("--only", help="Attacks to run, separated by commas. See --list.")
     ] = None,
     audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
         bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
-    canaries: Annotated[int, Option(help="Number of canaries.", min=8, max=1 << 20)] = 400_000,
-    listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
+    n_canaries: Annotated[
+        int, Option("--canaries", help="Number of canaries.", min=8, max=1 << 20)
+    ] = 400_000,
+    list_only: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
     out: Annotated[Path | None, Option(help="Also write the JSON object to this file.")] = None,
     json: Json = False,
 ) -> None:
@@ -71,11 +73,11 @@ def audit(
         with output.show_progress_bars(silent=json) as begin:
             step: Any = begin("interactions", _N_INTERACTIONS)
             findings = {
-                "one-run": _run_one_run_audit(target, facts, audience, canaries, confidence, step)
+                "one-run": _run_one_run_audit(target, facts, audience, n_canaries, confidence, step)
             }
     else:
-        attacks = _select_attacks(_list_attacks(target, facts, audience), only)
-        if listed:
+        attacks = _list_attacks(target, facts, audience, attack_names)
+        if list_only:
             echo("\n".join(attacks))
             return
         findings = _run_attacks(attacks, minutes, confidence, silent=json)
@@ -84,7 +86,7 @@ def audit(
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
-        "at": _format_now(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "audience": None if facts is None else audience,
         "claims": [{"attack": name, **finding.to_dict()} for name, finding in findings.items()],
         "not_audited": unaudited,
@@ -98,10 +100,6 @@ def audit(
         raise typer.Exit(CONTRADICTED)
     if not all(finding.is_conclusive for finding in findings.values()):
         raise typer.Exit(INCONCLUSIVE)
-
-
-def _format_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
@@ -119,11 +117,15 @@ def _run_one_run_audit(
     target: Path | None,
     facts: dict[str, Any] | None,
     audience: str,
-    canaries: int,
+    n_canaries: int,
     confidence: float,
     step: Callable[[float], None],
 ) -> OneRunResult:
-    """Return the finding of a one-run audit, of a store's plan or else of the default plan."""
+    """Return the finding of a one-run audit, of a store's plan or else of the default plan.
+
+    `target`, `facts`, `audience`: as for :func:`_list_attacks`. `n_canaries`: number of inserted
+    records. `confidence`: of the lower bound. `step`: called with the number of new interactions.
+    """
     from vicinal.audit import one_run_audit
     from vicinal.audit.catalogue import read_audit_settings
     from vicinal.audit.ind_knn import IndKNNAudit
@@ -137,14 +139,17 @@ def _run_one_run_audit(
     elif target is not None:
         raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
     return one_run_audit.audit_in_one_run(
-        plan_audit, canaries=canaries, confidence=confidence, progress=step, **options
+        plan_audit, canaries=n_canaries, confidence=confidence, progress=step, **options
     )
 
 
 def _run_attacks(
     attacks: AttackFactories, minutes: float, confidence: float, *, silent: bool
 ) -> dict[str, AuditFinding]:
-    """Return the finding of each attack, by name, after at most `minutes` for all of them."""
+    """Run attacks for at most `minutes` together; return their findings by name.
+
+    `attacks`: functions that create them. `confidence`: of each lower bound.
+    """
     from vicinal import checks
     from vicinal.audit.schedule import run_audits
 
@@ -157,43 +162,42 @@ def _run_attacks(
 
 
 def _list_attacks(
-    target: Path | None, facts: dict[str, Any] | None, audience: str
+    target: Path | None, facts: dict[str, Any] | None, audience: str, names: str | None
 ) -> AttackFactories:
-    """Return the attacks on all mechanisms, on a store with `facts`, or on a plan's file."""
+    """Return functions that create the attacks on all mechanisms, a store or a plan, by name.
+
+    `target`: folder of the store, or file of the plan; None for all mechanisms. `facts`: public
+    facts of the store; None for a plan or all mechanisms. `audience`: the audience with the
+    attacked plan. `names`: names of the selected attacks, separated by commas; None for all.
+    """
     from vicinal.audit.catalogue import list_all_attacks, list_plan_attacks, list_store_attacks
     from vicinal.audit.ind_knn import IndKNNAudit
     from vicinal.ledger.sealed_files import read_json
 
     if target is None:
-        return list_all_attacks(IndKNNAudit())
-    if facts is not None:
-        return list_store_attacks(facts, audience)
-    plan = read_json(target, "plan")
-    try:
-        return list_plan_attacks(plan)
-    except InvalidInput as error:
-        # The name is a field of the file, so it must not be replaced by a flag.
-        message = str(error).replace("' parameter", "' field")
-        raise InvalidInput(f"The plan {target.name}: {message}") from None
-
-
-def _select_attacks(attacks: AttackFactories, only: str | None) -> AttackFactories:
-    """Return the attacks whose names `only` lists, separated by commas; None selects all.
-
-    `attacks`: functions that create the attacks, by name.
-    """
-    if only is None:
+        attacks = list_all_attacks(IndKNNAudit())
+    elif facts is not None:
+        attacks = list_store_attacks(facts, audience)
+    else:
+        plan = read_json(target, "plan")
+        try:
+            attacks = list_plan_attacks(plan)
+        except InvalidInput as error:
+            # The name is a field of the file, so it must not be replaced by a flag.
+            message = str(error).replace("' parameter", "' field")
+            raise InvalidInput(f"The plan {target.name}: {message}") from None
+    if names is None:
         return attacks
-    names = [name.strip() for name in only.split(",")]
-    if not set(names) <= set(attacks):
+    selected = [name.strip() for name in names.split(",")]
+    if not set(selected) <= set(attacks):
         raise InvalidInput(
-            f"The 'only' parameter must name attacks among: {', '.join(attacks)}. Got {only!r}."
+            f"The 'only' parameter must name attacks among: {', '.join(attacks)}. Got {names!r}."
         )
-    return {name: attacks[name] for name in names}
+    return {name: attacks[name] for name in selected}
 
 
 def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str]) -> str:
-    """Return the text of an audit: its findings, mechanisms without an attack, and a verdict."""
+    """Return the text of an audit: findings, names of `unaudited` attacks, and a verdict."""
     lines = [_format_finding(finding) for finding in findings]
     if unaudited:
         lines.append(f"Not audited here: {', '.join(unaudited)}.")
@@ -217,6 +221,7 @@ def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str])
 
 
 def _format_finding(finding: AuditFinding) -> str:
+    """Return the lines on one attack: bounds on mu and epsilon, power, and broken copies caught."""
     verdict = "kept" if finding.is_consistent else "CONTRADICTED"
     lines = [
         f"{finding.mechanism}: {finding.scenario}",
@@ -271,7 +276,7 @@ def certificate(
     content = create_certificate(
         facts,
         __version__,
-        _format_now(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller,
         purpose=purpose,
         retention=retention,
@@ -305,6 +310,7 @@ def read_audit(path: Path) -> dict[str, Any]:
 
 
 def _is_claim(claim: Any) -> bool:
+    """Return whether a JSON value is an entry of "claims" in a report of `vicinal audit`."""
     return (
         _has_fields(claim, _CLAIM_FIELDS)
         and all(
@@ -324,7 +330,7 @@ def _has_fields(value: Any, types: Mapping[str, type]) -> TypeGuard[dict[str, An
     )
 
 
-receipt = create_group("Sign and verify receipts for erasures.")
+receipt = create_command_group("Sign and verify receipts for erasures.")
 
 _KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode 0600.")]
 

@@ -1,4 +1,9 @@
-"""`vicinal label`, `student` and `transfer`: a publishable model from private records."""
+"""`vicinal label`, `student` and `transfer`: a publishable model from private records.
+
+Private records answer queries with noise. The queries are public examples, and their answers train
+a student, which needs no private records any more. True labels of the public examples, if the file
+has them, are only compared with the answers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
@@ -51,6 +56,15 @@ _LABELLER_OF_OPTION = {
 """Options that only one labeller accepts, and that labeller."""
 
 
+class TaskData(NamedTuple):
+    """Content of the files of a labelling task."""
+
+    classes: list[Any]  # class names
+    private: Dataset  # raw private records, with labels and perhaps subject ids
+    task: LabellingTask  # raw records, public examples and the extractor of their features
+    true_labels: AnyArray | None  # class names of the public examples, if the file has them
+
+
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """Files of a labelling task: private records, public examples, and the folder of the run."""
@@ -73,8 +87,8 @@ class TaskOptions:
         """Paths that the command reads, by option."""
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
-    def read(self) -> tuple[list[Any], Dataset, LabellingTask, AnyArray | None]:
-        """Return class names, private records, the task, and public labels (None without any)."""
+    def read(self) -> TaskData:
+        """Read the files of private records and public examples."""
         import numpy as np
         from sklearn.preprocessing import FunctionTransformer
 
@@ -87,7 +101,7 @@ class TaskOptions:
         records = np.asarray(dataset.features)
         extractor = HOGFeatures(n_jobs=-1) if records.ndim > 2 else FunctionTransformer()
         task = LabellingTask(records, np.asarray(public.features), extractor)
-        return names, dataset, task, _check_public_labels(public, names)
+        return TaskData(names, dataset, task, _find_true_labels(public, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +139,14 @@ class LabellerOptions:
 
     @property
     def planned_delta(self) -> float:
+        """Delta of the whole run: --delta, or else the default for the public number of records."""
         from vicinal.planning.plan import choose_default_delta
 
         return choose_default_delta(self.records) if self.delta is None else self.delta
 
     @property
     def release(self) -> str:
-        """Released values."""
+        """Released values: "votes"; the options of a single round may choose another form."""
         return "votes"
 
     @property
@@ -140,6 +155,7 @@ class LabellerOptions:
         return "0"
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for contradictory options, and PrivacyRefused for a weak guarantee."""
         from vicinal import checks
         from vicinal.planning.guarantees import refuse_weak_plan
 
@@ -162,7 +178,9 @@ class LabellerOptions:
     ) -> IndKNNLabeller | PrivateKNNLabeller:
         """Return the labeller that answers from the private records of `dataset`.
 
-        `classes`: the class names. `plan`: its rounds; used for Private-kNN only.
+        - `classes`: the class names.
+        - `plan`: rounds and number of queries of the run; used for Private-kNN only.
+
         Raises PrivacyRefused if the given noise or screening costs more than epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
@@ -189,6 +207,7 @@ class LabellerOptions:
     def _build_private_knn(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> PrivateKNNLabeller:
+        """As :meth:`build_labeller`, with the given noise on votes or else the least possible."""
         from vicinal.labelling.labellers import PrivateKNNLabeller
         from vicinal.labelling.plan import compute_round_noise, least_noise
         from vicinal.predictors.private_knn import PrivateKNNClassifier
@@ -196,7 +215,10 @@ class LabellerOptions:
         options = _select_given(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
 
         def create_labeller(sigma: float) -> PrivateKNNLabeller:
+            """Return the labeller with standard deviation `sigma` of the noise on votes."""
+
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
+                """Return the classifier of one round, with noise for its budget share."""
                 return PrivateKNNClassifier(
                     classes,
                     sigma_votes=compute_round_noise(planned_round, plan, sigma),
@@ -296,7 +318,7 @@ class StudentOptions:
         return {"out": self.out, "onnx": self.onnx}
 
     def write(self, student: Student) -> dict[str, str | None]:
-        """Write a student, and its ONNX form if requested; return the paths as JSON values."""
+        """Write a student, and its ONNX form if requested; return both paths by option."""
         from vicinal.students.student import save, save_onnx
 
         save(student, self.out)
@@ -330,20 +352,20 @@ def label(
     from vicinal.reports.outcomes import AccuracyByClass
 
     check_outputs({"out": out}, task.inputs)
-    names, dataset, labelling_task, truth = task.read()
+    names, dataset, labelling_task, true_labels = task.read()
     n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
     plan = LabellingPlan((Round(n_queries, 1.0),), seed)
     labeller = choice.build_labeller(dataset, names, plan)
     if dry_run:
-        _show_plan(labeller, plan, labelling_task, truth, json=json)
+        _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         labelled_round, selected = loop.label(labelling_task, labeller, plan, journal, begin)
     answers = _collect_answers(labeller, labelled_round, selected)
     save_answers(answers, out)
     figures = None
-    if truth is not None:
-        figures = AccuracyByClass.from_answers(answers.labels, truth[answers.rows], names)
+    if true_labels is not None:
+        figures = AccuracyByClass.from_answers(answers.labels, true_labels[answers.rows], names)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "queries": len(labelled_round.queries),
@@ -392,7 +414,7 @@ def student(
     soft_labels = released.soft_labels
     dataset = _load_npz(public)
     pool = np.asarray(dataset.features)
-    truth = _check_public_labels(dataset, names)
+    true_labels = _find_true_labels(dataset, names)
     recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
     if soft_labels is None:
         recipe = replace(recipe, soft_share=None)
@@ -405,7 +427,9 @@ def student(
     trained = replace(trained, guarantee=released.guarantee)
     paths = options.write(trained)
     agreement = AccuracyByClass.from_answers(trained.predict(pool[rows]), labels, names)
-    figures = None if truth is None else _evaluate_student(trained, pool, truth, released.rows)
+    figures = None
+    if true_labels is not None:
+        figures = _evaluate_student(trained, pool, true_labels, released.rows)
     result = {
         "answers": len(rows),
         "soft_labels": len(pool) if uses_soft_labels else 0,
@@ -452,29 +476,27 @@ def transfer(
 
     start = time.perf_counter()
     check_outputs(options.outputs, task.inputs)
-    names, dataset, labelling_task, truth = task.read()
+    names, dataset, labelling_task, true_labels = task.read()
     pool = labelling_task.pool
     plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
     labeller = choice.build_labeller(dataset, names, plan)
     if dry_run:
-        _show_plan(labeller, plan, labelling_task, truth, json=json)
+        _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
     learner = StudentLearner(names, [options.build_recipe(pool.ndim, seed)])
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
-        outcome = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
+        run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
     paths = options.write(final)
     figures_by_title = {}
-    if truth is not None:
-        figures_by_title = _evaluate_rounds(outcome, final, pool, truth)
+    if true_labels is not None:
+        figures_by_title = _evaluate_rounds(run, final, pool, true_labels)
     result: dict[str, Any] = {
         "rounds": [
             {"queries": len(done.labels), "kept": len(kept), "share_of_budget": planned.share}
-            for done, kept, planned in zip(
-                outcome.rounds, outcome.selected, plan.rounds, strict=True
-            )
+            for done, kept, planned in zip(run.rounds, run.selected, plan.rounds, strict=True)
         ],
-        "guarantee": outcome.guarantee.to_dict(),
+        "guarantee": run.guarantee.to_dict(),
         "seconds": round(time.perf_counter() - start, 1),
         "version": __version__,
         "figures": {title: figures.to_dict() for title, figures in figures_by_title.items()},
@@ -488,11 +510,12 @@ def transfer(
     for title, figures in figures_by_title.items():
         lines += ["", f"{title[0].upper()}{title[1:]}:", *figures.format_lines()]
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
-    lines += ["", format_guarantee(outcome.guarantee)]
+    lines += ["", format_guarantee(run.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
 
 
 def _load_npz(path: Path) -> Dataset:
+    """Return the content of an npz file. Raises InvalidInput for a file of another kind."""
     from vicinal.datasets.tables import load_table
 
     if path.suffix != ".npz":
@@ -500,8 +523,8 @@ def _load_npz(path: Path) -> Dataset:
     return load_table(path)
 
 
-def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
-    """Return the class names of public examples, for evaluation only; None without labels."""
+def _find_true_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
+    """Return the true class name of each public example (n,), from `names`; None if unlabelled."""
     import numpy as np
 
     from vicinal import checks
@@ -521,7 +544,11 @@ def _check_public_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | No
 def _collect_answers(
     labeller: IndKNNLabeller | PrivateKNNLabeller, labelled_round: RoundAnswers, selected: AnyArray
 ) -> ReleasedLabels:
-    """Return the answers of a round without abstentions; `selected` are kept for training."""
+    """Return the answers of a round without abstentions, each with its class name.
+
+    - `labelled_round`: labels of all queries of the round, as indices of classes.
+    - `selected`, array (k,): indices of queries; their answers are marked for training.
+    """
     import numpy as np
 
     from vicinal.labelling.answers import ReleasedLabels
@@ -562,7 +589,10 @@ def _evaluate_student(
 def _evaluate_rounds(
     transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: AnyArray
 ) -> dict[str, AccuracyByClass]:
-    """Return the accuracies of each round's answers and of the final student, by title."""
+    """Return the accuracies of each round's answers and of the `final` student, by title.
+
+    `public_examples`, `true_labels`: as for :func:`_evaluate_student`.
+    """
     import numpy as np
 
     from vicinal.labelling.labellers import ABSTAINED
@@ -586,11 +616,15 @@ def _show_plan(
     labeller: IndKNNLabeller | PrivateKNNLabeller,
     plan: LabellingPlan,
     task: LabellingTask,
-    truth: AnyArray | None,
+    true_labels: AnyArray | None,
     *,
     json: bool,
 ) -> None:
-    """Print the facts known before the first query: rounds, releases, guarantee and outlook."""
+    """Print the facts known before the first query: rounds, releases, guarantee and outlook.
+
+    - `plan`, `task`: the rounds, and the records and public examples of the run.
+    - `true_labels`, array (n,): class names of the public examples; None if unknown.
+    """
     from vicinal.labelling.labellers import IndKNNLabeller
 
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
@@ -601,7 +635,7 @@ def _show_plan(
     if isinstance(labeller, IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         costs = [*lines, "", guarantee]
-        show_outlook(labeller.plan(plan.rounds[0]), points, truth, costs=costs, json=json)
+        show_outlook(labeller.plan(plan.rounds[0]), points, true_labels, costs=costs, json=json)
         return
     price["plan"] = labeller.plan()
     for release in price["plan"]["releases"]:

@@ -32,9 +32,9 @@ from vicinal.progress import compile_watchers
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130  # as shells report a process that SIGINT ended
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF)
-"""Errors of a write to standard output that has no file name: a full disk or quota, no reader,
-or a file that is open for reading alone."""
+_UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF)
+"""Error numbers of failed writes to standard output, which have no file name: a full disk or quota,
+no reader, or a file that is open for reading alone."""
 
 _CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
 _RESUMED = "A repeated command resumes from its folder and charges nothing again."
@@ -49,7 +49,7 @@ _AFTER_LOST_OUTPUT = {
 """State of the store after a command whose output could not be written, by command."""
 
 # Typer's formatted tracebacks show local variables, which may hold private records.
-PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+TYPER_ARGUMENTS: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 """Arguments of :class:`typer.Typer` for every program and group of commands."""
 
 _OPTION_OF_ARGUMENT = {
@@ -63,27 +63,29 @@ _OPTION_OF_ARGUMENT = {
 _PHRASE_OF_PARAMETER = {"y": "records' labels", "classes": "store's classes"}
 """Phrases for parameters that are not options of the command whose error names them."""
 
-_LOSS = "accept the loss"
+_ACCEPT_LOSS_PHRASE = "accept the loss"
+"""Words of errors about lost charges, after which the program names its option."""
 _NAMED_PARAMETER = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 
 def with_flags(message: str, command: Any) -> str:
-    """Return an error message in which the flags of `command` replace its Python parameters."""
+    """Return an error message in which the flags of click's `command` replace Python parameters."""
     flags = dict(_list_flags(command))
     option_of = FLAG_OF | _OPTION_OF_ARGUMENT
 
     def replace_parameter(match: re.Match[str]) -> str:
+        """Return the flag of a matched parameter; the unchanged text if the command has none."""
         name = match[1]
         flag = flags.get(name) or flags.get(option_of.get(name, ""))
         return _PHRASE_OF_PARAMETER.get(name, match[0]) if flag is None else f"{flag} option"
 
     suffix = "" if "accept_loss" in flags else " of a command that writes"
-    message = message.replace(_LOSS, f"{_LOSS} (--accept-loss{suffix})")
+    message = message.replace(_ACCEPT_LOSS_PHRASE, f"{_ACCEPT_LOSS_PHRASE} (--accept-loss{suffix})")
     return _NAMED_PARAMETER.sub(replace_parameter, message)
 
 
 def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
-    """Yield pairs (parameter name or flag without dashes, flag), also of a group's commands."""
+    """Yield pairs (parameter name or flag without dashes, flag) of a command or a whole group."""
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if flags:
@@ -96,25 +98,29 @@ def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
 class CommandGroup(TyperGroup):
     """Group of commands that are imported when first used; errors end the program with one line.
 
-    `places` maps each command to ``module:function``, or ``module:app`` for a group of commands.
-    `tasks` maps each heading of the help to its commands; commands without a heading come last.
+    `import_paths` maps each command to ``module:function``, or ``module:app`` for a group of
+    commands. `commands_by_heading` has the headings of the help; other commands come last. The
+    methods override those of click's groups; `ctx` is click's context of the program.
     """
 
-    places: ClassVar[Mapping[str, str]] = {}
-    tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    import_paths: ClassVar[Mapping[str, str]] = {}
+    commands_by_heading: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
-        return sorted(self.places)
+        """Return the names of all commands, sorted."""
+        return sorted(self.import_paths)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        import_path = self.places.get(cmd_name)
+        """Return the imported command or group of this name; None if there is none."""
+        import_path = self.import_paths.get(cmd_name)
         return None if import_path is None else _import_command(cmd_name, import_path)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with_heading = {name for names in self.tasks.values() for name in names}
+        """Write the commands and their short descriptions under their headings into the help."""
+        with_heading = {name for names in self.commands_by_heading.values() for name in names}
         remaining = [name for name in self.list_commands(ctx) if name not in with_heading]
-        width = formatter.width - 6 - max(map(len, self.places))
-        for heading, names in (*self.tasks.items(), ("Commands", remaining)):
+        width = formatter.width - 6 - max(map(len, self.import_paths))
+        for heading, names in (*self.commands_by_heading.items(), ("Commands", remaining)):
             commands = [(name, self.get_command(ctx, name)) for name in names]
             rows = [(name, command.get_short_help_str(width)) for name, command in commands]
             if rows:
@@ -137,6 +143,7 @@ class CommandGroup(TyperGroup):
             sys.exit(BAD_INPUT)
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command; print an expected error as one line and exit with its code."""
         compile_watchers[:] = [make_compile_reporter()]
         try:
             return super().invoke(ctx)
@@ -171,34 +178,40 @@ def _report_lost_output(error: OSError, consequence: str = "") -> None:
     """
     if error.filename is None and error.errno == errno.EIO:
         message = f"an input or output without a name cannot be used: {error.strerror}."
-    elif error.filename is None and error.errno in _FULL:
+    elif error.filename is None and error.errno in _UNWRITABLE_ERRNOS:
         message = f"the output cannot be written: {error.strerror}."
     else:
         raise error
     print_note(f"{message} {consequence}".rstrip())
-    _discard_output()
+    _redirect_stdout_to_null()
 
 
-def _discard_output() -> None:
-    """Connect standard output to the null device: Python writes the remaining text at exit."""
+def _redirect_stdout_to_null() -> None:
+    """Redirect standard output to the null device, so that Python's flush at exit cannot fail."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.close(descriptor)
 
 
-def create_group(help_text: str) -> typer.Typer:
+def create_command_group(help_text: str) -> typer.Typer:
+    """Return an empty group, such as `vicinal keys`, to which commands are added as decorators."""
     # With a callback, a group of one command stays a group.
     return typer.Typer(
-        help=help_text, no_args_is_help=True, add_completion=False, callback=lambda: None, **PLAIN
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        callback=lambda: None,
+        **TYPER_ARGUMENTS,
     )
 
 
 def _import_command(name: str, import_path: str) -> TyperCommand | TyperGroup:
+    """Import ``module:function`` or ``module:app``; return it as click's command called `name`."""
     module, _, attribute = import_path.partition(":")
     app = getattr(import_module(module), attribute)
     if not isinstance(app, typer.Typer):
         function = app
-        app = typer.Typer(add_completion=False, **PLAIN)
+        app = typer.Typer(add_completion=False, **TYPER_ARGUMENTS)
         app.command(name, cls=getattr(function, "command_class", PanelCommand))(function)
     command = typer.main.get_command(app)
     command.name = name
@@ -224,12 +237,12 @@ _COMMANDS_OF_MODULE = {
 class Commands(CommandGroup):
     """The commands of `vicinal`."""
 
-    places: ClassVar = {
+    import_paths: ClassVar = {
         name: f"vicinal.cli.{module}:{name.replace('-', '_')}"
         for module, names in _COMMANDS_OF_MODULE.items()
         for name in names
     }
-    tasks: ClassVar = {
+    commands_by_heading: ClassVar = {
         "Start here": ("demo", "doctor"),
         "Make a store and query it": ("schema", "init", "predict", "evaluate"),
         "Change the records": ("add", "erase", "refresh"),
@@ -248,11 +261,12 @@ app = typer.Typer(
     help=_SUMMARY,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    **PLAIN,
+    **TYPER_ARGUMENTS,
 )
 
 
 def _show_version(requested: bool) -> None:
+    """Print the version and end the program, if --version was `requested`."""
     if requested:
         typer.echo(f"vicinal {__version__}")
         raise typer.Exit

@@ -63,6 +63,7 @@ ShardSeconds = Annotated[
         "--shard-s", min=0.01, help="Seconds to wait for a cluster's shards, or for their start."
     ),
 ]
+# Charges are lost if the newest files of a store are, as after a restored backup.
 AcceptLoss = Annotated[
     bool, Option("--accept-loss", help="Open a store whose charges are lost. Spends all budgets.")
 ]
@@ -106,7 +107,7 @@ class RenewalOptions:
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with the fields of its dataclass parameters as parameters of their own.
+    """Return the function `command` with the fields of its dataclass parameters as parameters.
 
     All names of parameters and fields must differ. All parameters are passed by keyword.
     """
@@ -117,6 +118,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
+        """Call the command with a dataclass instance for each group of options."""
         for name, group in groups.items():
             field_names = [field.name for field in dataclasses.fields(group)]
             options[name] = group(**{field: options.pop(field) for field in field_names})
@@ -131,7 +133,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _expand_parameters(
     signature: inspect.Signature, hints: dict[str, Any]
 ) -> Iterator[inspect.Parameter]:
-    """Yield the keyword parameters of a command, with fields instead of dataclass parameters."""
+    """Yield a command's keyword parameters, with fields instead of dataclasses; `hints`: types."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, parameter in signature.parameters.items():
         group = hints[name]
@@ -147,7 +149,7 @@ def _expand_parameters(
 
 
 def parse_class_names(texts: list[str]) -> list[Any]:
-    """Return the class names in the values of --classes. Raises InvalidInput for invalid names."""
+    """Return the class names in the `texts` after --classes. Raises InvalidInput if unusable."""
     from vicinal.parameters import ClassNames
 
     check = ClassNames()
@@ -170,7 +172,6 @@ _PLAN = "plan"  # key of the plan parameters in click's context
 _WITHOUT_OPTION = ("execution", "interactions", "reuse_predictions", "simulation_seed")
 """Plan parameters that a store sets itself or does not support."""
 
-
 OPTIONS = "Options"
 _PANELS = {
     "Features": ("columns", "model", "components", "power"),
@@ -185,12 +186,12 @@ _PANELS = {
         *("sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
     ),
     "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
-    "Storage and machines": ("ledger", "witness", "ray", "shard_s"),
+    "Storage and machines": ("ledger", "witness", "ray", "shard_timeout_s"),
     "Renewal": ("renew", "periods", "unspent"),
     "For the published algorithm": (
         *("kernel", "bandwidth", "norm_bound", "min_similarity", "neighbor_count", "accounting"),
     ),
-    "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
+    "Special cases": ("ids_differ", "epsilon_total", "accept_lost_charges", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }
 """Headings of the help and their options; all other options come first, under "Options"."""
@@ -204,7 +205,7 @@ class PanelCommand(TyperCommand):
     """A command whose help lists everyday options first and the other options by subject."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options of the help under their headings."""
+        """Write the arguments and options under their headings into click's help `formatter`."""
         rank = {name: index for index, name in enumerate(_FIRST)}
         parameters: list[Any] = list(self.get_params(ctx))
         parameters.sort(key=lambda parameter: rank.get(parameter.name, len(_FIRST)))
@@ -270,12 +271,13 @@ class AudiencePlanCommand(PlanCommand):
 
 
 def get_plan_arguments(ctx: Any) -> dict[str, Any]:
-    """Return the plan parameters given on the command line, as arguments of an estimator."""
+    """Return the plan parameters of the command line that a PlanCommand stored in click's `ctx`."""
     return dict(ctx.meta[_PLAN])
 
 
 @functools.cache
 def _get_plan_parameters() -> dict[str, dataclasses.Field[Any]]:
+    """Return the field of each plan parameter of any estimator, by its name."""
     from vicinal.parameters import get_parameters
     from vicinal.planning.parameter_tables import PARAMETERS
 

@@ -31,7 +31,6 @@ FIRST_COMPILE_NOTE_S = 2.0
 _COMPILE_NOTE_INTERVAL_S = 5.0
 """Seconds from the first compilation to the first note on it, and between notes."""
 
-
 _PROBE_BYTES = 1 << 16
 """Free bytes that an output needs before anything is charged: more than most commands write."""
 _FULL_DEVICE = Path("/dev/full")
@@ -83,7 +82,7 @@ def create_output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write `content`, text as UTF-8, or leave an earlier file. Raises OutputFailed on failure."""
+    """Write `content` (text as UTF-8) to `path`. Raises OutputFailed, and keeps an earlier file."""
     encoded = content.encode() if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a device or a pipe
@@ -94,12 +93,15 @@ def write_file(path: Path, content: str | bytes) -> None:
                 shutil.copymode(path, new_path)
             new_path.replace(path.resolve())
     except OSError as error:
-        raise OutputFailed(_describe_failure(path, error)) from None
+        raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
 @contextmanager
 def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
-    """Write a new file durably into the folder of `path`, and remove it unless it is renamed."""
+    """Write `content` durably to a new file in the folder of `path`, and yield the new file's path.
+
+    The file is removed afterwards unless the caller has renamed it.
+    """
     target = path.resolve()
     new_path = target.with_name(f".vicinal-{os.getpid()}.new")
     try:
@@ -112,17 +114,10 @@ def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
         new_path.unlink(missing_ok=True)
 
 
-def _describe_failure(path: Path, error: OSError) -> str:
-    return f"{path} cannot be written: {error.strerror}."
-
-
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if :func:`refuse_overlap` does, or if an output cannot be written.
-
-    A file of :data:`_PROBE_BYTES` is written beside each output and removed.
-    """
+    """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written."""
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
         if path is None:
@@ -134,7 +129,7 @@ def check_outputs(
                 with _write_beside(path, bytes(_PROBE_BYTES)):
                     pass
         except OSError as error:
-            raise InvalidInput(_describe_failure(path, error)) from None
+            raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def refuse_overlap(
@@ -150,22 +145,15 @@ def refuse_overlap(
         if path is None:
             continue
         for used_name, used_path in used_paths.items():
-            if _is_same_or_within(path, used_path):
+            is_same = path.exists() and used_path.exists() and path.samefile(used_path)
+            folders = (path.resolve(), *path.resolve().parents)
+            if is_same or used_path.resolve() in folders:
                 description = used_name if used_name.isupper() else f"the {used_name!r} option"
                 raise InvalidInput(
                     f"The {name!r} option must not name {path}, because {description} names it "
                     "too, or the folder around it. Choose another file."
                 )
         used_paths[name] = path
-
-
-def _is_same_or_within(path: Path, other: Path) -> bool:
-    """Return whether both paths are the same file, or the first lies in the folder `other`."""
-    if path.exists() and other.exists() and path.samefile(other):
-        return True
-    resolved = path.resolve()
-    resolved_other = other.resolve()
-    return resolved == resolved_other or resolved_other in resolved.parents
 
 
 _PARAGRAPH = re.compile(
@@ -175,13 +163,13 @@ _PARAGRAPH = re.compile(
 
 
 def format_guarantee(guarantee: object) -> str:
-    """Return the text of a guarantee, in paragraphs of lines of at most 100 characters."""
+    """Return a guarantee, or its text, in paragraphs of lines of at most 100 characters."""
     paragraphs = _PARAGRAPH.split(str(guarantee))
     return "\n".join(textwrap.fill(paragraph, 100) for paragraph in paragraphs)
 
 
 def as_json(result: dict[str, Any]) -> str:
-    """Return one JSON object. Raises ValueError for NaN and infinities, which JSON lacks."""
+    """Return `result` as the text of a JSON object. Raises ValueError for NaN and infinities."""
     return json.dumps(result, indent=2, allow_nan=False)
 
 
@@ -220,6 +208,7 @@ def print_warnings() -> Iterator[None]:
     """Print warnings on stderr, one line each, without the source code that raised them."""
 
     def print_warning(message: Warning | str, *_: object, **__: object) -> None:
+        """Print a warning on one line, without the location that the other arguments state."""
         print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
@@ -244,7 +233,7 @@ def confirm(consequence: str, *, yes: bool) -> None:
 
 @contextmanager
 def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
-    """Yield a function that starts a progress bar on stderr.
+    """Yield a function that starts a progress bar on stderr, given its name and number of steps.
 
     There are no bars if `silent` (as with ``--json``), or if stdout or stderr is no terminal.
     """
@@ -282,6 +271,7 @@ def make_compile_reporter() -> Callable[[int, int], None]:
     next_note = 0.0
 
     def report_progress(n_compiled: int, max_functions: int) -> None:
+        """Print a note if enough time has passed since the first compilation or the last note."""
         nonlocal start, next_note
         now = time.monotonic()
         if start is None:

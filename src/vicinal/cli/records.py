@@ -1,4 +1,9 @@
-"""Opening of stores and clusters, and reading of records, queries and subject ids."""
+"""Opening of stores and clusters, and reading of records, queries and subject ids.
+
+Files of records are tables, npz files or folders of images. An `extractor` (of a store) selects the
+columns of features, or has the schema of the table. `label` and `subject` name the columns of
+labels and of subject ids.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +48,16 @@ _LOCAL_RAY_BYTES = 256 << 20
 def open_store(
     path: Path,
     ray: str | None = None,
-    shard_s: float = 30.0,
+    shard_timeout_s: float = 30.0,
     *,
-    accept_loss: bool = False,
+    accept_lost_charges: bool = False,
     read_only: bool = False,
 ) -> Iterator[Store | Coordinator]:
-    """Open the store or cluster at `path`; `read_only` for commands that change nothing.
+    """Open the store or cluster in the folder `path`.
 
-    `ray`, `shard_s` and `accept_loss` are the options of the same names.
+    `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, None to run
+    them in this process. `shard_timeout_s`: time to wait for shards. `accept_lost_charges`: open a
+    store that has lost its newest charges, and count all its budgets as spent.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
@@ -63,11 +70,11 @@ def open_store(
             if ray is not None:
                 connect = resources.enter_context(connect_ray(ray)).transports
             cluster = Coordinator.open(
-                path, connect, shard_s, accept_loss=accept_loss, read_only=read_only
+                path, connect, shard_timeout_s, accept_loss=accept_lost_charges, read_only=read_only
             )
             yield resources.enter_context(cluster)
         elif ray is None:
-            with Store.open(path, accept_loss=accept_loss, read_only=read_only) as store:
+            with Store.open(path, accept_loss=accept_lost_charges, read_only=read_only) as store:
                 yield store
         else:
             raise InvalidInput(
@@ -78,33 +85,31 @@ def open_store(
 
 @contextmanager
 def open_store_or_service(
-    path: Path, *, accept_loss: bool = False, read_only: bool = False
+    path: Path, *, accept_lost_charges: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
-    """Open the store or cluster at `path`, or connect to the service that has opened it."""
+    """Open as :func:`open_store`, or connect to the service that has the store or cluster open."""
     from vicinal.serving.local_socket import ServedStore
 
     with ExitStack() as resources:
         opened: BaseStore | ServedStore
         try:
             opened = resources.enter_context(
-                open_store(path, accept_loss=accept_loss, read_only=read_only)
+                open_store(path, accept_lost_charges=accept_lost_charges, read_only=read_only)
             )
         except StoreInUse:
             opened = ServedStore(path)
-            if accept_loss or not opened.answers:
+            if accept_lost_charges or not opened.is_reachable:
                 raise
         yield opened
 
 
 @contextmanager
 def connect_ray(address: str) -> Iterator[RayCluster]:
-    """Connect to the Ray engine at an address, or start one for the address "local"."""
+    """Yield the Ray engine at an address, or one started here for the address "local"."""
     from vicinal.distributed.ray_cluster import RayCluster
 
-    if address == _LOCAL_RAY:
-        engine = RayCluster(None, memory=_LOCAL_RAY_BYTES)
-    else:
-        engine = RayCluster(address)
+    is_local = address == _LOCAL_RAY
+    engine = RayCluster(None, memory=_LOCAL_RAY_BYTES) if is_local else RayCluster(address)
     try:
         yield engine
     finally:
@@ -150,7 +155,7 @@ def provide_file(data: str) -> Iterator[Path]:
 def add_file_to_errors(path: Path, suffix: str = "", *, public: bool = False) -> Iterator[None]:
     """Prepend the file's name to messages of InvalidInput that lack it, and append `suffix`.
 
-    For a `public` file, the messages also list the unusable rows.
+    For a `public` file, the messages also list the unusable rows, which are private in other files.
     """
     try:
         yield
@@ -164,6 +169,7 @@ def add_file_to_errors(path: Path, suffix: str = "", *, public: bool = False) ->
 
 
 def get_table_schema(extractor: StoreExtractor) -> TableSchema:
+    """Return the schema of an extractor of the kind "table"."""
     from vicinal.features.table_schema import TableSchema
 
     return TableSchema.from_dict(extractor.options["schema"])
@@ -185,8 +191,8 @@ def read_records(
 ) -> Dataset:
     """Return the raw records of a file, as the store's extractor accepts them.
 
-    `label`, `subject` and `targets` name the columns of labels, subject ids and target numbers. The
-    format of a `public` CSV file is detected; private ones have the format in the schema.
+    `targets` names the columns of target numbers. The format of a `public` CSV file is detected;
+    private ones have the format in the schema.
     """
     from vicinal.datasets.dataset import load_images
     from vicinal.datasets.tables import load_table
@@ -224,12 +230,13 @@ def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvF
 def read_labelled(
     path: Path, extractor: StoreExtractor, target: Target, label: str | None, subject: str | None
 ) -> tuple[Dataset, AnyArray]:
-    """Return the records of a private file, and their labels or target values."""
+    """Return the records of a private file, and their class names (n,) or target values (n, p)."""
     dataset = read_records(path, extractor, label, subject, list_target_columns(target, label))
     return dataset, get_labels(dataset)
 
 
 def get_labels(dataset: Dataset) -> AnyArray:
+    """Return the labels or target values of records. Raises InvalidInput if there are none."""
     if dataset.labels is None:
         raise InvalidInput("The 'label' option must name the column of labels.")
     return dataset.labels
@@ -238,7 +245,7 @@ def get_labels(dataset: Dataset) -> AnyArray:
 def list_target_columns(target: Target, label: str | None) -> list[str]:
     """Return the columns of target numbers or of several labels; empty for classes.
 
-    Raises InvalidInput if a column of labels is given too.
+    Raises InvalidInput if a column `label` of class names is given too.
     """
     if target.voted:
         return []
@@ -251,16 +258,17 @@ def list_target_columns(target: Target, label: str | None) -> list[str]:
 
 
 def read_queries(
-    path: Path, extractor: StoreExtractor, name: str | None, answer_columns: Sequence[str]
+    path: Path, extractor: StoreExtractor, id_column: str | None, answer_columns: Sequence[str]
 ) -> tuple[dict[str, Any], Dataset]:
     """Return the column to copy in front of the answers, by its name, and the queries.
 
-    The column is `name`, or else the file names of images, or else absent (an empty mapping).
-    Raises InvalidInput if its name is one of the `answer_columns`.
+    - `id_column`: column of the file to copy. For None, the file names of images are copied, and
+      nothing (an empty mapping) if the queries are not images.
+    - `answer_columns`: names of the columns of answers; InvalidInput if the copied one has one.
     """
     from vicinal.datasets.tables import normalize_column_name, read_table
 
-    if name is None:
+    if id_column is None:
         if path.is_dir() and FILE_COLUMN in answer_columns:
             raise InvalidInput(
                 f"The answers have a column {FILE_COLUMN!r}, in which the names of images would "
@@ -268,7 +276,7 @@ def read_queries(
             )
         dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {FILE_COLUMN: list(dataset.names)}), dataset
-    name = normalize_column_name(name)
+    name = normalize_column_name(id_column)
     if name in answer_columns:
         raise InvalidInput(
             f"The 'id' option must not be {name!r}, because the answers have a column of that "

@@ -25,6 +25,14 @@ _LABELS = np.arange(_N_ROWS) % len(_CLASSES)
 _PLAN: dict[str, Any] = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "public"}
 
 
+def _fit_and_predict(estimator: Any, targets: Any, subjects: Any = _SUBJECTS) -> None:
+    """Fit an estimator to the synthetic records with these targets, and answer four queries.
+
+    `subjects`: the subject of each record; None makes every record a subject of its own.
+    """
+    estimator.fit(_ROWS, targets, subjects, public=_PUBLIC).predict(_ROWS[:4])
+
+
 def compile_hog() -> None:
     """Compile the kernels of HOG features for both pixel types, uint8 and float32."""
     from vicinal.features.hog import HOGFeatures
@@ -49,9 +57,8 @@ def compile_votes() -> None:
     find_differences(np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64), 0)
     merge_blocks([(np.array([2]), neighbours, neighbours)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
-        IndKNNClassifier(
-            _CLASSES, release=release, model_share=0, simulation_seed=seed, **_PLAN
-        ).fit(_ROWS, _LABELS, _SUBJECTS, public=_PUBLIC).predict(_ROWS[:4])
+        options = {**_PLAN, "release": release, "model_share": 0, "simulation_seed": seed}
+        _fit_and_predict(IndKNNClassifier(_CLASSES, **options), _LABELS)
 
 
 def compile_zhu2023() -> None:
@@ -70,23 +77,20 @@ def compile_model() -> None:
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     KernelMap.from_public_rows(_PUBLIC, _N_FEATURES)
-    IndKNNClassifier(_CLASSES, model_share=0.3, simulation_seed=0, **_PLAN).fit(
-        _ROWS, _LABELS, _SUBJECTS, public=_PUBLIC
-    ).predict(_ROWS[:4])
+    _fit_and_predict(
+        IndKNNClassifier(_CLASSES, model_share=0.3, simulation_seed=0, **_PLAN), _LABELS
+    )
 
 
 def compile_vectors() -> None:
     """Compile the kernels of records with vectors: numbers and several labels, with hashing."""
     from vicinal.predictors.averaging import IndKNNMultiLabelClassifier, IndKNNRegressor
 
-    IndKNNRegressor((0.0, 1.0), index="lsh", simulation_seed=0, **_PLAN).fit(
-        _ROWS, _LABELS, _SUBJECTS, public=_PUBLIC
-    ).predict(_ROWS[:4])
+    _fit_and_predict(IndKNNRegressor((0.0, 1.0), index="lsh", simulation_seed=0, **_PLAN), _LABELS)
     label_sets = np.stack([_LABELS, 1 - _LABELS], axis=1)
+    options = {**_PLAN, "model_share": 0.3, "simulation_seed": 0}
     for subjects in (_SUBJECTS, None):
-        IndKNNMultiLabelClassifier(["a", "b"], model_share=0.3, simulation_seed=0, **_PLAN).fit(
-            _ROWS, label_sets, subjects, public=_PUBLIC
-        ).predict(_ROWS[:4])
+        _fit_and_predict(IndKNNMultiLabelClassifier(["a", "b"], **options), label_sets, subjects)
 
 
 def compile_fixed_plans() -> None:
@@ -95,7 +99,7 @@ def compile_fixed_plans() -> None:
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
     for subjects in (_SUBJECTS, None):
-        PrivateKNNClassifier(
+        sampled = PrivateKNNClassifier(
             _CLASSES,
             n_neighbors=8,
             sampling_rate=0.5,
@@ -103,7 +107,8 @@ def compile_fixed_plans() -> None:
             n_answers=4,
             n_queries=4,
             interactions="public",
-        ).fit(_ROWS, _LABELS, subjects, public=_PUBLIC).predict(_ROWS[:4])
+        )
+        _fit_and_predict(sampled, _LABELS, subjects)
     NoisySGDClassifier(
         _CLASSES, epsilon=8.0, n_steps=2, n_records=_N_ROWS, interactions="public"
     ).fit(_ROWS, _LABELS, public=_PUBLIC)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from vicinal.features.public_map import PublicMap
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.progress import Begin, show_progress
 from vicinal.reports import outcomes, text
-from vicinal.reports.outcomes import AnswerCounts
+from vicinal.reports.outcomes import AccuracyByClass, AnswerCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +38,6 @@ class Trial:
     reference: FloatMatrix
     queries: FloatMatrix
     truth: AnyArray
-
-    def limit_queries(self, n_queries: int) -> Trial:
-        """Return the trial with its first `n_queries` queries only."""
-        return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
 CLASSES = tuple(range(10))
@@ -86,7 +82,7 @@ class DemoAnswers:
 def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a train-test split with `n_queries` test images as queries, and these images.
 
-    `begin` starts a progress display.
+    `dataset`: images and labels, with a training and a test part. `begin` starts a progress bar.
     """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
@@ -120,7 +116,7 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries, with default parameters and no private model.
 
-    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress display.
+    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress bar.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -161,7 +157,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
-    by_class = outcomes.count_answers_by_class(answers.labels, answers.truth, CLASSES)
+    by_class = AccuracyByClass.from_answers(answers.labels, answers.truth, CLASSES).by_class
     return text.render_template(
         "demo.html",
         title=f"Private predictions on {data}",
@@ -172,7 +168,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
         sharper=text.format_upper_percent(
             text.bound_gaussian_success(answers.plan["budget"], delta)
         ),
-        surest_half=outcomes.count_most_confident(correct, answers.confidence, 0.5),
+        surest_half=outcomes.count_correct_of_most_confident(correct, answers.confidence, 0.5),
         by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {text.format_percent(outcome.accuracy)}"
@@ -184,7 +180,7 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some correct and some wrong answers, by falling confidence."""
+    """Return image and caption of some correct and wrong answers; `images` (q, ...): of all."""
     from vicinal.reports.plots import encode_png
 
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)

@@ -127,7 +127,7 @@ def create_certificate(
 
 
 def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest lower bound on mu in any report of an audit, by audience and attack."""
+    """Return the largest lower bound on mu in JSON reports of audits, by audience and attack."""
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -190,17 +190,17 @@ def _describe_audience(
     }
 
 
-def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return paths and SHA-256 digests of the proof notes of all mechanisms that a store uses."""
+def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return path and SHA-256 of the proof note of each mechanism in a store's public facts."""
     names: list[str] = []
-    for state in facts["audiences"].values():
+    for state in public_facts["audiences"].values():
         plan = state["plan"]
         names += _NOTES_BY_RELEASE[plan["release"]]
         names += ["mechanisms/linear_model.md"] if plan.get("model_share") else []
         names += ["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []
         names += ["mechanisms/tally.md"] if state["evaluations"] else []
         names += ["ledger/renewal.md"] if state["renewal"] else []
-    names += ["ledger/total.md"] if facts["total"]["capped"] else []
+    names += ["ledger/total.md"] if public_facts["total"]["capped"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
@@ -255,7 +255,10 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return mechanism, date, mu, detectable epsilon and controls of an audited claim as texts."""
+    """Return a table row on a claim of an audit's `report`, as summarized in the certificate.
+
+    Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, controls.
+    """
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (
         f"{claim['mechanism']}: {claim['world']}",

@@ -17,7 +17,9 @@ _NORMAL_95 = NormalDist().inv_cdf(0.975)  # half-width of a 95 % interval, in st
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return lower and upper end of the 95 % score interval of Wilson (1927) for correct / total.
+    """Return both ends of the 95 % score interval (Wilson 1927) of the share of successes.
+
+    `correct`, `total`: numbers of successes and of trials.
 
     Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
     """
@@ -82,23 +84,10 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     return np.asarray(labels == true_labels)
 
 
-def count_answers_by_class(
-    answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
-) -> dict[str, AnswerCounts]:
-    """Return the counts for each true class; `answers` and `truth` (q,) are class names."""
-    correct = mark_correct_answers(answers, truth)
-    true_labels = checks.compose_labels(truth)
-    counts = {}
-    for name in map(checks.normalize_text, classes):
-        in_class = true_labels == name
-        counts[str(name)] = AnswerCounts(int(correct[in_class].sum()), int(in_class.sum()))
-    return counts
-
-
-def count_most_confident(correct: Bools, confidence: Floats, share: float) -> AnswerCounts:
-    """Return the number of correct ones among the answers with the largest confidence.
-
-    The selection is post-processing of released values.
+def count_correct_of_most_confident(
+    correct: Bools, confidence: Floats, share: float
+) -> AnswerCounts:
+    """Return the counts for the answers with the largest confidence, chosen from released values.
 
     `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
     the answers, in (0, 1].
@@ -121,10 +110,13 @@ class AccuracyByClass:
         cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
     ) -> Self:
         """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
-        return cls(
-            AnswerCounts.from_answers(answers, truth),
-            count_answers_by_class(answers, truth, classes),
-        )
+        correct = mark_correct_answers(answers, truth)
+        true_labels = checks.compose_labels(truth)
+        by_class = {}
+        for name in map(checks.normalize_text, classes):
+            in_class = true_labels == name
+            by_class[str(name)] = AnswerCounts(int(correct[in_class].sum()), int(in_class.sum()))
+        return cls(AnswerCounts(int(correct.sum()), len(correct)), by_class)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of all answers and by class as JSON values."""

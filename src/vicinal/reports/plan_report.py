@@ -20,7 +20,7 @@ _MAX_RUNS = 10  # repetitions of a simulation
 _MAX_ERRORS_SHOWN = 3  # coordinates of a vector answer whose expected errors the text shows
 
 _REQUESTED = "this plan"
-_WITH_MODEL = "beside a private model"  # released labels, with a private model
+_WITH_MODEL = "beside a private model"  # name of the option: labels with a private model
 
 _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 """Numbers of records for which a plan is reported if the true number is private."""
@@ -76,7 +76,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """
     if plan.n_records is None:
         return {f"{size:,} records": plan.replanned(n_records=size) for size in _SIZES}
-    variants = _vary_release(plan) if plan.target.voted else {}
+    variants = _build_release_variants(plan) if plan.target.voted else {}
     variants |= {
         "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
         "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
@@ -87,8 +87,11 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     return {_REQUESTED: plan, **changed}
 
 
-def _vary_release(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return valid variants of `plan` for other released values, by the option's name."""
+def _build_release_variants(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+    """Return `plan` changed to release votes, labels alone, or labels with a private model.
+
+    The keys are the names in the report. Impossible variants are omitted.
+    """
     share = plan.model_share or plan.automatic_model_share
     changes: dict[str, dict[str, Any]] = {
         _WITH_MODEL: {"release": "label", "model_share": share},
@@ -115,9 +118,11 @@ def evaluate_plan_options(
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    `reference`: public points, None for none. `setup`: labelled public points on which each plan is
-    simulated with `seed`; None for no simulation. `begin` starts a progress display.
-    `only_requested`: leave out the alternatives, if the number of records is public.
+    - `reference`: encoded public points, used without simulation; None if there are none.
+    - `setup`: labelled public points on which each plan is simulated; None for no simulation.
+    - `seed`: of the first simulation of each plan; later ones count up.
+    - `begin`: starts a progress bar.
+    - `only_requested`: leave out the alternatives, if the number of records is public.
     """
     plans = _list_alternatives(plan)
     if only_requested and plan.n_records:
@@ -125,26 +130,16 @@ def evaluate_plan_options(
     report_progress = begin("simulation", len(plans))
     options = []
     for name, named_plan in plans.items():
-        options.append(_evaluate_option(name, named_plan, reference, setup, seed))
+        if setup is None:
+            options.append(Option(name, PlanChoice.from_plan(named_plan, reference), None))
+        else:
+            options.append(_simulate_option(name, named_plan, setup, seed))
         report_progress(1)
     return options
 
 
-def _evaluate_option(
-    name: str,
-    plan: IndKNNPlan,
-    reference: Reference | None,
-    setup: SimulationSetup | None,
-    seed: int,
-) -> Option:
-    """Choose the parameters of a plan, and simulate its accuracy if there is a `setup`.
-
-    `name`: of the option in the report. `reference`: public points, used without simulation; None
-    for none. `setup`: labelled public points for the simulation, None for no simulation. `seed`: of
-    the first run; later runs count up.
-    """
-    if setup is None:
-        return Option(name, PlanChoice.from_plan(plan, reference), None)
+def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
+    """Return the option `name`: parameters, and accuracy simulated on the points of `setup`."""
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
@@ -158,8 +153,7 @@ def _evaluate_option(
 def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> str:
     """Return the text report of the requested plan, and a table of all options.
 
-    `options`: the requested plan first. `why_not_simulated`: reason in words, if there is no
-    simulation.
+    `options`: the requested plan first. `why_not_simulated`: reason if there is no simulation.
     """
     requested = options[0]
     errors = []
@@ -207,9 +201,6 @@ def _format_row(option: Option) -> str:
         f"{format_percent(min(1.0, choice.charged_share), 2):>17} "
         f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
     )
-
-
-# ------------------------------------------- whether a plan has enough records, from public facts
 
 
 _MAX_RARE_RATIO = 5.0
@@ -264,8 +255,8 @@ def assess_plan(
 def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
     """Return one line on the number of records that a plan needs.
 
-    `size_is_public`: whether it is compared with the plan's number of records. Raises InvalidInput
-    for the first value that a classifier would reject.
+    `size_is_public`: whether it is compared with the plan's number of records, ``plan.size``.
+    Raises InvalidInput for the first value that a classifier would reject.
     """
     required = find_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"

@@ -61,7 +61,8 @@ def _compute_row(
 ) -> dict[str, Any]:
     """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`.
 
-    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records.
+    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: as for
+    :func:`audit_smoothed_dp`.
     """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)
@@ -121,12 +122,15 @@ _PRACTICALLY_ZERO_LOG10 = -256 * math.log10(2)
 """A delta below 2^-256 is smaller than the probability to guess a random key of 256 bits."""
 
 
-def _format_interval(ends: dict[str, Any]) -> str:
-    """Return both ends of an interval as text, or one number if their texts are equal."""
-    log10_upper = ends["log10_upper"]
+def _format_interval(log10_interval: dict[str, Any]) -> str:
+    """Return both ends of an interval as text, or one number if their texts are equal.
+
+    `log10_interval`: has the keys log10_lower and log10_upper; None is the logarithm of 0.
+    """
+    log10_upper = log10_interval["log10_upper"]
     if log10_upper is not None and log10_upper < _PRACTICALLY_ZERO_LOG10:
         return f"practically 0 (below 1e{math.ceil(log10_upper)})"
-    low, high = _format_end(ends["log10_lower"]), _format_end(log10_upper)
+    low, high = _format_end(log10_interval["log10_lower"]), _format_end(log10_upper)
     return high if low == high else f"{low} to {high}"
 
 
@@ -141,7 +145,7 @@ def build_from_spec(category: str, spec: object) -> Any:
     - `category`: "mechanism", "population", "sampler" or "rule"; also named in error messages.
     - `spec`: JSON object. Its field ``kind`` selects the class, and its other fields are arguments:
       a sampler is {"kind": "fixed_size", "size": 99}. A release of a composition is {"mechanism":
-      ..., "coins": name of its random bits}, a group of a heterogeneous population {"count": ...,
+      ..., "coins": name of its randomness}, a group of a heterogeneous population {"count": ...,
       "distribution": ...}.
     """
     kinds = _KINDS[category]
@@ -161,12 +165,15 @@ def build_from_spec(category: str, spec: object) -> Any:
 
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:
-    """Return the composition of releases, each a "mechanism" and the name of its random "coins"."""
-    pairs = [
-        (build_from_spec("mechanism", release["mechanism"]), release["coins"])
+    """Return the composition of releases, each an object with the fields "mechanism" and "coins".
+
+    "coins" names the randomness: releases with the same name use the same sample of records.
+    """
+    named = [
+        NamedMechanism(build_from_spec("mechanism", release["mechanism"]), release["coins"])
         for release in releases
     ]
-    return compose([NamedMechanism(mechanism, coins) for mechanism, coins in pairs])
+    return compose(named)
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {

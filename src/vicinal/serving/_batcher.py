@@ -34,6 +34,8 @@ _LOGGED_ERRORS = (ShardMissing, StoreOutdated)
 
 @dataclass(eq=False)
 class _PendingRequest:
+    """A request that waits for its reply; `query` holds its `n_queries` queries."""
+
     query: Query
     n_queries: int
     reply: asyncio.Future[Reply]
@@ -108,6 +110,7 @@ class RequestBatcher:
             raise
 
     async def _process_requests(self) -> None:
+        """Answer blocks of requests until the service stops and the queue is empty."""
         while await self._wait_for_request():
             if self._is_paced:
                 await self._wait_for_interval()
@@ -175,12 +178,16 @@ class RequestBatcher:
             self._metrics.waiting -= _count_queries(requests)
 
     async def _deliver_replies(self, block: _SubmittedBlock | None) -> None:
-        """Wait for a block and the blocks started after it, and give each request its reply."""
+        """Give each request its reply, also in blocks that the thread starts directly after."""
         while block is not None:
             requests = block.requests
             self._metrics.blocks.add(_count_queries(requests))
             replies, block = await asyncio.wrap_future(block.result)
-            self._log_first_error(replies)
+            # Log only one of the equal errors of a block; its message is public.
+            error = next((reply for reply in replies if isinstance(reply, _LOGGED_ERRORS)), None)
+            if error is not None:
+                self._metrics.missing += isinstance(error, ShardMissing)
+                _LOG.warning("%s", error)
             if self._is_paced:
                 await self._wait_for_interval()
                 self._subtract_waiting(requests)
@@ -191,13 +198,6 @@ class RequestBatcher:
                     request.reply.set_exception(reply)
                 else:
                     request.reply.set_result(reply)
-
-    def _log_first_error(self, replies: list[Reply | Exception]) -> None:
-        """Log one error of missing or outdated shards per block; its message is public."""
-        error = next((reply for reply in replies if isinstance(reply, _LOGGED_ERRORS)), None)
-        if error is not None:
-            self._metrics.missing += isinstance(error, ShardMissing)
-            _LOG.warning("%s", error)
 
     async def _wait_for_interval(self) -> None:
         """Sleep until the clock shows a multiple of the response interval."""

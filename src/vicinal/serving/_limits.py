@@ -25,38 +25,40 @@ _MAX_VALUES = 1 << 20
 _DEFAULT_BODY_BYTES = 8 << 20
 """Longest body where the row width is unknown, such as texts and images."""
 _MAX_NESTING = 8
-"""Nested lists that may begin at one value; images need four."""
+"""Brackets that may open between two commas; images need four."""
 _VALUES_PER_LIST = 4
 """A list costs the parser as much time and memory as four numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Largest body in bytes (`length`) and largest number of JSON values (`values`).
+    """Limits of a request body that are checked before it is parsed.
 
-    Both are checked before parsing: bytes while they arrive, values by counting commas and lists.
+    `max_bytes` is checked while the body arrives. `max_values` limits the cost of parsing: a number
+    counts as one value, a list as four, and they are counted by their commas and brackets.
     """
 
-    length: int
-    values: int
+    max_bytes: int
+    max_values: int
 
     @classmethod
-    def from_width(cls, settings: ServiceSettings, width: int | None) -> BodyLimits:
-        """Return the limits that fit `request_queries` rows of `width` numbers (None: unknown)."""
-        values = _MAX_VALUES
-        length = _DEFAULT_BODY_BYTES
-        if width is not None:
-            values = min(values, settings.request_queries * (width + _EXTRA_VALUES_PER_ROW))
-            length = _BYTES_PER_NUMBER * values + 1024
-        return cls(settings.body_bytes or length, values)
+    def from_n_features(cls, settings: ServiceSettings, n_features: int | None) -> BodyLimits:
+        """Return the limits for requests with rows of `n_features` numbers (None: unknown)."""
+        max_values = _MAX_VALUES
+        max_bytes = _DEFAULT_BODY_BYTES
+        if n_features is not None:
+            n_values = settings.request_queries * (n_features + _EXTRA_VALUES_PER_ROW)
+            max_values = min(max_values, n_values)
+            max_bytes = _BYTES_PER_NUMBER * max_values + 1024
+        return cls(settings.body_bytes or max_bytes, max_values)
 
     def check_values(self, content: bytes) -> None:
-        """Raise a problem for JSON that would occupy the parser for too long: 413, or 422."""
+        """Raise problem 413 for JSON with too many values, 422 for lists nested too deeply."""
         n_commas = content.count(b",")
         n_lists = content.count(b"[")
         if n_lists > _MAX_NESTING * (n_commas + 1):
             raise Problem(422, "unusable", "The body nests lists too deeply.")
-        if n_commas + _VALUES_PER_LIST * n_lists > self.values:
+        if n_commas + _VALUES_PER_LIST * n_lists > self.max_values:
             raise Problem(413, "too-large", "The body has too many values. Send fewer rows.")
 
 
@@ -66,7 +68,7 @@ class BodyReader:
     def __init__(self, settings: ServiceSettings, limits: BodyLimits) -> None:
         self.limits = limits
         self._timeout_seconds = settings.body_seconds
-        self._available_bytes = max(settings.bodies_bytes, limits.length)
+        self._available_bytes = max(settings.bodies_bytes, limits.max_bytes)
 
     @asynccontextmanager
     async def read_body(self, request: Request) -> AsyncIterator[bytes]:
@@ -79,7 +81,7 @@ class BodyReader:
         if content_type.partition(";")[0].strip().lower() != JSON_MEDIA_TYPE:
             raise Problem(415, "media-type", f"The body must be {JSON_MEDIA_TYPE}.")
         announced = request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self.limits.length:
+        if announced.isdecimal() and int(announced[:20]) > self.limits.max_bytes:
             raise self._size_problem()
         chunks: list[bytes] = []
         try:
@@ -89,12 +91,13 @@ class BodyReader:
             self._available_bytes += sum(map(len, chunks))
 
     async def _receive_chunks(self, request: Request, chunks: list[bytes]) -> None:
+        """Append the body to `chunks` as it arrives, and reserve its memory; or raise a problem."""
         size = 0
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 async for chunk in request.stream():
                     size += len(chunk)
-                    if size > self.limits.length:
+                    if size > self.limits.max_bytes:
                         raise self._size_problem()
                     if len(chunk) > self._available_bytes:
                         raise Problem.from_overload()
@@ -107,7 +110,8 @@ class BodyReader:
             raise Problem(400, "disconnected", detail) from None
 
     def _size_problem(self) -> Problem:
-        detail = f"The body must have at most {self.limits.length} bytes."
+        """Return the problem for a body that exceeds the limit of bytes."""
+        detail = f"The body must have at most {self.limits.max_bytes} bytes."
         return Problem(413, "too-large", detail, {"Connection": "close"})
 
 

@@ -22,9 +22,11 @@ class BucketCounts:
         self._counts = [0] * (len(upper_bounds) + 1)
 
     def add(self, value: float) -> None:
+        """Count a value in its bucket."""
         self._counts[bisect_left(self._upper_bounds, value)] += 1
 
     def format_lines(self, name: str, help_text: str) -> list[str]:
+        """Return the lines of the metric `name` with cumulative counts."""
         lines = _format_header(name, help_text, "histogram")
         cumulative_count = 0
         for bound, count in zip((*self._upper_bounds, "+Inf"), self._counts, strict=True):
@@ -37,7 +39,8 @@ class Metrics:
     """Counters of one process.
 
     Only its event loop writes them, except `waiting` (queries that wait for the store's thread)
-    and `failed`, which other threads write too.
+    and `failed`, which other threads write too. `is_consistent` returns whether the store can
+    answer.
     """
 
     def __init__(self, is_consistent: Callable[[], bool]) -> None:
@@ -59,8 +62,8 @@ class Metrics:
     def format_text(self, audiences: Mapping[str, tuple[int, float | None]]) -> str:
         """Return all metrics in the text format of Prometheus.
 
-        `audiences` maps each name to its remaining answers and to the mean share of a budget that
-        public points have used (None: no estimate); both are public.
+        `audiences` maps each name to its number of remaining answers and to the mean used share of
+        a budget, estimated from public rows (None: no estimate); both are public.
         """
         remaining_answers = {}
         used_shares = {}
@@ -83,6 +86,7 @@ class Metrics:
         def add_metric(
             name: str, help_text: str, values: Mapping[str, float], kind: str = "gauge"
         ) -> None:
+            """Append the lines of a metric; `values` by Prometheus labels, such as {path="/"}."""
             lines.extend(_format_header(f"vicinal_{name}", help_text, kind))
             lines.extend(f"vicinal_{name}{labels} {value}" for labels, value in values.items())
 
@@ -102,4 +106,5 @@ class Metrics:
 
 
 def _format_header(name: str, help_text: str, kind: str) -> list[str]:
+    """Return the first lines of a metric; `kind` is its type: gauge, counter or histogram."""
     return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]

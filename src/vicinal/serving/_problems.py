@@ -19,7 +19,8 @@ _TYPE_PREFIX = "https://vicinal.invalid/problems/"
 class Problem(Exception):
     """An error of a request, to be sent as its response.
 
-    Programs distinguish problems by `kind`, the end of the field `type`; `detail` is for people.
+    `status` is the HTTP status. Programs distinguish problems by `kind`, the end of the field
+    `type`; `detail` is the text for users. `headers` are added to the response.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def build_response(self) -> JSONResponse:
+        """Return the problem as the response to send."""
         body = {
             "type": _TYPE_PREFIX + self.kind,
             "title": HTTPStatus(self.status).phrase,

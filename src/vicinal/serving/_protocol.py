@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import Request
@@ -51,7 +52,7 @@ class SecurityHeadersMiddleware:
     """Adds security headers to every response and converts unexpected exceptions to problem 500.
 
     `direct_routes` are called without the router, which would take a fifth of the processor time
-    of a prediction.
+    of a prediction. `scope`, `receive` and `send` are the arguments of an ASGI application.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, direct_routes: Sequence[Route] = ()) -> None:
@@ -62,6 +63,7 @@ class SecurityHeadersMiddleware:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an HTTP request or the lifespan; refuse WebSockets (policy violation)."""
         if scope["type"] == "http":
             await self._handle_request(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -70,11 +72,13 @@ class SecurityHeadersMiddleware:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request with security headers, then count and log it."""
         start_time = time.perf_counter()
         status = 0
         security_headers = _CONSOLE_HEADERS if scope["path"].startswith("/console") else API_HEADERS
 
         async def send_with_headers(message: Message) -> None:
+            """Send an ASGI message; add the headers to the start of the response."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -88,7 +92,10 @@ class SecurityHeadersMiddleware:
             else:
                 await _call_endpoint(direct_route, scope, receive, send_with_headers)
         except Exception as error:  # noqa: BLE001 (reported as problem 500 and in the log)
-            _LOG.error("%s at %s", type(error).__name__, _format_location(error))
+            # The innermost files and lines, without the message, which may quote input.
+            frames = traceback.extract_tb(error.__traceback__)[-3:]
+            location = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+            _LOG.error("%s at %s", type(error).__name__, location)
             if not status:
                 detail = (
                     "An internal error occurred. Repeat the request with the same "
@@ -115,12 +122,6 @@ async def _call_endpoint(route: Route, scope: Scope, receive: Receive, send: Sen
     await response(scope, receive, send)
 
 
-def _format_location(error: BaseException) -> str:
-    """Return the innermost files and lines, without the message, which may quote input."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-3:])
-
-
 _SLICE_BYTES = 8 << 10
 """Bytes passed to the parser at once, so that parsing stops soon after a limit is exceeded."""
 _MALFORMED = Problem(400, "bad-request", "This is not an HTTP/1.1 request.")
@@ -128,14 +129,14 @@ _MAX_PIPELINED = 8
 """Requests that a connection may send before it reads the response to the first."""
 
 
+@dataclass(eq=False)
 class ConnectionGuard:
     """State shared by all connections: limits, metrics, and the idle connections, oldest first."""
 
-    def __init__(self, settings: ServiceSettings, max_connections: int, metrics: Metrics) -> None:
-        self.settings = settings
-        self.max_connections = max_connections
-        self.metrics = metrics
-        self.idle: dict[BoundedHttpProtocol, None] = {}
+    settings: ServiceSettings
+    max_connections: int
+    metrics: Metrics
+    idle: dict[BoundedHttpProtocol, None] = field(default_factory=dict)
 
     def drop_longest_idle(self) -> bool:
         """Drop the connection that has been idle longest; return whether there was one."""
@@ -154,12 +155,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     It is dropped if it does not complete a request head or read its response in time, or if it
     exceeds the limits of head bytes, headers or chunk framing. At the maximum number of
-    connections, a new connection evicts the one that has been idle longest.
+    connections, a new connection evicts the one that has been idle longest. The public methods
+    except `drop` override those that uvicorn and its parser call; `guard` has the shared limits.
     """
 
     guard: ConnectionGuard
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the timer of the first request, or refuse a connection above the maximum."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._timer: asyncio.TimerHandle | None = None
         self._non_body_bytes = self._body_bytes = self._n_headers = 0
@@ -172,6 +175,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_timer(self.guard.settings.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer and update the number of connections."""
         self._stop_timer()
         super().connection_lost(exc)
         self.guard.metrics.connections = len(self.connections)
@@ -197,6 +201,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._non_body_bytes = self._body_bytes = self._n_headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header; raise a problem if the request has too many."""
         self._n_headers += 1
         if self._n_headers > self.guard.settings.head_headers:
             raise self._record_problem(_large_head_problem())
@@ -218,16 +223,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer()
 
     def on_body(self, body: bytes) -> None:
+        """Count a received part of the body as bytes of the body, not of head and framing."""
         self._non_body_bytes -= len(body)
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
+        """Start the timer of an idle connection, unless another request is being answered."""
         super().on_response_complete()
         if not self._is_answering():
             self._start_timer(self.guard.settings.idle_seconds)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (a method of uvicorn)
+        """Send the problem recorded by the parser's callbacks instead of uvicorn's text `msg`."""
         self._refuse(self._problem or _MALFORMED, "malformed")
 
     def pause_writing(self) -> None:
@@ -236,27 +244,31 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._start_timer(self.guard.settings.idle_seconds)
 
     def resume_writing(self) -> None:
+        """Stop the timer once the client reads its response again."""
         super().resume_writing()
         if self._is_answering():
             self._stop_timer()
 
     def drop(self, reason: str) -> None:
-        """Close the connection at once and discard unsent bytes."""
+        """Close the connection at once and discard unsent bytes; `reason` labels the metric."""
         self._stop_timer()
         self.guard.metrics.dropped[reason] += 1
         self.connections.discard(self)
         self.transport.abort()
 
     def _is_answering(self) -> bool:
+        """Return whether a response has not been sent completely."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _start_timer(self, seconds: float) -> None:
+        """Mark the connection as idle, and drop it after `seconds` unless the timer is stopped."""
         self._stop_timer()
         self.guard.idle[self] = None
         self._timer = self.loop.call_later(seconds, self.drop, "too-slow")
 
     def _stop_timer(self) -> None:
+        """Stop the timer, if it runs, and unmark the connection as idle."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -268,7 +280,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return problem
 
     def _refuse(self, problem: Problem, reason: str) -> None:
-        """Send a problem and close; only close if another response is under way."""
+        """Send a problem and close, or only close during a response; `reason` labels the metric."""
         if self.pipeline or (self._is_answering() and self.cycle.response_started):
             self.drop(reason)
             return

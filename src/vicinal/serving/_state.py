@@ -18,24 +18,28 @@ from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import Problem, translate_store_error
 from vicinal.serving.keys import CURATOR, ApiKey, KeyCache, KeyFile
 from vicinal.serving.local_socket import LocalSocket
-from vicinal.serving.models import AnyBody, decode_rows, get_vector_width, parse_body
+from vicinal.serving.models import AnyBody, decode_rows, get_n_features, parse_body
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
 
 _INLINE_BODY_BYTES = 32 << 10
-"""Longest body decoded in the event loop: it takes a millisecond, as much as a change of thread."""
+"""Longest body decoded in the event loop: it takes a millisecond, as long as passing it to another
+thread and back."""
 T = TypeVar("T")
 
 
 class AppState:
-    """The components of a running service, one instance per application."""
+    """The components of a running service, one instance per application.
+
+    `folder` is the folder of `store`, which holds the API keys and the local socket.
+    """
 
     def __init__(self, store: BaseStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
-        body_limits = BodyLimits.from_width(settings, get_vector_width(store))
+        body_limits = BodyLimits.from_n_features(settings, get_n_features(store))
         self.body_reader = BodyReader(settings, body_limits)
         self._local_socket = LocalSocket(store, folder, self.batcher.run)
         self._keys = KeyCache(KeyFile(folder))
@@ -71,7 +75,7 @@ class AppState:
         """Return a parsed body, its rows in the store's format, and the number of rows.
 
         Long bodies are decoded in a thread, one at a time. Raises problem 413 or 422 if the body
-        does not fit `model`, the limits or the store.
+        does not fit `model`, the limits or the store. `content`: the received JSON.
         """
         self.body_reader.limits.check_values(content)
 

@@ -1,4 +1,8 @@
-"""The Starlette application: endpoints, routes and the OpenAPI document."""
+"""The Starlette application: endpoints, routes and the OpenAPI document.
+
+An endpoint is a function of the application's state, the API key of the request (None if the path
+needs no key) and the request. It returns the response, or raises a :class:`Problem`.
+"""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -81,10 +85,13 @@ def _register(
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return a decorator that adds an endpoint to the routes and to the OpenAPI document.
 
-    `response`: model of the response, or None for plain text. `role`: required role of the key, or
-    None if no key is required; then the endpoint receives None instead of a key. `parameters`:
-    entries of the OpenAPI document. `body`: model of the request body; such an operation also takes
-    an Idempotency-Key. The first line of the endpoint's docstring is its summary.
+    - `method`, `path`: HTTP method, and path with names of parameters in braces.
+    - `response`: model of the response, or None for plain text.
+    - `role`: required role of the key, or None if no key is required.
+    - `parameters`: further parameters of the operation in the OpenAPI document.
+    - `body`: model of the request body; such an operation also takes an Idempotency-Key.
+
+    The first line of the endpoint's docstring is its summary in the document.
     """
     content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     if response is not None:
@@ -106,7 +113,10 @@ def _register(
         document["requestBody"] = {"required": True, "content": {JSON_MEDIA_TYPE: request_content}}
 
     def add_endpoint(run: _Endpoint) -> _Endpoint:
+        """Add `run` to the routes and to the document, and return it."""
+
         async def handle_request(request: Request) -> Response:
+            """Authorize a request and pass it to the endpoint."""
             state: AppState = request.app.state.service
             # Authorization comes first: a client without a key learns nothing and costs little.
             key = role and state.authorize(request, role)
@@ -128,7 +138,7 @@ def _reference_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 @_register("POST", "/v1/predict", models.AnswersResponse, body=models.PredictRequest)
 async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
-    """Answer queries; the response follows the durable charge.
+    """Answer queries; the response is sent after the charge is durable.
 
     After a problem nothing is charged, except possibly after 500 and 503: then the same
     Idempotency-Key returns the charged reply.
@@ -204,12 +214,15 @@ async def _estimate_mean_usage(state: AppState) -> dict[str, float | None]:
 
 @_register("GET", "/v1/status", models.StatusResponse)
 async def get_status(state: AppState, key: ApiKey, _: Request) -> Response:
-    """Return the inputs that the store accepts and the targets that it predicts."""
+    """Return the inputs that the store accepts and the targets that it predicts.
+
+    Also the released values, and the largest number of queries in a request.
+    """
     schema = state.store.schema
     facts = await state.call_store(state.store.facts)
     body = {
         "takes": schema.extractor.raw_form,
-        "numbers": models.get_vector_width(state.store),
+        "numbers": models.get_n_features(state.store),
         "columns": models.describe_columns(state.store),
         "classes": list(schema.classes),
         "target": schema.target.facts,
@@ -232,7 +245,7 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     idempotency_key = _get_idempotency_key(request)
     async with state.body_reader.read_body(request) as content:
         body, rows, n_rows = await state.decode_json(models.RecordsRequest, content)
-    subjects = None if body.subjects is None else checked_ids(body.subjects)
+    subjects = None if body.subjects is None else parse_subject_ids(body.subjects)
     targets = _decode_targets(body, state.store)
     if len(targets) != n_rows or (subjects is not None and len(subjects) != n_rows):
         detail = "There must be one label or target, and one subject if given, per row."
@@ -248,7 +261,7 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
 
 
 def _decode_targets(body: models.RecordsRequest, store: BaseStore) -> np.ndarray:
-    """Return labels or targets of the records in the store's format.
+    """Return labels (n,) or targets (n, p) of the records, as the store accepts them.
 
     Raises problem 422 if the body has the wrong field, or targets of unequal lengths.
     """
@@ -282,9 +295,10 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
     # A misspelled parameter must not be treated as absent.
     if parameters not in ([], [("outcome", "true")], [("outcome", "false")]):
         raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
-    ids = checked_ids([request.path_params["subject"]])
+    ids = parse_subject_ids([request.path_params["subject"]])
 
     def erase() -> Presence:
+        """Erase the subject; return how many of `ids` were enrolled, erased or unknown before."""
         # Both calls run in one task of the store's thread, so no record is added between them.
         previous_presence = state.store.presence(ids)
         state.store.erase(ids)
@@ -298,7 +312,7 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
     return JSONResponse(body)
 
 
-def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
+def parse_subject_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
     """Return subject ids in canonical form; problem 422 for an id that no URL path can contain."""
     for subject in subjects:
         error = checks.describe_id_fault(subject)
@@ -399,8 +413,6 @@ def create_app(
     `folder` is the store's folder, which holds the API keys. One thread of the service uses the
     store; the caller closes the store afterwards.
     """
-    # The first access may load a neural network, for which no request should wait.
-    _ = store.schema.extractor.raw_form
     state = AppState(store, folder, settings or ServiceSettings())
     # Predictions, the first route, bypass the router.
     security_headers = Middleware(

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,7 +48,7 @@ class ApiKey:
 
 
 class KeyFile:
-    """The file `keys.json` in the folder of a store."""
+    """The file `keys.json` in the `folder` of a store; InvalidInput if there is no store."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
@@ -56,11 +56,8 @@ class KeyFile:
         if not (folder / "store.json").is_file() and not is_cluster(folder):
             raise InvalidInput(f"There is no store at {folder}.")
 
-    def all(self) -> list[ApiKey]:
-        """Return all keys, including revoked ones.
-
-        Raises StorageFailed if the file is damaged or has another format.
-        """
+    def load_keys(self) -> list[ApiKey]:
+        """Return all keys, including revoked ones. Raises StorageFailed for a damaged file."""
         if not self.path.exists():
             return []
         try:
@@ -74,21 +71,24 @@ class KeyFile:
     ) -> str:
         """Create a key and return its token, which is not stored and cannot be shown again.
 
-        `show` receives the token before the key becomes valid. If it raises, no key is added: a
-        valid key that was never shown could only be revoked.
+        - `name`: holder of the key; requests with it use the holder's quota.
+        - `role`, `audience`: as in :class:`ApiKey`.
+        - `show`: receives the token before the key becomes valid. If it raises, no key is added: a
+          valid key that was never shown could only be revoked.
 
-        Raises PrivacyRefused if `name` ever had a key of another audience: the guarantees assume
-        that audiences do not share answers.
+        Raises PrivacyRefused if the holder ever had a key of another audience: the guarantees
+        assume that audiences do not share answers.
         """
         name = normalize_name("name", name)
         checks.check_choice("role", role, ROLES)
         audience = normalize_name("audience", audience)
-        _refuse_second_audience(self.all(), name, audience)
+        _refuse_second_audience(self.load_keys(), name, audience)
         key_id, secret = fresh_key(_ID_BYTES).hex(), fresh_key(_SECRET_BYTES).hex()
         token = f"vic_{key_id}_{secret}"
         if show is not None:
             show(token)  # outside the lock: a stalled terminal must not delay a revocation
-        key = ApiKey(key_id, name, role, audience, _hash_token(token), _format_current_time())
+        created = datetime.now(UTC).isoformat("T", "seconds")
+        key = ApiKey(key_id, name, role, audience, _hash_token(token), created)
         with self._edit_keys() as keys:
             _refuse_second_audience(keys, name, audience)  # another process may have added a key
             keys.append(key)
@@ -100,7 +100,7 @@ class KeyFile:
             index = next((i for i, key in enumerate(keys) if key.id == key_id), None)
             if index is None:
                 raise InvalidInput("The 'id' parameter must be the id of a key. See: keys list")
-            revoked = keys[index].revoked or _format_current_time()
+            revoked = keys[index].revoked or datetime.now(UTC).isoformat("T", "seconds")
             keys[index] = replace(keys[index], revoked=revoked)
 
     @contextmanager
@@ -112,7 +112,7 @@ class KeyFile:
             descriptor = create_file(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            keys = self.all()
+            keys = self.load_keys()
             yield keys
             write_sealed(self.path, _FORMAT, {"keys": [asdict(key) for key in keys]})
         finally:
@@ -120,6 +120,7 @@ class KeyFile:
 
 
 def _refuse_second_audience(keys: list[ApiKey], name: str, audience: str) -> None:
+    """Raise PrivacyRefused if the holder `name` ever had a key of an audience but `audience`."""
     if any(key.name == name and key.audience != audience for key in keys):
         raise PrivacyRefused(
             f"{name!r} has, or had, a key of another audience. Access to the answers of two "
@@ -141,9 +142,12 @@ class KeyCache:
         A digest is computed and compared for unknown ids too, so that the time does not reveal
         which ids exist.
         """
-        file_version = self._read_file_version()
+        file_version: tuple[int, ...] = ()
+        with suppress(FileNotFoundError):
+            status = self._file.path.stat()
+            file_version = (status.st_ino, status.st_mtime_ns, status.st_size)
         if file_version != self._file_version:
-            self._keys = {key.id: key for key in self._file.all() if key.revoked is None}
+            self._keys = {key.id: key for key in self._file.load_keys() if key.revoked is None}
             self._file_version = file_version
         if len(token) != _TOKEN_LENGTH or not token.isascii():
             return None
@@ -152,18 +156,6 @@ class KeyCache:
         is_equal = hmac.compare_digest(_hash_token(token), expected)
         return key if is_equal else None
 
-    def _read_file_version(self) -> tuple[int, ...]:
-        """Return inode, modification time and size, or () if there is no file."""
-        try:
-            status = self._file.path.stat()
-        except FileNotFoundError:
-            return ()
-        return status.st_ino, status.st_mtime_ns, status.st_size
-
 
 def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _format_current_time() -> str:
-    return datetime.now(UTC).isoformat("T", "seconds")

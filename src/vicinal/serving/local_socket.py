@@ -42,6 +42,7 @@ _ERROR_TYPES = {
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, VicinalError)
 }
+"""Classes of the errors that a reply may name."""
 _MAX_PATH_BYTES = 90
 """Longest path that every system accepts for a socket."""
 
@@ -61,7 +62,7 @@ def _open_address(folder: Path) -> Iterator[str]:
 
 
 class LocalSocket:
-    """Runs tasks of local commands on an open store.
+    """Runs tasks of local commands on an open store, in its `folder`.
 
     `run` calls a function in the store's thread, between two blocks of queries.
     """
@@ -90,6 +91,7 @@ class LocalSocket:
         self._server = await asyncio.start_unix_server(self._handle_connection, sock=listening)
 
     async def stop(self) -> None:
+        """Stop listening and remove the socket."""
         if self._server is not None:
             self._server.close()
             (self._folder / SOCKET).unlink(missing_ok=True)
@@ -113,7 +115,7 @@ class LocalSocket:
             writer.close()
 
     def _run_task(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the result or the error of a task; raising here would stop the service."""
+        """Return the result or error of the store's method `task`; raising would end a service."""
         try:
             if task not in _TASKS:
                 raise InvalidInput("The running service has a different version of vicinal.")
@@ -124,7 +126,7 @@ class LocalSocket:
 
 
 def _is_owner(connection: socket.socket, other_user: int = 0) -> bool:
-    """Return whether the peer process runs as this user or as `other_user` (default: root)."""
+    """Return whether the peer runs as this user or as `other_user`, a user id (default: root)."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the permissions of the file are the only protection on this system
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -134,15 +136,15 @@ def _is_owner(connection: socket.socket, other_user: int = 0) -> bool:
 class ServedStore:
     """Read access to the store or cluster in `folder` that a local service has open.
 
-    The methods have the results and errors of :class:`~vicinal.store.base_store.BaseStore`, and
-    raise StorageFailed if the service stops meanwhile.
+    The methods have the arguments, results and errors of those of an open store, and raise
+    StorageFailed if the service stops meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @property
-    def answers(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether a trusted service listens at the socket."""
         try:
             self._connect().close()
@@ -151,20 +153,23 @@ class ServedStore:
         return True
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
+        """Return the public facts of the store; for a `curator`, also private numbers."""
         return self._run_task("facts", curator=curator)  # type: ignore[no-any-return]
 
     def guarantee(self, audience: str) -> Guarantee:
+        """Return the guarantee of an audience's answers."""
         fields = self._run_task("guarantee", audience=audience)
-        # JSON has no tuples.
+        # JSON has no tuples: lists become tuples again.
         tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return Guarantee(**{**fields, **tuples})
 
     def verify(self, erased: Sequence[SubjectId] = ()) -> Verification:
+        """Return the result of checking all files, also for traces of the `erased` subjects."""
         fields = self._run_task("verify", erased=list(erased))
         return Verification(tuple(fields["faults"]), tuple(fields["checked"]))
 
     def backup(self, path: str | Path) -> None:
-        """Let the service, as its own user, write a copy of the store into a new folder."""
+        """Let the service, as its own user, copy the store into a new folder `path`."""
         self._run_task("backup", path=str(Path(path).absolute()))
         if not Path(path).exists():
             raise StorageFailed(
@@ -173,12 +178,16 @@ class ServedStore:
             )
 
     def _connect(self) -> socket.socket:
+        """Return a socket connected to the service.
+
+        Raises OSError if no service listens, or if its process belongs to another user than this
+        one (for root: than the folder's owner), because its answers could then be forged.
+        """
         connection = socket.socket(socket.AF_UNIX)
         try:
             with _open_address(self._folder) as address:
                 connection.connect(address)
             user = os.getuid()
-            # Root may trust the folder's owner; a socket of any other user could be a forgery.
             if not _is_owner(connection, user or self._folder.stat().st_uid):
                 raise PermissionError
         except OSError:
@@ -187,6 +196,7 @@ class ServedStore:
         return connection
 
     def _run_task(self, task: str, **arguments: Any) -> Any:
+        """Let the service call the store's method `task`; return its result or raise its error."""
         try:
             with self._connect() as connection:
                 connection.sendall(json.dumps({"task": task, "arguments": arguments}).encode())

@@ -17,22 +17,23 @@ _FIRST_ERROR = Field(fail_fast=True)
 
 Finite = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Text = Annotated[str, StringConstraints(max_length=20_000), Strict()]
-Name = (
+LabelOrId = (
     Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
     | Annotated[str, Strict(), StringConstraints(min_length=1, max_length=300)]
 )
 Row = Annotated[list[Finite], _FIRST_ERROR]
 Vectors = Annotated[list[Row], _FIRST_ERROR, Field(min_length=1)]
-Grey = Annotated[list[Row], _FIRST_ERROR]
+GrayImage = Annotated[list[Row], _FIRST_ERROR]
 Pixel = Annotated[list[Finite], _FIRST_ERROR, Field(min_length=3, max_length=3)]
-Color = Annotated[list[Annotated[list[Pixel], _FIRST_ERROR]], _FIRST_ERROR]
+ColorImage = Annotated[list[Annotated[list[Pixel], _FIRST_ERROR]], _FIRST_ERROR]
 Images = Annotated[
-    Annotated[list[Grey], _FIRST_ERROR] | Annotated[list[Color], _FIRST_ERROR], Field(min_length=1)
+    Annotated[list[GrayImage], _FIRST_ERROR] | Annotated[list[ColorImage], _FIRST_ERROR],
+    Field(min_length=1),
 ]
 Texts = Annotated[list[Text], _FIRST_ERROR, Field(min_length=1)]
 Cell = Annotated[bool, Strict()] | Annotated[int, Strict()] | Finite | Text | None
 NamedRows = Annotated[list[dict[Text, Cell]], _FIRST_ERROR, Field(min_length=1)]
-Names = Annotated[list[Name], _FIRST_ERROR]
+LabelsOrIds = Annotated[list[LabelOrId], _FIRST_ERROR]
 
 
 class RowsBody(BaseModel):
@@ -51,6 +52,7 @@ class RowsBody(BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _check_single_format(self) -> Self:
+        """Raise ValueError unless exactly one of the four formats is given."""
         formats = (self.vectors, self.images, self.texts, self.rows)
         if sum(rows is not None for rows in formats) != 1:
             raise ValueError
@@ -73,12 +75,12 @@ class RecordsRequest(RowsBody):
             ]
         }
     )
-    labels: Names | None = Field(None, description="q class names, for a store of classes.")
+    labels: LabelsOrIds | None = Field(None, description="q class names, for a store of classes.")
     targets: Vectors | None = Field(
         None,
         description="q rows of numbers, or of 0 and 1, for a store of numbers or of label sets.",
     )
-    subjects: Names | None = Field(
+    subjects: LabelsOrIds | None = Field(
         None,
         description="q subject ids; required if the first records had ids, otherwise not allowed. "
         "5 and '5' are the same id. Without ids, each record is a subject of its own.",
@@ -251,8 +253,11 @@ class HealthResponse(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=RowsBody)
 
 
-def get_vector_width(store: BaseStore) -> int | None:
-    """Return the length of a vector, or None if only the store's feature extractor knows it."""
+def get_n_features(store: BaseStore) -> int | None:
+    """Return the number of features of a vector in a request, None if it is unknown.
+
+    It is unknown for images, texts and table rows, and if a map changes the number of features.
+    """
     extractor = store.schema.extractor
     takes_vectors = extractor.kind == "columns" and extractor.public_map is None
     return store.schema.n_features if takes_vectors else None
@@ -277,7 +282,7 @@ def describe_columns(store: BaseStore) -> list[dict[str, Any]] | None:
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
-    """Return the body as an instance of `model`; problems 400 and 422 quote no part of it."""
+    """Return a body's JSON as an instance of `model`; problems 400 and 422 quote no part of it."""
     try:
         body = model.model_validate_json(content)
     except pydantic.ValidationError as error:
@@ -301,6 +306,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    """Raise problem 400 if a JSON object, given as its pairs, has a key twice."""
     if len({key for key, _ in pairs}) != len(pairs):
         raise Problem(400, "repeated-key", "An object in the body contains a key twice.")
 
@@ -319,10 +325,12 @@ def decode_rows(body: RowsBody, store: BaseStore, max_rows: int) -> tuple[Any, i
         raise Problem(413, "too-many", f"A request must have at most {max_rows} rows.")
     if row_format in ("texts", "rows"):
         return rows, len(rows)
-    width = get_vector_width(store)
-    wrong_row = next((i for i, row in enumerate(rows, 1) if len(row) != width), 0)
-    if row_format == "vectors" and width is not None and wrong_row:
-        detail = f"Every vector must have {width} numbers; row {wrong_row} has a different length."
+    n_features = get_n_features(store)
+    wrong_row = next((i for i, row in enumerate(rows, 1) if len(row) != n_features), 0)
+    if row_format == "vectors" and n_features is not None and wrong_row:
+        detail = (
+            f"Every vector must have {n_features} numbers; row {wrong_row} has a different length."
+        )
         raise Problem(422, "unusable", detail)
     try:
         array = np.array(rows, dtype=np.float64)

@@ -26,7 +26,8 @@ class ServiceSettings:
     body_seconds : float
         Time in which a body must arrive.
     bodies_bytes : int
-        Memory for all bodies being received or decoded; further requests get status 503.
+        Bytes of memory for all request bodies together that are being received or decoded; further
+        requests get status 503.
     request_queries : int
         Maximum number of queries in a request.
     block_queries : int
@@ -65,6 +66,7 @@ class ServiceSettings:
     response_interval_ms: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a value that is no number or out of range."""
         for name, minimum in (("connections", 1), ("body_bytes", 1024)):
             if getattr(self, name) is not None:
                 checks.check_integer(name, getattr(self, name), minimum=minimum)
