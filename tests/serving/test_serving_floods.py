@@ -283,7 +283,9 @@ def test_one_error_is_enough():
 
 def test_limits_follow_from_n_features_and_batch():
     settings = ServiceSettings(request_queries=1024)
-    narrow, broad, unknown = (BodyLimits.from_n_features(settings, width) for width in (4, 324, None))
+    narrow, broad, unknown = (
+        BodyLimits.from_n_features(settings, width) for width in (4, 324, None)
+    )
     assert narrow.max_bytes < 1 << 20 < broad.max_bytes < 16 << 20
     assert unknown.max_bytes == 8 << 20
     assert narrow.max_values == 1024 * 20
