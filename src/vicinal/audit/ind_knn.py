@@ -449,7 +449,7 @@ class IndKNNAudit:
         charges = self._create_plan(release).charges
         largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:
-            cost_share = float(charges.share(shift, 1.0)) * shift**2 / (2 * charges.budget)
+            cost_share = float(charges.compute_share(shift, 1.0)) * shift**2 / (2 * charges.budget)
             if cost_share <= 1:
                 largest = float(shift)
         return largest

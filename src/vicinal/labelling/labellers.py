@@ -487,7 +487,7 @@ class PrivateKNNLabeller(Labeller):
     def epsilon(self) -> float:
         """Return the epsilon of all rounds together, as in :meth:`guarantee`, also if simulated."""
         plan = PricedPlan.from_dict(self.plan())
-        return plan.composition().least_epsilon(plan.delta)
+        return plan.composition().compute_min_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
         """Return the composed guarantee of all rounds."""

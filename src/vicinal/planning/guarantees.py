@@ -308,7 +308,7 @@ def _rounding_headroom(plan: Plan, accounting: dict[str, Any]) -> float:
     if not accounting["method"].startswith("rdp"):
         return GRID_SHARE
     total = CheckedPlan.from_dict(plan).composition()
-    order = total.best_order(accounting["delta"])
+    order = total.find_best_order(accounting["delta"])
     return GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
 
 

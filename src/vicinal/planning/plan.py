@@ -308,7 +308,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """
         budget = budget_share * self.interaction_budget
         if self.label_only and budget_share > 0:
-            budget = self.charges.worth(shift, budget_share)
+            budget = self.charges.compute_votes_budget(shift, budget_share)
         return budget / self.subject_use
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.accounting.budget import UNITS
-from vicinal.accounting.guarantee import Guarantee, rounded_up
+from vicinal.accounting.guarantee import Guarantee, format_rounded_up
 from vicinal.arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal.engine.engine import QueryAnswers, QueryEngine
 from vicinal.engine.proxy_ledger import ProxyLedger
@@ -106,7 +106,7 @@ class TotalGuarantee:
         if not math.isfinite(self.epsilon):
             return "nothing"
         audiences = "all audiences ever opened" if self.capped else "the audiences opened so far"
-        epsilon, delta = rounded_up(self.epsilon), rounded_up(self.delta)
+        epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta)
         return f"epsilon {epsilon} at delta {delta}, for {audiences}"
 
 
