@@ -129,7 +129,7 @@ def test_the_guarantee_says_that_labels_alone_leave():
     guarantee = classifier.guarantee()
     assert "label alone" in str(guarantee)
     assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-5)
-    assert gdp_epsilon(np.sqrt(2 * classifier._plan.charges.budget), 0.99e-5) <= 1.0
+    assert gdp_epsilon(np.sqrt(2 * classifier._plan.label_charges.budget), 0.99e-5) <= 1.0
 
 
 SETTINGS = [(0.5, 10), (1.0, 2), (2.0, 10)]
