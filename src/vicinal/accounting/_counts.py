@@ -72,7 +72,7 @@ class LaplacePair(DominatingPair):
         return True
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at `epsilons` (m,) of either sign, as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         divergence = -np.expm1(np.minimum(np.abs(epsilons) - self.max_loss, 0.0) / 2)
         return np.asarray(np.exp(np.minimum(epsilons, 0.0)) * divergence)
 
@@ -143,7 +143,7 @@ class FinitePair(DominatingPair):
     is_symmetric: bool = False
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at `epsilons` (m,) of either sign, as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         magnitude = np.abs(epsilons)
         scale = np.exp(np.minimum(epsilons, 0.0))
         forward = _compute_profile(

@@ -203,7 +203,7 @@ class GaussianPair(DominatingPair):
         return self.mu if self.gamma == 1 else None
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at `epsilons` (m,) of either sign, as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         return subsample_excess(
             lambda inner: compute_gaussian_excess(self.mu, inner), self.gamma, epsilons
         )

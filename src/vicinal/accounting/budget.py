@@ -79,6 +79,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     delta = checks.check_real("delta", delta, above=0, below=1)
 
     def compute_epsilon(log_alpha_less_1: float) -> float:
+        """Return epsilon by the order alpha, for log(alpha - 1)."""
         alpha_less_1 = math.exp(log_alpha_less_1)
         alpha = 1 + alpha_less_1
         return (

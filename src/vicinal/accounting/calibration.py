@@ -98,6 +98,7 @@ def calibrate(
     is_integer = field in _INTEGER_FIELDS
 
     def build_plan(value: float) -> Plan:
+        """Return the plan with `value` in the calibrated field."""
         calibrated = {**fields, field: int(value) if is_integer else value}
         return Plan.from_dict(
             {**plan, "releases": [*releases[:release], calibrated, *releases[release + 1 :]]}
@@ -177,7 +178,12 @@ class _FieldSearch:
         while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
             self.is_integer and abs(unsafe - safe) <= 1
         ):
-            middle = self._interpolate_values(safe, unsafe, safe_gap / (safe_gap - unsafe_gap))
+            # The step is kept within .02 and .98, and an integer at least 1 away from both ends.
+            fraction = min(max(safe_gap / (safe_gap - unsafe_gap), 0.02), 0.98)
+            middle = safe * math.exp(math.log(unsafe / safe) * fraction)
+            if self.is_integer:
+                low, high = min(safe, unsafe), max(safe, unsafe)
+                middle = float(min(max(math.floor(middle), low + 1), high - 1))
             gap = self._compute_gap(middle)
             if -_EPSILON_PRECISION <= gap <= 0 and not self.is_integer:
                 return middle
@@ -197,12 +203,3 @@ class _FieldSearch:
             max(self.compute_epsilon(value), self.target_epsilon * 1e-9), self.target_epsilon * 1e9
         )
         return math.log(epsilon / self.target_epsilon)
-
-    def _interpolate_values(self, safe: float, unsafe: float, fraction: float) -> float:
-        """Return the value at `fraction` (0 to 1) of the way from `safe` to `unsafe`, in logs."""
-        # The fraction is kept within .02 and .98, and an integer at least 1 away from both ends.
-        middle = safe * math.exp(math.log(unsafe / safe) * min(max(fraction, 0.02), 0.98))
-        if not self.is_integer:
-            return middle
-        low, high = min(safe, unsafe), max(safe, unsafe)
-        return float(min(max(math.floor(middle), low + 1), high - 1))

@@ -175,7 +175,7 @@ class Composition:
                 return epsilon
             return compute_pld_epsilon(self.list_dominating_pairs(), delta)
         convert = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
-        _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + convert(orders, delta))
+        _, epsilon = self._minimize_over_orders(convert, delta)
         return max(0.0, epsilon)
 
     def compute_min_epsilon(self, delta: float) -> float:
@@ -190,9 +190,7 @@ class Composition:
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
         without_disclosures, _ = self.split_disclosures()
-        order, _ = without_disclosures._minimize_over_orders(
-            lambda orders, rdp: rdp + _convert_by_balle(orders, delta)
-        )
+        order, _ = without_disclosures._minimize_over_orders(_convert_by_balle, delta)
         return order
 
     def list_dominating_pairs(self) -> list[tuple[DominatingPair, int]]:
@@ -212,24 +210,24 @@ class Composition:
         return [*batched, *Composition(tuple(single)).list_dominating_pairs()]
 
     def _minimize_over_orders(
-        self, objective: Callable[[Floats, Floats], Floats]
+        self, convert: Callable[[Floats, float], Floats], delta: float
     ) -> tuple[float, float]:
-        """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
+        """Return (order, epsilon): the Rényi order > 1 with about the smallest epsilon at `delta`.
 
-        `objective` maps orders (m,) and the composition's RDP at them, (m,), to values (m,).
+        `convert` maps orders (m,) and delta to epsilon less RDP, (m,).
         """
         stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
         orders = np.union1d(_FIRST_ORDERS, np.concatenate([[], *stated_orders]))
-        best_value, best_order = math.inf, math.inf
+        best_epsilon, best_order = math.inf, math.inf
         for _ in range(1 + _N_REFINEMENTS):
-            values = objective(orders, self.rdp(orders))
-            index = int(np.argmin(values))
-            best_value, best_order = min(
-                (best_value, best_order), (float(values[index]), float(orders[index]))
+            epsilons = self.rdp(orders) + convert(orders, delta)
+            index = int(np.argmin(epsilons))
+            best_epsilon, best_order = min(
+                (best_epsilon, best_order), (float(epsilons[index]), float(orders[index]))
             )
             low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
             orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _GRID_FRACTIONS
-        return best_order, best_value
+        return best_order, best_epsilon
 
 
 @functools.lru_cache(maxsize=4096)

@@ -63,6 +63,7 @@ class SubsampledGaussian:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if a field is out of bounds."""
         checks.check_real("sigma", self.sigma, minimum=1e-3, maximum=1e9)
         checks.check_real("gamma", self.gamma, above=0, maximum=1)
 

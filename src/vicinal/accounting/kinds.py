@@ -527,7 +527,7 @@ class PlannedIndKNN(_EqualComponents):
         return composition.add(Composition.from_release(disclosure, count))
 
     def _compute_disclosure_probability(self) -> float:
-        """Return the probability of disclosure that covers the grid and the tail of labels."""
+        """Return the disclosure probability of one filter, for its grid and the tail of labels."""
         # Votes: the failures of all grids, at most the share of delta at which the filter's meter
         # stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
         # (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.

@@ -166,12 +166,12 @@ def _find_certified_shares(sqrt_residue: float, tail_per_charge: float) -> Float
     if max_loss > _MAX_GRID_LOSS:
         return np.ones(_N_CELLS)
     losses = np.arange(-sqrt_residue / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
-    low_tests, high_tests = _bound_tests(sqrt_residue, losses, tail_scale)
+    low_bounds, high_bounds = _bound_scaled_excess(sqrt_residue, losses, tail_scale)
     low, high = np.full(_N_CELLS, 0.6), np.ones(_N_CELLS)
     middle = np.full(_N_CELLS, MAX_REDUCED_SHARE)
     for _ in range(_N_BISECTIONS):
-        is_uncertified = _find_uncertified(
-            middle, sqrt_residue, losses, tail_scale, low_tests, high_tests
+        is_uncertified = _find_uncertified_cells(
+            middle, sqrt_residue, losses, tail_scale, low_bounds, high_bounds
         )
         low, high = np.where(is_uncertified, middle, low), np.where(is_uncertified, high, middle)
         middle = (low + high) / 2
@@ -217,7 +217,9 @@ def _bound_mean_hazard(start: Floats, width: Floats) -> Floats:
     return np.asarray(np.where(width < 1e-3, trapezium, mean))
 
 
-def _bound_tests(sqrt_residue: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
+def _bound_scaled_excess(
+    sqrt_residue: float, losses: Floats, tail_scale: float
+) -> tuple[Floats, Floats]:
     """Return upper bounds on the scaled excess a over all margins, at every cell's ends (8.2).
 
     Both results are (cells, n): a at the lower and at the upper shift of the cell, plus the largest
@@ -249,7 +251,7 @@ def _bound_tests(sqrt_residue: float, losses: Floats, tail_scale: float) -> tupl
     )
     loss_strip = loss_rate[1:, 1:] * np.exp(loss_rate[1:, 1:] * high[:, 1:] / 2)
     shift_ratio = np.divide(high, m[:-1], where=m[:-1] > 0, out=np.full_like(high, np.inf))[:, :-1]
-    low_tests, high_tests = np.empty((2, _N_CELLS, len(losses)))
+    low_bounds, high_bounds = np.empty((2, _N_CELLS, len(losses)))
     for j, y in enumerate(losses):
         # Beyond the exact range of the quadrature the winner's integral has a closed bound.
         steep_bound = (
@@ -270,9 +272,9 @@ def _bound_tests(sqrt_residue: float, losses: Floats, tail_scale: float) -> tupl
         slack = (bend_along_b * (win_strip + loss_strip))[:-1] + growth * np.maximum(
             max_of_margins[:-1], max_of_margins[1:]
         )
-        low_tests[:, j] = (max_of_margins[:-1] + slack).max(1)
-        high_tests[:, j] = (max_of_margins[1:] + slack).max(1)
-    return low_tests, high_tests
+        low_bounds[:, j] = (max_of_margins[:-1] + slack).max(1)
+        high_bounds[:, j] = (max_of_margins[1:] + slack).max(1)
+    return low_bounds, high_bounds
 
 
 class _TestIntegral:
@@ -309,17 +311,18 @@ def _bound_mean_exponential_tilt(y: float, steepness: Floats) -> Floats:
     return np.where(steepness < y, inside, beyond)
 
 
-def _find_uncertified(
+def _find_uncertified_cells(
     share: Floats,
     sqrt_residue: float,
     losses: Floats,
     tail_scale: float,
-    low_tests: Floats,
-    high_tests: Floats,
+    low_bounds: Floats,
+    high_bounds: Floats,
 ) -> Bools:
     """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
 
-    `share` (cells,) is s; `low_tests` and `high_tests` are the results of :func:`_bound_tests`.
+    `share` (cells,) is s; `low_bounds` and `high_bounds` (cells, n) are the results of
+    :func:`_bound_scaled_excess`.
     """
     share = share[:, None]
     edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS
@@ -333,13 +336,13 @@ def _find_uncertified(
     min_tail = tail_scale * np.exp(np.maximum(losses[:-1], 0) ** 2 / 2)
     uses_min_tail = 2 * sag > tail[:-1]
     excess = np.asarray(-np.inf)
-    for tests, x in ((low_tests, low_x), (high_tests, high_x)):
+    for scaled_excess, x in ((low_bounds, low_x), (high_bounds, high_x)):
         gain = _integrate_over_nodes(
             square_loss * x / (1 + x) / 2 - sqrt_residue**2 * x / 8, (1 + x) ** -0.5
         )
         for end in (slice(None, -1), slice(1, None)):
             bound = gain[:, end] + np.where(uses_min_tail, min_tail, tail[end] - sag)
-            excess = np.maximum(excess, tests[:, end] - share * bound)
+            excess = np.maximum(excess, scaled_excess[:, end] - share * bound)
     # Upper bounds on the second derivatives of B, along k and along y.
     xi = high_x / (1 + high_x)
     base = 1 / (1 + low_x)

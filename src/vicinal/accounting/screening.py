@@ -58,6 +58,7 @@ class Screening:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if a field is out of bounds."""
         checks.check_integer("k", self.k, minimum=1, maximum=MAX_VOTES)
         checks.check_real("threshold", self.threshold, minimum=-1e7, maximum=1e7)
         checks.check_real("sigma", self.sigma, minimum=1e-2, maximum=1e9)
@@ -157,7 +158,7 @@ class ScreeningPair(DominatingPair):
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at `epsilons` (m,) of either sign, as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         # At these real margins the curve (q, r) has slope e^eps; infinite if it has it nowhere.
         shift = 1 / self.screening.sigma
         inner_epsilons = invert_sampling(epsilons, self.screening.gamma)
@@ -232,7 +233,8 @@ class ScreeningBatchPair(DominatingPair):
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence C_size at `epsilons` (m,) of either sign, interpolated."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
+        # The profile C_size of the module's text, interpolated.
         step, profiles = _compute_profiles(self.screening, BATCH)
         return np.asarray(interpolate_profile(profiles[self.size], step, epsilons))
 

@@ -158,11 +158,10 @@ def train_and_charge_model(
     return plan, train_private_model(plan.training, features, public, gradients), gradients
 
 
+# Smallest and largest number of records that a plan is checked for if the number is estimated.
 _MIN_SUBJECTS, _MAX_SUBJECTS = 1, 10**8
-"""Smallest and largest number of records that a plan is checked for if it is to be estimated."""
-
+# Number of public points that a plan is checked with; with all points it would take seconds.
 _REHEARSAL_POINTS = 512
-"""Number of public points that a plan is checked with; with all points it would take seconds."""
 
 
 def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
@@ -296,7 +295,7 @@ class EnginePlanner:
 
     @property
     def points(self) -> Reference:
-        """The public points, where a plan needs them."""
+        """The public points, of a plan that needs them."""
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
@@ -338,12 +337,14 @@ class EnginePlanner:
         return plan.choose_multiplier(usage, count, budget_share)
 
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
-        """Return the rule that turns votes into labels, for arguments of :meth:`choose_multiplier`.
+        """Return the rule that turns votes into labels.
 
-        It uses the expected sum of all votes of a query, measured on public points.
+        It uses the sum of votes expected for a query, measured on public points. The arguments are
+        those of :meth:`choose_multiplier`.
         """
 
         def measure_total() -> float:
+            """Return the expected sum of all votes of a query."""
             if self.reference is None:
                 return count
             usage = measure_participation(self.reference, radius, self.n_features)

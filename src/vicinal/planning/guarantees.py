@@ -25,13 +25,12 @@ _FILTER_METHODS = {
     "1 % of delta kept for that and the integer grid",
 }
 
-
+# Assumptions of every guarantee about the records, and about the machine.
 RECORDS = (
     "each person's records carry that person's subject id (without ids, one record is one person)",
     "features are computed record by record, with nothing learnt from private records",
 )
 SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not observed")
-"""Assumptions of every guarantee about the records, and about the machine."""
 
 
 def describe_other_fits(n_fits: int) -> str:
@@ -142,15 +141,13 @@ def check_renewal(plan: IndKNNPlan) -> None:
             raise InvalidInput(f"The {name!r} parameter must be {required} with 'renew'.")
 
 
-_TOTAL_SLACK = 0.1
-"""Share of the delta over all audiences that is reserved for their noise grids."""
-
+_TOTAL_SLACK = 0.1  # Share of the delta over all audiences that is reserved for their noise grids
+# Largest number of audiences whose noise grids fit into that share.
 _MAX_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
-"""Largest number of audiences whose noise grids fit into that share."""
 
 
 def compute_total_budget(epsilon: float, delta: float) -> float:
-    """Return the zCDP budget of one filter over all audiences, for epsilon and delta together.
+    """Return the zCDP budget of one filter over all audiences that satisfies (epsilon, delta)-DP.
 
     A share of delta is reserved for the noise grids of the audiences.
     """
@@ -195,8 +192,8 @@ def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
     return gdp_epsilon(math.sqrt(2 * budget), delta - slack), delta
 
 
+# Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8.
 MAX_EPSILON = 20.0
-"""Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8."""
 
 
 def refuse_weak_plan(
@@ -225,35 +222,29 @@ def refuse_weak_plan(
         )
 
 
+# Protected facts in the guarantee of a fixed plan.
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"
-"""Protected facts in the guarantee of a fixed plan."""
-
+# Public facts in the guarantee of every fixed plan.
 PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
-"""Public facts in the guarantee of every fixed plan."""
-
+# Share of delta that the noise grid may use; the accounting rounds delta up by more than that.
 GRID_SHARE = 5e-11
-"""Share of delta that the noise grid may use; the accounting rounds delta up by more than that."""
-
+# Largest change of a probability by one draw of integer noise, times the squared noise scale (see
+# mechanisms/screening.md).
 _CHANGE_PER_DRAW = 1 / 6
-"""Largest change of a probability by one draw of integer noise, times the squared noise scale.
-
-See mechanisms/screening.md.
-"""
-
+# Descriptions of the accounting methods.
 METHODS = {
     "pld": "privacy loss distributions, composed numerically and rounded up",
     "rdp": "Renyi DP, converted by Balle et al. 2020",
     "gdp": "Gaussian DP",
     "rdp_mironov": "Renyi DP, converted by Mironov 2017",
 }
-"""Descriptions of the accounting methods."""
 
+# The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases.
 Plan = dict[str, Any]
-"""The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases."""
 
 
 def compute_plan_loss(plan: Plan) -> dict[str, Any]:
-    """Return the privacy loss of a fixed plan: the fields of ``vicinal account`` by name."""
+    """Return the output of ``vicinal account`` for a plan: epsilon, delta, method, assumptions."""
     accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
     return accounting
 
@@ -325,8 +316,8 @@ def repeat_plan(plan: Plan, interactions: int) -> Plan:
     return {**plan, "releases": releases}
 
 
+# Fields of a release that are proportional to the number of interactions.
 _NUMBERS = ("count", "answered")
-"""Fields of a release that are proportional to the number of interactions."""
 
 
 def create_guarantee(

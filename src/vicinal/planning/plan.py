@@ -46,8 +46,7 @@ Half-way between records that are never near the same query (1) and records that
 docs/decisions/0008-automatic-plan.md for measurements on the data set `rwm5yr`.
 """
 
-_SHARES_TOLERANCE = 0.001
-"""Largest difference between 1 and the sum of declared shares of classes."""
+_SHARES_TOLERANCE = 0.001  # Largest difference between 1 and the sum of declared shares of classes
 
 
 def choose_default_delta(n_records: int | None) -> float:
@@ -80,7 +79,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def from_estimator(cls, estimator: object) -> Self:
-        """Return the checked plan of an estimator's parameters."""
+        """Return the checked plan of the parameters of an Ind-KNN `estimator`."""
         kind = next(kind for kind, table in PARAMETERS.items() if isinstance(estimator, table))
         names = [parameter.name for parameter in get_parameters(PARAMETERS[kind])]
         values = {name: getattr(estimator, name) for name in names}
@@ -88,12 +87,27 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Return the checked plan of parameter `values` by name; defaults replace missing ones."""
-        _check_parameter_names(target, values)
+        """Return the checked plan of parameter `values` by name; defaults replace missing ones.
+
+        Raises InvalidInput for a name that plans for this kind of target do not accept.
+        """
+        names_by_kind = {
+            kind: {parameter.name for parameter in get_parameters(table)}
+            for kind, table in PARAMETERS.items()
+        }
+        for name in values:
+            if name not in names_by_kind[target.kind]:
+                accepting = [kind for kind, names in names_by_kind.items() if name in names]
+                kinds = " and ".join(KINDS[kind].description for kind in accepting)
+                problem = f"is for {kinds}" if kinds else "is not one of a plan"
+                raise InvalidInput(
+                    f"The {name!r} parameter {problem}, and records carry {target.description} "
+                    "here. Leave it out."
+                )
         return cls.from_values(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
-        """Return the plan with these parameters replaced, checked, and its model chosen again."""
+        """Return the plan with `parameters` replaced and checked, and its model chosen again."""
         checks = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in checks}
         reason = "" if "model_share" in parameters else self.no_model_reason
@@ -118,7 +132,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             )
 
     def _check_class_prior_and_cost(self) -> None:
-        """Raise InvalidInput for class shares or costs that do not fit classes or parameters."""
+        """Raise InvalidInput if `class_prior` or `cost` do not fit the classes or each other."""
         for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
             if isinstance(value, tuple) and len(value) != len(self.class_names):
                 raise InvalidInput(
@@ -397,7 +411,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return ClassLoss(self.class_shares)
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
-        """Return the share of each budget that remains for votes after all trainings of `model`."""
+        """Return the share of each budget that remains for votes after all trainings of `model`.
+
+        `model`: the trained private model, or None.
+        """
         if model is None:
             return 1.0
         # If budgets are not carried over, the part of its share that training does not use is
@@ -433,24 +450,3 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         release = {} if not self.is_plurality_decision else {"release": "label"}
         plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0
-
-
-def _check_parameter_names(target: Target, values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a name in `values` that plans for this kind of target do not accept.
-
-    `values`: parameters by name.
-    """
-    names_by_kind = {
-        kind: {parameter.name for parameter in get_parameters(table)}
-        for kind, table in PARAMETERS.items()
-    }
-    for name in values:
-        if name not in names_by_kind[target.kind]:
-            kinds = [
-                KINDS[kind].description for kind, names in names_by_kind.items() if name in names
-            ]
-            problem = f"is for {' and '.join(kinds)}" if kinds else "is not one of a plan"
-            raise InvalidInput(
-                f"The {name!r} parameter {problem}, and records carry {target.description} here. "
-                "Leave it out."
-            )

@@ -32,8 +32,8 @@ from vicinal.neighbours.radius import AdaptiveRadius, Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError, VectorTarget
 
+# Mean squared kernel weight that is assumed without public points: the maximum.
 MAX_SQUARED_WEIGHT = 1.0
-"""Mean squared kernel weight that is assumed without public points: the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,7 @@ def _train_model(
     noise = sigma * clip / training.n_records
 
     def publish_gradient(weights: Floats) -> tuple[Floats, float]:
+        """Return the noisy gradient at `weights`, and the noise multiplier."""
         # The mean of the rows' gradients of the logistic loss, each clipped to the norm `clip`.
         residuals = softmax(rows @ weights)
         residuals[np.arange(len(labels)), labels] -= 1.0
@@ -239,11 +240,9 @@ def _train_model(
     return descend_gradients(training, features, calibration_rows, publish_gradient)
 
 
+# Smallest number of public points that vote in a query; fewer would not represent the records.
 MIN_VOTERS = 25
-"""Smallest number of public points that vote in a query; fewer would not represent the records."""
-
-MIN_POINTS = 100
-"""Smallest number of public points for a simulation."""
+MIN_POINTS = 100  # Smallest number of public points for a simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +306,7 @@ class SimulationSetup:
         return [float(share) for share in counts / counts.sum()]
 
     def with_simulated_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the points in the metric of a private model, simulated for a plan with a seed."""
+        """Return the points in the metric of a private model of `plan`, simulated with `seed`."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
@@ -352,8 +351,8 @@ def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> Simul
     return run.create_result()
 
 
+# Stands for an answer that has not been computed, or for a query outside the selection.
 _UNKNOWN = -1
-"""Stands for an answer that has not been computed, or for a query outside the selection."""
 
 
 class _SimulationRun:
@@ -364,6 +363,7 @@ class _SimulationRun:
     """
 
     def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
+        """Draw the order of queries, and give every point its whole budget."""
         size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size)
