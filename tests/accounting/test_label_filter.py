@@ -220,7 +220,7 @@ def test_a_price_to_40_digits():
 
 
 @pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._MAX_STEEPNESS])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_LOSS])
+@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_GRID_LOSS])
 @pytest.mark.parametrize("root", [0.3, label_filter._MAX_MU])
 def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
     mp.dps = 30

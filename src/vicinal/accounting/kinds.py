@@ -346,7 +346,14 @@ class PlannedMultilabel(_EqualComponents):
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
     def build_component(self) -> SubsampledGaussian:
-        return build_multilabel_release(self.tau, self.sigma, self.gamma)
+        """Return the release of one query's label counts.
+
+        Every neighbour's 0/1 label vector is scaled to an L1 norm of at most tau. One neighbour
+        enters and one leaves, so the L2 sensitivity is sqrt(2 tau).
+        Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5.
+        """
+        sensitivity = math.nextafter(math.sqrt(2 * self.tau), math.inf)
+        return SubsampledGaussian(self.sigma / sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
         """Return the assumptions on the neighbours' label vectors and on sampling."""
@@ -359,25 +366,6 @@ class PlannedMultilabel(_EqualComponents):
             "the lower bound takes two neighbours with tau labels each and none in common",
             *_list_sampling_assumptions(self.gamma),
         )
-
-
-def compute_multilabel_sensitivity(tau: float) -> float:
-    """Return the L2 sensitivity sqrt(2 tau) of summed label vectors, rounded up.
-
-    Every neighbour's 0/1 label vector is scaled to an L1 norm of at most `tau` > 0. One neighbour
-    enters and one leaves. Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5.
-    """
-    return math.nextafter(math.sqrt(2 * _checks.check_real("tau", tau, above=0)), math.inf)
-
-
-def build_multilabel_release(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
-    """Return the release of one query's noisy label counts.
-
-    `tau`: the L1 bound of a neighbour's label vector. `sigma`: the noise scale in votes. `gamma`:
-    the probability of Poisson sampling.
-    """
-    noise_scale = _checks.check_real("sigma", sigma, above=0)
-    return SubsampledGaussian(noise_scale / compute_multilabel_sensitivity(tau), gamma)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -104,10 +104,7 @@ def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
     # The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
     shift = math.sqrt(2) * mu
     excess = np.array([bound_discrete_rdp_excess(LINE_GRID, alpha, shift) for alpha in alphas])
-    log_g = ThresholdTests(shift, gamma, alphas, reverse=False).bound_log_g()
-    if gamma < 1:
-        log_g = np.maximum(log_g, ThresholdTests(shift, gamma, alphas, reverse=True).bound_log_g())
-    return np.asarray(_convert_to_rdp(log_g, alphas) * (1 + excess))
+    return np.asarray(_bound_rdp(ThresholdTests, shift, gamma, alphas) * (1 + excess))
 
 
 def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
@@ -117,19 +114,25 @@ def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
     octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
     for octave in np.unique(octaves):
         is_chosen = octaves == octave
-        orders = alphas[is_chosen]
-        log_g = ThreeWayComparisons(mu, gamma, orders, reverse=False).bound_log_g()
-        if gamma < 1:
-            log_g = np.maximum(
-                log_g, ThreeWayComparisons(mu, gamma, orders, reverse=True).bound_log_g()
-            )
-        bound[is_chosen] = _convert_to_rdp(log_g, orders)
+        bound[is_chosen] = _bound_rdp(ThreeWayComparisons, mu, gamma, alphas[is_chosen])
     excess = np.array([_bound_discrete_rdp_excess_of_two(alpha, mu) for alpha in alphas])
     return np.asarray(bound * (1 + excess))
 
 
-def _convert_to_rdp(log_g: Floats, alphas: Floats) -> Floats:
-    """Return D_alpha = log(1 + G) / (alpha - 1), (n,), from log G (n,), rounded up."""
+def _bound_rdp(
+    comparisons: type[ThresholdTests] | type[ThreeWayComparisons],
+    mu: float,
+    gamma: float,
+    alphas: Floats,
+) -> Floats:
+    """Return upper bounds on D_alpha = log(1 + G) / (alpha - 1) in both directions, (n,).
+
+    `mu` is the shift in noise scales, `gamma` the sampling probability. Without sampling both
+    directions are equal.
+    """
+    log_g = comparisons(mu, gamma, alphas, reverse=False).bound_log_g()
+    if gamma < 1:
+        log_g = np.maximum(log_g, comparisons(mu, gamma, alphas, reverse=True).bound_log_g())
     return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _ROUNDING))
 
 

@@ -458,11 +458,11 @@ class _SimulationRun:
 class _Voters:
     """The public points that vote in a number of queries, as pairs of a query and a point.
 
-    - `queries`, `rows`: indices of the query and of the point in each pair.
-    - `weights`: kernel weight of each pair.
+    - `queries`, `rows`, `weights`: index of the query, index of the point, and kernel weight of
+      each pair.
     - `size`: number of queries.
-    - `records`: number of records that each vote stands for.
-    - `share`: share of a record's participations that each vote stands for.
+    - `records`, `share`: number of records, and share of a record's participations, that each vote
+      stands for.
     """
 
     queries: Places
@@ -484,17 +484,14 @@ class _Voters:
         return self._select_queries(new_index, int(mask.sum()))
 
     def _select_queries(self, new_index: Places, size: int) -> _Voters:
-        """Return the voters of `size` queries, given each query's new index or `_UNKNOWN`."""
+        """Return the voters of `size` selected queries.
+
+        `new_index`: new index of each query; `_UNKNOWN` if it is not selected.
+        """
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
-        return _Voters(
-            queries[is_kept],
-            self.rows[is_kept],
-            self.weights[is_kept],
-            size,
-            self.records,
-            self.share,
-        )
+        rows, weights = self.rows[is_kept], self.weights[is_kept]
+        return replace(self, queries=queries[is_kept], rows=rows, weights=weights, size=size)
 
 
 def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
