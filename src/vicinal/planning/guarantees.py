@@ -222,15 +222,8 @@ def refuse_weak_plan(
         )
 
 
-# Protected facts in the guarantee of a fixed plan.
-PROTECTED = "features, labels and presence of every record, over all answers since fit together"
-# Public facts in the guarantee of every fixed plan.
-PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
 # Share of delta that the noise grid may use; the accounting rounds delta up by more than that.
 GRID_SHARE = 5e-11
-# Largest change of a probability by one draw of integer noise, times the squared noise scale (see
-# mechanisms/screening.md).
-_CHANGE_PER_DRAW = 1 / 6
 # Descriptions of the accounting methods.
 METHODS = {
     "pld": "privacy loss distributions, composed numerically and rounded up",
@@ -274,9 +267,7 @@ def compute_discretization_delta(epsilon: float, draws: dict[int, float]) -> flo
     """
     # Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
     # the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
-    change = _CHANGE_PER_DRAW * math.fsum(
-        count / float(scale) ** 2 for scale, count in draws.items()
-    )
+    change = 1 / 6 * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
     return change * (1 + math.exp(min(epsilon, 700.0)))
 
 
@@ -309,15 +300,12 @@ def repeat_plan(plan: Plan, interactions: int) -> Plan:
     `interactions`: their number; 0 for public records counts as 1.
     """
     times = max(1, interactions)
+    numbers = ("count", "answered")  # The fields of a release that are proportional to `times`
     releases = [
-        {**release, **{name: times * release[name] for name in _NUMBERS if name in release}}
+        {**release, **{name: times * release[name] for name in numbers if name in release}}
         for release in plan["releases"]
     ]
     return {**plan, "releases": releases}
-
-
-# Fields of a release that are proportional to the number of interactions.
-_NUMBERS = ("count", "answered")
 
 
 def create_guarantee(
@@ -345,8 +333,10 @@ def create_guarantee(
         epsilon=math.inf if is_void else loss["epsilon"],
         delta=1.0 if is_void else _add_grid_delta(plan, loss, draws),
         neighbouring=NEIGHBOURING,
-        protected=(PROTECTED,),
-        public=(*PUBLIC, *public),
+        protected=(
+            "features, labels and presence of every record, over all answers since fit together",
+        ),
+        public=("the queries", "the class names", "all parameters", "all answers given", *public),
         method=METHODS[loss["method"]],
         assumptions=(
             *loss["assumptions"],
