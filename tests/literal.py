@@ -48,7 +48,9 @@ class LiteralIndKNN:
 
     def price_one(self, moved, scale):
         """The most that moving one coordinate costs."""
-        return self.price(moved * moved, scale, self.table.narrow if self.table else 1.0)
+        return self.price(
+            moved * moved, scale, self.table.squared_shift_factor if self.table else 1.0
+        )
 
     def share(self, moved, scale, remaining):
         """The share of it that is charged where labels alone leave."""
@@ -57,7 +59,7 @@ class LiteralIndKNN:
         rows, cells = len(self.table.shares), len(self.table.shares[0])
         after = max(remaining - 7 / 8 * self.price_one(moved, scale), 0.0)
         row = int(min(math.sqrt(after) / 2**24 * rows, rows - 1.0))
-        cell = int(min(moved * (self.table.density / scale) / max(row, 1), cells - 1.0))
+        cell = int(min(moved * (self.table.cells_per_shift / scale) / max(row, 1), cells - 1.0))
         return float(self.table.shares[row][cell])
 
     def answer(self, q, threshold, weight_of, *, noise, sigma2, count=None):

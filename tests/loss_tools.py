@@ -8,7 +8,7 @@ from vicinal.accounting.pld import compose_losses
 def pld_delta(pairs, epsilon):
     """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
     totals = compose_losses(pairs, 1e-15)
-    return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0
+    return min(1.0, max(total.compute_delta(epsilon) for total in totals)) if totals else 1.0
 
 
 def exact_binomial_delta(q, r, count, epsilon):

@@ -125,7 +125,7 @@ def _planned(setting: Setting) -> int:
 def _cost(plan: Options) -> float:
     """Return the smallest valid epsilon of a plan; infinity if a bound cannot be computed."""
     checked = Plan.from_dict(plan)
-    return checked.composition().least_epsilon(checked.delta)
+    return checked.composition().compute_min_epsilon(checked.delta)
 
 
 def _noise(cost: Callable[[float], float], target: float, start: float) -> float:

@@ -180,7 +180,7 @@ def average_case(game: Game) -> float:
 @lru_cache
 def _of_plan(told: str) -> float:
     plan = Plan.from_dict(json.loads(told))
-    prices = ((plan.composition().least_epsilon(d), d) for d in (1e-5, 0.02, 0.05, 0.1, 0.2))
+    prices = ((plan.composition().compute_min_epsilon(d), d) for d in (1e-5, 0.02, 0.05, 0.1, 0.2))
     return min(bound_attack_success(max(epsilon, 1e-9), d) for epsilon, d in prices)
 
 

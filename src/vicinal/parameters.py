@@ -298,7 +298,7 @@ class CheckedParameters:
         checked_values = {name: check(name, input_values[name]) for name, check in get_checks(cls)}
         vars(settings).update(checked_values)
         vars(settings).update(unchecked_attributes)
-        settings.check_combinations()
+        settings.complete_and_check()
         return settings
 
     def changed(self, **changes: Any) -> Self:
@@ -313,8 +313,8 @@ class CheckedParameters:
             f"CheckedParameters do not change; make others with changed({name}=...)."
         )
 
-    def check_combinations(self) -> None:
-        """Raise InvalidInput if individually valid parameters contradict each other."""
+    def complete_and_check(self) -> None:
+        """Set values that depend on others; raise InvalidInput if parameters exclude each other."""
 
 
 class Given(Generic[InputType, CheckedType]):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from vicinal.accounting.gaussian import compute_grid_excess, grid_slack
+from vicinal.accounting.gaussian import compute_grid_excess, compute_grid_slack
 from vicinal.errors import InvalidInput
 
 SMALL_SCALES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -56,7 +56,7 @@ def test_the_bound_on_the_grid_is_not_vacuous(scale):
 @pytest.mark.parametrize("scale", SMALL_SCALES)
 def test_failing_openly_with_probability_eta_covers_the_grid(scale):
     """Fails if Gaussian(D/s) with failure probability eta does not dominate the discrete pair."""
-    eta = grid_slack(scale)
+    eta = compute_grid_slack(scale)
     for shift in range(1, int(scale) + 1):
         discrete, continuous = hockey_sticks(scale, shift, EPSILONS)
         # Where e^epsilon is tiny both sides are 1 - e^epsilon up to rounding.

@@ -13,7 +13,12 @@ from scipy.special import log_ndtr, ndtr
 
 from vicinal.accounting import account, label_filter
 from vicinal.accounting.budget import UNITS, gdp_epsilon, unit_rate, zcdp_budget
-from vicinal.accounting.charges import MAX_REDUCED_SHARE, charge, find_affordable_norm, label_charge
+from vicinal.accounting.charges import (
+    MAX_REDUCED_SHARE,
+    charge,
+    compute_label_charge,
+    find_affordable_norm,
+)
 from vicinal.accounting.gaussian import compute_grid_excess
 from vicinal.accounting.label_filter import charge_table
 from vicinal.errors import InvalidInput
@@ -54,11 +59,11 @@ def compute_relative_excess(table, shift, remaining_budget, scaled=1.0):
     """
     total_mu2 = 2 * table.budget
     mu = math.sqrt(remaining_budget * total_mu2)
-    price = scaled * float(table.share(shift, remaining_budget)) * shift**2
+    price = scaled * float(table.compute_share(shift, remaining_budget)) * shift**2
     eps = np.linspace(0, 9 * mu + mu**2, 400)
     residue_mu = math.sqrt(remaining_budget * total_mu2 - price)
     allowed = gaussian_divergence(eps, mu) + TAIL * price / total_mu2
-    narrow_shift = math.sqrt(table.narrow) * shift
+    narrow_shift = math.sqrt(table.squared_shift_factor) * shift
     worst = worst_test_divergence(eps, narrow_shift, lambda e: gaussian_divergence(e, residue_mu))
     return float((worst / allowed).max()) - 1
 
@@ -68,8 +73,8 @@ def sample_corners(table, rng, count):
     rows, width = table.shares.shape
     for _ in range(count):
         row, cell = rng.integers(1, rows), rng.integers(1, width - 1)
-        shift = (cell + rng.choice([1 - 1e-9, 0.5, 1e-9])) * row / table.density
-        spent = MAX_REDUCED_SHARE * table.narrow * shift**2 / (2 * table.budget)
+        shift = (cell + rng.choice([1 - 1e-9, 0.5, 1e-9])) * row / table.cells_per_shift
+        spent = MAX_REDUCED_SHARE * table.squared_shift_factor * shift**2 / (2 * table.budget)
         remaining_budget = (row / rows) ** 2 * (1 + 1e-9) + spent
         if remaining_budget <= 1 and table.shares[row, cell] < 1:
             yield shift, remaining_budget
@@ -89,14 +94,14 @@ def test_prices_a_tenth_lower_are_contradicted(table):
     rows = len(table.shares)
     caught = total = 0
     for shift, remaining_budget in sample_corners(table, rng, 60):
-        share = float(table.share(shift, remaining_budget))
+        share = float(table.compute_share(shift, remaining_budget))
         # The budget whose residue is the lower end of the row.
         residue = remaining_budget - MAX_REDUCED_SHARE * shift**2 / (2 * table.budget)
         budget_of_row = residue + share * shift**2 / (2 * table.budget)
         if budget_of_row <= 1 and rows * math.sqrt(remaining_budget) > 3:
             cheaper = replace(table, shares=0.9 * table.shares)
             total_mu2 = 2 * table.budget
-            price = float(cheaper.share(shift, remaining_budget)) * shift**2
+            price = float(cheaper.compute_share(shift, remaining_budget)) * shift**2
             mu = math.sqrt(budget_of_row * total_mu2)
             eps = np.linspace(0, 9 * mu + mu**2, 400)
             residue_mu = math.sqrt(budget_of_row * total_mu2 - price)
@@ -115,8 +120,8 @@ def charge_labels(table, shifts, scaled=1.0):
     charged = []
     for planned in shifts:
         shift = planned
-        price = scaled * float(table.share(shift, remaining_budget / total_mu2)) * shift**2
-        if table.narrow * shift**2 > remaining_budget:
+        price = scaled * float(table.compute_share(shift, remaining_budget / total_mu2)) * shift**2
+        if table.squared_shift_factor * shift**2 > remaining_budget:
             # The last label is cut to the remaining budget.
             shift, price = math.sqrt(remaining_budget), scaled * remaining_budget
         charged.append((shift, price))
@@ -177,7 +182,7 @@ def test_a_life_that_is_charged_a_tenth_less_passes_its_budget(table, name):
 
 def test_shares_are_what_theory_says_they_are(table):
     """2 / pi for very small shifts; never below; not decreasing in the shift."""
-    assert table.share(0.0) == pytest.approx(2 / math.pi, rel=0.01)
+    assert table.compute_share(0.0) == pytest.approx(2 / math.pi, rel=0.01)
     assert table.shares.min() > 2 / math.pi
     assert (np.diff(table.shares, axis=1) >= 0).all()
     assert (table.shares[0] == 1).all()
@@ -215,7 +220,7 @@ def test_a_price_to_40_digits():
 
 
 @pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._MAX_STEEPNESS])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_LOSS])
+@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_GRID_LOSS])
 @pytest.mark.parametrize("root", [0.3, label_filter._MAX_MU])
 def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
     mp.dps = 30
@@ -243,11 +248,13 @@ def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
 )
 def test_a_charge_covers_the_share_and_no_more_than_is_left(norm, remaining, scale, classes):
     table = charge_table(zcdp_budget(1.0, 0.99e-5), TAIL, classes)
-    rate = table.narrow * unit_rate(scale, table.budget)
+    rate = table.squared_shift_factor * unit_rate(scale, table.budget)
     norm = int(find_affordable_norm(min(norm, scale), remaining, rate))
-    units = int(label_charge(norm, remaining, rate, table.density / scale, table.shares))
+    units = int(
+        compute_label_charge(norm, remaining, rate, table.cells_per_shift / scale, table.shares)
+    )
     assert 0 <= units <= int(charge(norm * norm, rate)) <= max(remaining, 0)
-    share = float(table.share(norm / scale, remaining / UNITS))
+    share = float(table.compute_share(norm / scale, remaining / UNITS))
     exact = Fraction(norm, scale) ** 2 / 2 * Fraction(share) / Fraction(table.budget) * UNITS
     assert units >= exact * (1 - Fraction(1, 10**12))
     assert units <= exact * (1 + Fraction(1, 10**9)) + 1
@@ -255,7 +262,9 @@ def test_a_charge_covers_the_share_and_no_more_than_is_left(norm, remaining, sca
 
 def test_classes_narrow_a_shift_and_two_cost_half():
     budget = zcdp_budget(1.0, 0.99e-5)
-    shares = [float(charge_table(budget, TAIL, c).share(0.05)) for c in (2, 3, 10, 65536, None)]
+    shares = [
+        float(charge_table(budget, TAIL, c).compute_share(0.05)) for c in (2, 3, 10, 65536, None)
+    ]
     assert (np.diff(shares) >= 0).all()
     assert shares[0] == pytest.approx(shares[-1] / 2, rel=0.03)
 
@@ -265,7 +274,7 @@ def test_the_worth_of_a_budget_is_what_lives_of_its_shift_spend(table):
         shift = math.sqrt(2 * table.budget / count)
         charged, _ = charge_labels(table, [shift] * (2 * count))
         spent = sum(charged_shift**2 for charged_shift, price in charged if price > 0)
-        assert table.worth(shift) == pytest.approx(spent / 2, rel=0.1)
+        assert table.compute_votes_budget(shift) == pytest.approx(spent / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("delta", [1e-40, 1e-200, 1e-300])
@@ -278,7 +287,7 @@ def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
     table = charge_table(zcdp_budget(1.0, 0.99e-5), TAIL)
     total_mu2, delta = 2 * table.budget, 1e-9
     shift = 0.5 * math.sqrt(total_mu2)
-    residue_divergence = math.sqrt(total_mu2 - float(table.share(shift)) * shift**2)
+    residue_divergence = math.sqrt(total_mu2 - float(table.compute_share(shift)) * shift**2)
     eps = gdp_epsilon(math.sqrt(total_mu2), delta)
     assert (
         worst_test_divergence([eps], shift, lambda e: gaussian_divergence(e, residue_divergence))[0]
@@ -292,8 +301,8 @@ def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
 
 def test_without_a_tail_labels_cost_what_votes_cost():
     table = charge_table(0.03, 0.0)
-    assert table.share(0.1) == 1
-    assert table.worth(0.1) == pytest.approx(0.03)
+    assert table.compute_share(0.1) == 1
+    assert table.compute_votes_budget(0.1) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize("scale", [300, 3000])

@@ -1,6 +1,7 @@
 """The sampled Gaussian against 50-digit integrals and an independent accountant."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from mpmath import mp, mpf
 from vicinal.accounting import _divergence
 from vicinal.accounting.composition import Composition
 from vicinal.accounting.gaussian import SubsampledGaussian
-from vicinal.accounting.kinds import build_multilabel_release, compute_multilabel_sensitivity
+from vicinal.accounting.kinds import PlannedMultilabel
 
 pytestmark = pytest.mark.quick
 
@@ -119,7 +120,6 @@ def test_pld_agrees_with_an_independent_accountant():
 
 def test_multilabel_is_theorem_5():
     orders = np.array([2.0, 10.0])
-    assert build_multilabel_release(10, 100).rdp(orders) == pytest.approx(
-        orders * 10 / 100**2, rel=1e-12
-    )
-    assert compute_multilabel_sensitivity(10) ** 2 >= 20
+    component = PlannedMultilabel(tau=10.0, sigma=100.0).build_component()
+    assert component.rdp(orders) == pytest.approx(orders * 10 / 100**2, rel=1e-12)
+    assert (100 / Fraction(component.sigma)) ** 2 >= 20

@@ -29,7 +29,7 @@ def literal_of(classifier, X, y, subjects):
         grid=engine.votes.grid.steps,
         count_grid=count and count.grid.steps,
         sigma1=count and count.scale / count.grid.steps,
-        table=classifier._plan.charges if classifier.release == "label" else None,
+        table=classifier._plan.label_charges if classifier.release == "label" else None,
     )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def test_one_vote_costs_the_share_of_its_table(table, noise, most):
     mu = votes.max() / release.scales[0]
     assert mu == pytest.approx(1 / noise, rel=1e-3)
     cost = spent / UNITS * table.budget
-    assert cost == pytest.approx(float(table.share(mu)) * mu**2 / 2, rel=1e-9)
+    assert cost == pytest.approx(float(table.compute_share(mu)) * mu**2 / 2, rel=1e-9)
     assert 2 / np.pi < cost / (0.9 * mu**2 / 2) < most
     assert people.remaining[0] == UNITS - spent
 
@@ -78,7 +78,7 @@ def test_several_records_of_one_class_are_one_coordinate(table):
     votes, spent = release.contribute_and_charge(near, people)
     mu = votes.max() / release.scales[0]
     assert mu == pytest.approx(2 / 40, rel=1e-3)
-    assert spent / UNITS * table.budget == pytest.approx(float(table.share(mu)) * mu**2 / 2)
+    assert spent / UNITS * table.budget == pytest.approx(float(table.compute_share(mu)) * mu**2 / 2)
 
 
 def test_a_label_costs_more_of_what_is_nearly_spent(table):
@@ -129,7 +129,7 @@ def test_the_guarantee_says_that_labels_alone_leave():
     guarantee = classifier.guarantee()
     assert "label alone" in str(guarantee)
     assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-5)
-    assert gdp_epsilon(np.sqrt(2 * classifier._plan.charges.budget), 0.99e-5) <= 1.0
+    assert gdp_epsilon(np.sqrt(2 * classifier._plan.label_charges.budget), 0.99e-5) <= 1.0
 
 
 SETTINGS = [(0.5, 10), (1.0, 2), (2.0, 10)]

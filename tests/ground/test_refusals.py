@@ -402,7 +402,7 @@ def test_parts_of_a_budget_add_up_to_no_more():
         assert 7 * part.budget_ <= whole.budget_
         assert 7 * part.budget_ == pytest.approx(whole.budget_)
         assert part.guarantee().epsilon == whole.guarantee().epsilon
-    assert 7 * part._plan.charges.budget <= whole._plan.charges.budget
+    assert 7 * part._plan.label_charges.budget <= whole._plan.label_charges.budget
 
 
 def test_planned_interactions_are_priced_together():

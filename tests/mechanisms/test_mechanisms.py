@@ -5,7 +5,7 @@ import pytest
 
 from made_up import NoNoise
 from vicinal.accounting.budget import UNITS
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms.count import release_noisy_size
@@ -34,7 +34,7 @@ def test_a_plan_gets_the_coarsest_grid_of_the_promised_steps_or_is_refused():
         assert grid.steps & (grid.steps - 1) == 0
     steps = VoteGrid.choose(2.0, 3000, 10, 1e-9).steps
     assert 2 * steps > 8 * MIN_SCALE
-    used = [3000 * 10 * grid_slack(scale) for scale in (2 * steps, steps)]
+    used = [3000 * 10 * compute_grid_slack(scale) for scale in (2 * steps, steps)]
     assert used[0] < 0.01 * 1e-9 / 200 < used[1]
     with pytest.raises(InvalidInput, match="noise"):
         VoteGrid.choose(1e-4, 1000, 10, 1e-5)
@@ -43,10 +43,12 @@ def test_a_plan_gets_the_coarsest_grid_of_the_promised_steps_or_is_refused():
 def test_the_meter_adds_up_and_refuses_once_its_share_is_used():
     meter = DeltaSlackAccountant(1e-5, needs_slack=True)
     meter.charge([MIN_SCALE] * 3, 10)
-    assert meter.spent == pytest.approx(30 * grid_slack(MIN_SCALE))
+    assert meter.spent == pytest.approx(30 * compute_grid_slack(MIN_SCALE))
     with pytest.raises(PrivacyRefused):
         meter.charge([10], 10)
-    assert meter.spent == pytest.approx(30 * grid_slack(MIN_SCALE)), "a refusal costs nothing"
+    assert meter.spent == pytest.approx(30 * compute_grid_slack(MIN_SCALE)), (
+        "a refusal costs nothing"
+    )
     DeltaSlackAccountant(1e-5, needs_slack=False).charge([10] * 100, 10)
 
 

@@ -48,7 +48,7 @@ def test_it_plays_what_fit_finds(simulated_model):
         axis=1
     )
     assert same.mean() > 0.95
-    assert (~simulated_model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    assert (~simulated_model.is_certain).mean() == pytest.approx(0.1, abs=0.02)
     choice = PlanChoice.from_plan(
         PLAN, create_setup().with_simulated_model(PLAN, 0).reference, simulated_model.budget_share
     )
@@ -116,8 +116,8 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
     choice = PlanChoice.from_plan(plan, setup_beside.reference, setup_beside.model.budget_share)
-    assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
-    assert (~setup_beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    assert choice.plan.n_private_answers == fitted._engine.model_gate.planned == 20
+    assert (~setup_beside.model.is_certain).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_spent_share
     assert setup_beside.model.budget_share <= found + 0.03
     if many:

@@ -12,7 +12,11 @@ from vicinal.errors import PrivacyRefused
 from vicinal.neighbours import RBF, Cosine, Reference
 from vicinal.planning import plan as _plan
 from vicinal.planning.engine_factory import create_slack_accountant
-from vicinal.planning.guarantees import compute_total_guarantee, ind_knn_guarantee, refuse_weak_plan
+from vicinal.planning.guarantees import (
+    compute_total_guarantee,
+    create_ind_knn_guarantee,
+    refuse_weak_plan,
+)
 
 PLAN = 60_000, 1000, 0.05, 10
 
@@ -61,7 +65,7 @@ def test_delta_follows_the_declared_number_of_records(declared, delta):
     assert plan.delta == pytest.approx(delta, rel=1e-12)
     assert plan.changed(n_records=10**9).delta == plan.delta  # and no estimate
     refuse_weak_plan(plan.epsilon, plan.delta, plan.n_records)
-    stated = str(ind_knn_guarantee(plan))
+    stated = str(create_ind_knn_guarantee(plan))
     assert ("a tenth of whose inverse is delta" in stated) == (declared == 1_000_000)
     assert plan_of(n_records=declared, delta=1e-5).delta == 1e-5
 
@@ -73,7 +77,7 @@ def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interaction
     plan, priced = plan_of(3, release=release, interactions=interactions), []
     monkeypatch.setattr(_plan, "charge_table", lambda *given: priced.append(given))
     whole, share = zcdp_budget(1.0, 0.99e-5), 1e-7 / interactions / (1 + plan.label_only)
-    assert plan.charges is None
+    assert plan.label_charges is None
     assert priced == [(plan.interaction_budget, pytest.approx(share), 3)]
     assert plan.interaction_budget * interactions == pytest.approx(whole)
     create_slack_accountant(plan).check_slack(share * (1 - 1e-6))

@@ -52,7 +52,7 @@ def test_a_choice_is_what_the_classifier_chooses(release, n_neighbors):
 def test_a_busy_record_lasts_as_long_as_planned():
     choice = PlanChoice.from_plan(PLAN, Reference(KERNEL, POINTS))
     assert choice.queries_until_spent == pytest.approx(HEADROOM * PLAN.n_queries, rel=0.01)
-    assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
+    assert choice.n_participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
 def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():

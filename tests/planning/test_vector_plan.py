@@ -28,7 +28,7 @@ def request(epsilon, target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_more_budget_is_expected_to_give_smaller_errors(target):
     choices = [PlanChoice.from_plan(request(epsilon, TARGETS[target])) for epsilon in (0.5, 2.0)]
-    few, many = [choice.expected_errors() for choice in choices]
+    few, many = [choice.list_expected_errors() for choice in choices]
     assert len(few) == {"numbers": 2, "typical": 1, "log": 1}.get(target, 3)
     for weak, strong in zip(few, many, strict=True):
         assert 0 < strong.error < weak.error
@@ -37,7 +37,7 @@ def test_more_budget_is_expected_to_give_smaller_errors(target):
 def test_the_expected_error_is_what_noise_does():
     wish = request(1.0, {"bounds": (0, 110)})
     choice = PlanChoice.from_plan(wish)
-    (stated,) = choice.expected_errors()
+    (stated,) = choice.list_expected_errors()
     sums = choice.n_neighbors * wish.target.encode([stated.value], 1).to_dense()
     noise = choice.noise * np.random.default_rng(0).normal(size=(20_000, 2))
     found = wish.target.compute_answers(sums + noise, np.full(20_000, choice.noise)).means

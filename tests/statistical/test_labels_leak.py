@@ -32,7 +32,7 @@ def table(classes):
 @cache
 def shift(classes=CLASSES):
     """Return a victim's contribution in noise scales: a budget pays for LASTS labels."""
-    worth = table(classes).worth(0.3)
+    worth = table(classes).compute_votes_budget(0.3)
     return float(np.sqrt(2 * worth / LASTS))
 
 

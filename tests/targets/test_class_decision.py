@@ -161,7 +161,7 @@ def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
     """The control: charged as a plain label of two classes, they would cost too little."""
     shift = 0.3
     scores = decision((0.9, 0.1), (1.0, 9.0), total=30.0).scores
-    narrow = charge_table(0.03, 1e-7, 2).narrow ** 0.5
+    narrow = charge_table(0.03, 1e-7, 2).squared_shift_factor ** 0.5
     assert narrow * shift < moved_by(scores, shift) <= shift
     level = decision((0.5, 0.5), total=30.0).scores
     assert moved_by(level, shift) <= narrow * shift * (1 + 1e-3)

@@ -25,6 +25,7 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from vicinal.accounting._divergence import compute_log_tail_ratios, subsample_log_ratio
 from vicinal.accounting.pld import (
+    FFT_ERROR,
     compute_chernoff_bounds,
     compute_spectrum_power,
     round_up_fft_length,
@@ -35,7 +36,7 @@ from vicinal.arrays import Floats
 _MIN_POINTS = 1 << 15
 _MAX_POINTS = 1 << 18
 _FULL_GRID_COUNT = 1000  # Number of releases from which the grid has its largest number of points
-_GAUSSIAN_CELLS = 4000  # Intervals into which a standard normal is merged for a lower bound
+_GAUSSIAN_CELLS = 4000  # Intervals into which a standard normal is discretized
 # Standard deviations at which a normal is cut; its mass beyond is dropped (2e-19).
 _GAUSSIAN_REACH = 9.0
 # Losses above this are not searched: e^epsilon would come close to the largest double, e^709.
@@ -43,16 +44,14 @@ _MAX_EPSILON = 600.0
 # Probability of passing below which a threshold test is dropped: too close to underflow.
 _MIN_PROBABILITY = 1e-290
 _ROUNDED_DOWN = 1 - 1e-9  # Factor on bounds: far more than their rounding errors
-# Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
-_FFT_ERROR = 8 * 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
 class AttainedPair:
-    """Output distributions that neighbouring data sets attain, on finitely many outcomes.
+    """Output distributions of `count` equal releases, which neighbouring data sets attain.
 
-    `masses` (m,): probabilities with the subject; they may sum to less than 1. `losses` (m,):
-    log(probability with the subject / probability without). `count`: the number of equal releases.
+    `masses` (m,): probabilities of the m outcomes of one release with the subject; they may sum to
+    less than 1. `losses` (m,): log(probability with the subject / probability without).
     """
 
     masses: Floats
@@ -63,9 +62,9 @@ class AttainedPair:
 def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
     """Return the pair of `count` Gaussian releases that a subject moves by the whole sensitivity.
 
-    `mu` is sensitivity over noise scale, `gamma` the probability of Poisson sampling.
+    `mu`: sensitivity over noise scale. `gamma`: the probability of Poisson sampling; without
+    sampling (1) the releases are merged into one.
     """
-    # Without sampling the releases are merged into one.
     if gamma == 1:
         mu = mu * math.sqrt(count)
         count = 1
@@ -81,7 +80,7 @@ def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
 
 
 def _compute_log_normal_masses(edges: Floats) -> Floats:
-    """Return log probabilities of N(0, 1) between consecutive ascending `edges` (m + 1,), (m,)."""
+    """Return log probabilities (m,) of N(0, 1) between consecutive ascending `edges` (m + 1,)."""
     # Intervals right of 0 are mirrored, so that both tails are precise.
     is_mirrored = edges[:-1] > 0
     low = np.where(is_mirrored, -edges[1:], edges[:-1])
@@ -92,11 +91,11 @@ def _compute_log_normal_masses(edges: Floats) -> Floats:
 def build_threshold_test_pair(
     margin: float, shift: float, gamma: float, count: int
 ) -> AttainedPair:
-    """Return the pair of `count` threshold tests, each passed with probability Phi(`margin`).
+    """Return the pair of `count` threshold tests, as one release of the number of passed tests.
 
-    That is without the subject; with it the margin is `shift` > 0 larger, both in noise scales.
-    `gamma` is the probability of Poisson sampling. The number of passed tests is the outcome of one
-    binomial release. If passing is too rare for doubles, the pair has no outcomes.
+    A test is passed with probability Phi(`margin`) without the subject and Phi(`margin` + `shift`)
+    with it; both in noise scales, `shift` > 0. `gamma`: the probability of Poisson sampling. If
+    passing is too rare for doubles, the pair has no outcomes.
     """
     pass_ratio, fail_ratio = compute_log_tail_ratios(np.array([margin]), shift)
     losses = np.array(
@@ -112,30 +111,19 @@ def build_threshold_test_pair(
     first, last = max(0, int(mean - reach)), min(count, int(mean + reach))
     n_passes = np.arange(first, last + 1).astype(np.float64)
     total_losses = n_passes * losses[0] + (count - n_passes) * losses[1]
-    masses = _compute_binomial_masses(n_passes, count, pass_probability)
-    return AttainedPair(masses, total_losses, 1)
-
-
-def _compute_binomial_masses(n_passes: Floats, count: int, pass_probability: float) -> Floats:
-    """Return the binomial probability of each of `n_passes` among `count` trials, rounded down.
-
-    `pass_probability` is that of one trial.
-    """
+    # Binomial probabilities, rounded down: gammaln has relative errors of 1e-15.
     log_choices = gammaln(count + 1) - gammaln(n_passes + 1) - gammaln(count - n_passes + 1)
     log_masses = (
         log_choices
         + n_passes * math.log(pass_probability)
         + (count - n_passes) * math.log1p(-pass_probability)
     )
-    # gammaln has relative errors of 1e-15.
-    return np.asarray(np.exp(log_masses - 1e-14 * (1 + count * math.log1p(count))))
+    masses = np.exp(log_masses - 1e-14 * (1 + count * math.log1p(count)))
+    return AttainedPair(masses, total_losses, 1)
 
 
 def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
-    """Return an epsilon >= 0 that the composition of attained `pairs` does not go below at `delta`.
-
-    Zero where no positive epsilon is excluded.
-    """
+    """Return a lower bound >= 0 on epsilon of the composition of all `pairs` at `delta`."""
     # Dropping an outcome of infinite loss, or a release, can only lower the bound. Pairs with a
     # single remaining outcome are dropped, because one outcome has no grid.
     informative_pairs = []
@@ -161,9 +149,9 @@ def compute_lower_epsilon(pairs: Sequence[AttainedPair], delta: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _RoundedLosses:
-    """Masses (n,) of the losses first_loss + i step, rounded down.
+    """The distribution of a privacy loss: `masses` (n,) of the losses `first_loss` + i `step`.
 
-    `error`: the absolute error of a divergence computed from them.
+    All are rounded down. `error`: the absolute error of a divergence computed from them.
     """
 
     step: float
@@ -179,7 +167,12 @@ def _compose_rounded_down(
 
     `failure_probability`: of each of the bounds on the sum (Chernoff, Hoeffding, Bernstein).
     """
-    low, high = _bound_loss_range(pairs, failure_probability)
+    variance = 0.0
+    for pair in pairs:
+        mean = float(pair.masses @ pair.losses)
+        variance += pair.count * float(pair.masses @ (pair.losses - mean) ** 2)
+    distributions = [(pair.losses, pair.masses, pair.count) for pair in pairs]
+    low, high = compute_chernoff_bounds(distributions, math.sqrt(variance), failure_probability)
     n_releases = sum(pair.count for pair in pairs)
     # The error of rounding losses to the grid grows with the square root of their number.
     points = max(_MIN_POINTS, int(_MAX_POINTS * min(1.0, math.sqrt(n_releases / _FULL_GRID_COUNT))))
@@ -211,17 +204,7 @@ def _compose_rounded_down(
         deviation = math.sqrt(2 * fraction_variance * depth) + depth / 3
     grid_start = math.floor(low / step - mean_fraction - deviation) - n_single
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
-    error = 4 * failure_probability + _FFT_ERROR * (n_releases + math.log2(size)) * norm
+    error = 4 * failure_probability + FFT_ERROR * (n_releases + math.log2(size)) * norm
     masses = np.roll(np.fft.irfft(spectrum, size), (first_cell - grid_start) % size)
     first_loss = step * (grid_start + mean_fraction - deviation)
     return _RoundedLosses(step, first_loss, np.maximum(masses, 0.0), error)
-
-
-def _bound_loss_range(pairs: Sequence[AttainedPair], tail: float) -> tuple[float, float]:
-    """Return (low, high): the composed loss is beyond either with probability <= `tail`."""
-    variance = 0.0
-    for pair in pairs:
-        mean = float(pair.masses @ pair.losses)
-        variance += pair.count * float(pair.masses @ (pair.losses - mean) ** 2)
-    distributions = [(pair.losses, pair.masses, pair.count) for pair in pairs]
-    return compute_chernoff_bounds(distributions, math.sqrt(variance), tail)

@@ -42,7 +42,7 @@ from vicinal.errors import InvalidInput
 _SERIES_BELOW = 0.05
 # Exponent above which the 1 in log(1 + ...) is below double precision, and e^x may overflow.
 _LARGE_EXPONENT = 30.0
-# Intervals into which the losses of Laplace noise are merged for a lower bound.
+# Intervals into which Laplace noise between the two centres is discretized for a lower bound.
 _LAPLACE_CELLS = 4000
 # Standard deviations of a discrete Gaussian that are kept; less than 1e-40 lies beyond.
 _GAUSSIAN_REACH = 13.6
@@ -61,22 +61,23 @@ MAX_PAIR_SIGMA = 1e4
 class LaplacePair(DominatingPair):
     """Laplace noise moved by the whole sensitivity, against the same noise.
 
-    `max_loss` is sensitivity over scale: the largest privacy loss.
+    `max_loss`: sensitivity over noise scale, which is the largest privacy loss.
     """
 
     max_loss: float
 
     @property
     def is_symmetric(self) -> bool:
+        """True: Laplace noise is symmetric."""
         return True
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at real `epsilons` (m,), as (m,); see the module's text."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         divergence = -np.expm1(np.minimum(np.abs(epsilons) - self.max_loss, 0.0) / 2)
         return np.asarray(np.exp(np.minimum(epsilons, 0.0)) * divergence)
 
     def discretize(self, count: int) -> AttainedPair:
-        """Return `count` such pairs for a lower bound, with finitely many outcomes, rounded down.
+        """Return the attained pair of `count` equal releases, for a lower bound; rounded down.
 
         The outcomes are the intervals between the two centres, and one half-line on either side.
         """
@@ -90,15 +91,15 @@ class LaplacePair(DominatingPair):
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNumber:
-    """A number with Laplace noise; `size` > 0 is sensitivity over scale."""
+    """A number with Laplace noise; `max_loss` > 0 is sensitivity over noise scale."""
 
-    size: float
+    max_loss: float
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,) > 1, as (m,); exact, see the module's text."""
         orders_less_1 = orders - 1
-        exponent = orders_less_1 * self.size
-        negative_exponent = -orders * self.size
+        exponent = orders_less_1 * self.max_loss
+        negative_exponent = -orders * self.max_loss
         with np.errstate(over="ignore", invalid="ignore"):
             gap = orders * _compute_exponential_gap(exponent)
             gap = gap + orders_less_1 * _compute_exponential_gap(negative_exponent)
@@ -112,11 +113,11 @@ class LaplaceNumber:
 
     def build_dominating_pair(self) -> LaplacePair:
         """Return the dominating pair; exact."""
-        return LaplacePair(self.size)
+        return LaplacePair(self.max_loss)
 
 
 def _compute_exponential_gap(values: Floats) -> Floats:
-    """Return g(x) = e^x - 1 - x >= 0 elementwise; by its power series for small |x|."""
+    """Return g(x) = e^x - 1 - x >= 0 at each x of `values`; by its power series for small |x|."""
     series, term = np.zeros_like(values), np.ones_like(values)
     small = np.where(np.abs(values) < _SERIES_BELOW, values, 0.0)
     for power in range(1, 12):
@@ -131,7 +132,8 @@ class FinitePair(DominatingPair):
     """A dominating pair with finitely many privacy losses.
 
     `losses` (m,) increase; `masses` (m,) are their probabilities with the subject, `masses_without`
-    (m,) those without. `infinite_masses`: the mass of infinite loss with the subject, and without.
+    (m,) those without. `infinite_masses`: the probability of infinite loss with the subject, and
+    that without. `is_symmetric`: whether exchanging the two distributions changes no divergence.
     """
 
     losses: Floats
@@ -141,7 +143,7 @@ class FinitePair(DominatingPair):
     is_symmetric: bool = False
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence at real `epsilons` (m,), as (m,), from the profile H."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         magnitude = np.abs(epsilons)
         scale = np.exp(np.minimum(epsilons, 0.0))
         forward = _compute_profile(
@@ -169,7 +171,7 @@ class FinitePair(DominatingPair):
         )
 
     def discretize(self, count: int) -> AttainedPair:
-        """Return `count` such pairs for a lower bound, masses rounded down."""
+        """Return the attained pair of `count` equal releases, for a lower bound; rounded down."""
         return AttainedPair(self.masses * _ROUNDED_DOWN, self.losses, count)
 
 
@@ -178,12 +180,12 @@ def _compute_profile(
 ) -> Floats:
     """Return the hockey-stick divergence H_eps of a finite pair at `epsilons` (n,) >= 0, as (n,).
 
-    `losses` (m,) increase, `masses_without` (m,) are their probabilities under Q, `infinite_mass`
-    the probability of infinite loss under P.
+    `losses` (m,) increase; `masses_without` (m,) are their probabilities without the subject;
+    `infinite_mass` is the probability of infinite loss with it.
     """
     if not len(losses):
         return np.full_like(epsilons, infinite_mass)
-    # The mass under Q at each loss and above, and 0 beyond the last.
+    # The mass without the subject at each loss and above, and 0 beyond the last.
     mass_above = np.append(np.cumsum(masses_without[::-1])[::-1], 0.0)
     rises = mass_above[1:-1] * np.exp(losses[:-1]) * np.expm1(np.diff(losses))
     divergence_at_losses = np.append(np.cumsum(rises[::-1])[::-1], 0.0)
@@ -203,8 +205,7 @@ class FiniteLosses:
     """A release stated by its privacy loss distribution.
 
     `losses` increase; `masses` are their probabilities with the subject; `infinite` is the
-    probability of an infinite loss. If the masses, or those without the subject, miss 1 by less
-    than 1e-12, the difference is taken for rounding.
+    probability of an infinite loss.
     """
 
     losses: tuple[float, ...]
@@ -216,16 +217,15 @@ class FiniteLosses:
         return _compute_finite_rdp(self.build_dominating_pair(), orders)
 
     def build_dominating_pair(self) -> FinitePair:
-        """Return the pair itself, or raise InvalidInput if the masses are not a distribution."""
+        """Return the pair, or raise InvalidInput if the masses are not a distribution."""
         return _build_finite_pair(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProbabilisticDisclosure:
-    """A mechanism that reveals everything with a `probability`, and nothing otherwise.
+    """A mechanism that reveals all data with a `probability`, and nothing otherwise.
 
-    It is (0, `probability`)-DP. So a composition subtracts the probability from delta, and converts
-    the other releases at the remaining delta.
+    It is (0, `probability`)-DP, so a composition subtracts the probability from delta.
     """
 
     probability: float
@@ -235,7 +235,7 @@ class ProbabilisticDisclosure:
         return np.full_like(orders, np.inf)
 
     def build_dominating_pair(self) -> FinitePair:
-        """Return the pair with loss 0 and, with `probability`, infinite loss."""
+        """Return the pair of loss 0 or, with `probability`, infinite loss; symmetric."""
         remaining = np.array([1 - self.probability])
         infinite_masses = (self.probability, self.probability)
         # Built directly: a probability below the rounding of stated masses must not be dropped.
@@ -244,9 +244,10 @@ class ProbabilisticDisclosure:
 
 @lru_cache(maxsize=64)
 def _build_finite_pair(release: FiniteLosses) -> FinitePair:
-    """Return the dominating pair of a stated loss distribution, normalized and truncated.
+    """Return the dominating pair of a stated loss distribution; losses above 600 become infinite.
 
-    Losses of magnitude above 600 become infinite. Raises InvalidInput for no distribution.
+    If its probabilities, or those without the subject, miss 1 by less than 1e-12, they are
+    normalized. Raises InvalidInput if they are not a distribution.
     """
     losses, masses = np.array(release.losses), np.array(release.masses)
     total = math.fsum(release.masses)
@@ -267,7 +268,7 @@ def _build_finite_pair(release: FiniteLosses) -> FinitePair:
 
 
 def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
-    """Return the larger RDP of both directions at `orders` (m,), as (m,).
+    """Return the larger RDP of both directions of `pair` at `orders` (m,), as (m,).
 
     It is infinite if a loss can be infinite.
     """
@@ -298,7 +299,7 @@ class DiscreteLaplace:
         return _compute_finite_rdp(_build_discrete_laplace_pair(self.scale, self.shift), orders)
 
     def build_dominating_pair(self) -> FinitePair:
-        """Return the pair itself, losses of magnitude above 600 made infinite."""
+        """Return the exact pair; losses of magnitude above 600 are made infinite."""
         return _build_discrete_laplace_pair(self.scale, self.shift).truncate_losses()
 
 
@@ -327,7 +328,7 @@ class DiscreteGaussian:
         return orders * (self.shift / self.sigma) ** 2 / 2
 
     def build_dominating_pair(self) -> FinitePair | None:
-        """Return the pair, cut in the tails; None where it would have too many outcomes."""
+        """Return the pair, its tails counted as infinite loss; None if sigma > `MAX_PAIR_SIGMA`."""
         if self.sigma > MAX_PAIR_SIGMA:
             return None
         return _build_discrete_gaussian_pair(self.sigma, self.shift)
@@ -356,7 +357,7 @@ class RenyiCurve:
     values: tuple[float, ...]
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return the bound by convexity at `orders` (m,); infinite beyond the largest order."""
+        """Return the RDP at `orders` (m,), as (m,), interpolated; infinite beyond the largest."""
         known_less_1 = np.array(self.orders) - 1
         scaled = np.append(0.0, known_less_1 * np.array(self.values))
         # The factor rounds up by more than the interpolation errs.

@@ -44,10 +44,7 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def check_orders(orders: npt.ArrayLike) -> Floats:
-    """Return a number or flat list of Rényi orders 1 + 1e-6 <= alpha <= 1e12 as float64 (n,).
-
-    Raises InvalidInput for anything else.
-    """
+    """Return a number or flat list of Rényi orders 1 + 1e-6 <= alpha <= 1e12 as float64 (n,)."""
     values = np.atleast_1d(np.asarray(orders))
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
         raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
@@ -62,14 +59,19 @@ def check_orders(orders: npt.ArrayLike) -> Floats:
 def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
     """Return log G_b(L) elementwise, G_b(L) = e^{b L} - 1 - b (e^L - 1); minus infinity at L = 0.
 
-    `power` is b, > 1 or < 0; `log_ratio` is L, a log likelihood ratio. The two broadcast. G_b
-    increases with |L| on either side of 0. It is psi_b(e^L) of label_only.md.
+    `power` is b, > 1 or < 0; `log_ratio` is L, a log likelihood ratio. The two broadcast.
     """
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
     scaled = power * log_ratio
     largest_exponent = np.maximum(scaled, log_ratio)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        gap = _compute_tangent_gap(power, log_ratio)
+        # Two forms of the gap: one is precise near b = 1, the other near b = 0.
+        power_less_1 = power - 1
+        near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
+            log_ratio
+        )
+        near_zero = np.expm1(power * log_ratio) - power * np.expm1(log_ratio)
+        gap = np.where(power > 1, near_one, near_zero)
         result = np.where(gap > 0, np.log(gap), -np.inf)
     is_small = np.maximum(np.abs(scaled), np.abs(log_ratio)) < _SERIES_BELOW
     result[is_small] = _sum_log_gap_series(power[is_small], log_ratio[is_small])
@@ -82,20 +84,10 @@ def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
     return np.asarray(result)
 
 
-def _compute_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:
-    """Return G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`, precise also near b = 1 and b = 0."""
-    power_less_1 = power - 1
-    near_one = np.exp(log_ratio) * np.expm1(power_less_1 * log_ratio) - power_less_1 * np.expm1(
-        log_ratio
-    )
-    near_zero = np.expm1(power * log_ratio) - power * np.expm1(log_ratio)
-    return np.where(power > 1, near_one, near_zero)
-
-
 def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floats) -> Floats:
-    """Return G_b(L) e^{-x}, x = `largest_exponent` = max(b L, L) > 30, where e^x may overflow.
+    """Return G_b(L) e^{-x}, where e^x may overflow; b = `power`, L = `log_ratio`.
 
-    `power` is b, `log_ratio` is L; all have the same shape.
+    x = `largest_exponent` = max(b L, L) > 30. All three have the same shape.
     """
     power_less_1 = power - 1
     near_one = -np.expm1(-power_less_1 * log_ratio) - power_less_1 * np.exp(
@@ -121,11 +113,10 @@ def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
 
 
 def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Floats]:
-    """Return log(Phi(a + m) / Phi(a)) and log(Phi(-a - m) / Phi(-a)), both in the shape of a.
+    """Return the log likelihood ratios of passing and of failing a threshold test at each margin.
 
-    `margin` is a; `shift` is m > 0. These are the log likelihood ratios of the two outcomes of a
-    threshold test at margin a whose Gaussian is shifted by m. The first is positive, the second
-    negative; both decrease in a.
+    They are log(Phi(a + m) / Phi(a)) > 0 and log(Phi(-a - m) / Phi(-a)) < 0, in the shape of the
+    `margin` a without the subject; with it, the margin is larger by `shift` m > 0.
     """
     with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
         pass_ratio = _compute_log_cdf_ratio(margin, margin + shift)
@@ -133,7 +124,11 @@ def compute_log_tail_ratios(margin: Floats, shift: float) -> tuple[Floats, Float
         # For small shifts the difference of logarithms cancels: an integral is used instead.
         is_narrow = (np.abs(margin) + 1 + shift) * shift < 1
         if is_narrow.any():
-            area = _integrate_gaussian_ratio(margin, shift)
+            # (Phi(a + m) - Phi(a)) / phi(a) is the integral of exp(-a x - x^2/2) from 0 to m.
+            nodes, weights = _RULES[12]
+            x = (nodes + 1) * (shift / 2)
+            values = np.exp(-margin[..., None] * x - x**2 / 2)
+            area = np.asarray(values @ (weights * (shift / 2)))
             pass_ratio = np.where(is_narrow, np.log1p(area * compute_hazard(margin)), pass_ratio)
             fail_ratio = np.where(is_narrow, np.log1p(-area * compute_hazard(-margin)), fail_ratio)
     return np.asarray(pass_ratio), np.asarray(fail_ratio)
@@ -153,17 +148,6 @@ def compute_hazard(a: Floats) -> Floats:
     return np.asarray(_SQRT_2_OVER_PI / erfcx(-a * _SQRT_HALF))
 
 
-def _integrate_gaussian_ratio(a: Floats, shift: float) -> Floats:
-    """Return (Phi(a + shift) - Phi(a)) / phi(a), for (|a| + shift) shift < 1.
-
-    It is the integral of phi(a + x) / phi(a) = exp(-a x - x^2/2) over 0 <= x <= shift.
-    """
-    nodes, weights = _RULES[12]
-    x = (nodes + 1) * (shift / 2)
-    values = np.exp(-a[..., None] * x - x**2 / 2)
-    return np.asarray(values @ (weights * (shift / 2)))
-
-
 def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
     """Return the log likelihood ratio under Poisson sampling, log(1 - gamma + gamma e^L).
 
@@ -180,8 +164,8 @@ def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
 class DominatingPair(Protocol):
     """Two distributions that dominate a release: P with the subject, Q without.
 
-    `infinite_masses`: the probability under P where Q has none, and under Q where P has none, that
-    is, of an infinite privacy loss in either direction.
+    `infinite_masses`: the probabilities of an infinite privacy loss: of P where Q is 0, and of Q
+    where P is 0.
     """
 
     infinite_masses: tuple[float, float] = (0.0, 0.0)
@@ -191,10 +175,7 @@ class DominatingPair(Protocol):
         """Whether (Q, P) has the same divergences as (P, Q)."""
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence H_eps(P|Q) - max(0, 1 - e^eps) >= 0, as (m,).
-
-        `epsilons` (m,) are real numbers, of either sign.
-        """
+        """Return H_eps(P|Q) - max(0, 1 - e^eps) >= 0 at `epsilons` (m,) of either sign, as (m,)."""
 
     def get_gaussian_mu(self) -> float | None:
         """Return mu if the pair is N(mu, 1) against N(0, 1), else None."""
@@ -203,10 +184,10 @@ class DominatingPair(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianPair(DominatingPair):
-    """P = (1 - gamma) N(0, 1) + gamma N(mu, 1) against Q = N(0, 1).
+    """The dominating pair of a Gaussian release on a Poisson sample.
 
-    The dominating pair of a Gaussian release (mu = sensitivity over noise scale) on a Poisson
-    sample with probability gamma; gamma = 1 is no sampling.
+    P = (1 - gamma) N(0, 1) + gamma N(mu, 1) against Q = N(0, 1), with `mu` = sensitivity over noise
+    scale and the sampling probability `gamma`; 1 is no sampling.
     """
 
     mu: float
@@ -214,13 +195,15 @@ class GaussianPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
+        """Whether there is no sampling."""
         return self.gamma == 1
 
     def get_gaussian_mu(self) -> float | None:
+        """Return mu without sampling, else None."""
         return self.mu if self.gamma == 1 else None
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence under Poisson sampling at real `epsilons` (m,), as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
         return subsample_excess(
             lambda inner: compute_gaussian_excess(self.mu, inner), self.gamma, epsilons
         )
@@ -247,7 +230,11 @@ def subsample_excess(
 
 
 def invert_sampling(epsilons: Floats, gamma: float) -> Floats:
-    """Return log x', x' = (e^eps - 1 + gamma) / gamma, elementwise; minus infinity for x' <= 0."""
+    """Return log x', x' = (e^eps - 1 + gamma) / gamma, at `epsilons` (m,); -infinity for x' <= 0.
+
+    A hockey-stick divergence at eps under Poisson sampling with probability `gamma` is gamma times
+    that at log x' without sampling, see :func:`subsample_excess`.
+    """
     with np.errstate(divide="ignore", over="ignore"):
         for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))
     return np.where(epsilons > 30, epsilons - math.log(gamma), for_small)
@@ -256,11 +243,10 @@ def invert_sampling(epsilons: Floats, gamma: float) -> Floats:
 def compute_gaussian_excess(mu: float, epsilons: Floats) -> Floats:
     """Return the excess divergence of N(mu, 1) from N(0, 1) at `epsilons` (m,), as (m,).
 
-    `mu` > 0 is the distance of the means, in standard deviations. At eps >= 0 the excess is the
-    hockey-stick divergence: phi(x) times the integral of 1 - y R(y) from x to x + mu, where
-    x = eps/mu - mu/2 and R is Mills' ratio (d/dy R = y R - 1). For small mu this has no difference
-    of close numbers. At eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and the pair is
-    symmetric.
+    `mu` > 0: the distance of the means. At eps >= 0 the excess is the hockey-stick divergence:
+    phi(x) times the integral of 1 - y R(y) from x to x + mu, where x = eps/mu - mu/2 and R is
+    Mills' ratio (d/dy R = y R - 1). For small mu this has no difference of close numbers. At
+    eps < 0, H_eps(P|Q) = 1 - e^eps + e^eps H_{-eps}(Q|P), and the pair is symmetric.
     """
     magnitude = np.abs(epsilons)
     x = magnitude / mu - mu / 2

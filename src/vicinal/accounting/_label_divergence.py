@@ -45,9 +45,9 @@ _MAX_DEPTH = 60
 
 
 def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log(psi(L) / (log L)^2) elementwise; increases in log L.
+    """Return log(psi(L) / (log L)^2) elementwise, which increases in log L.
 
-    `log_ratio` is log L, `order` is alpha; they broadcast.
+    `log_ratio` is log L, the log likelihood ratio of an outcome; `order` is alpha. They broadcast.
     """
     scaled = np.asarray(order * log_ratio)
     is_small = np.abs(scaled) < _SERIES_BELOW
@@ -70,7 +70,7 @@ def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
 
 
 def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(L) elementwise, from log L and `order` alpha; minus infinity at L = 1."""
+    """Return log psi(L) elementwise, log L = `log_ratio`, alpha = `order`; -infinity at L = 1."""
     with np.errstate(divide="ignore"):
         return 2 * np.log(np.abs(log_ratio)) + compute_log_curvature(log_ratio, order)
 
@@ -91,7 +91,7 @@ def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
 
 
 def bound_log_gain(margin: Floats, mu: Floats) -> Floats:
-    """Return an upper bound on log Phi(margin + mu) - log Phi(margin); arguments broadcast."""
+    """Return an upper bound on log Phi(margin + mu) - log Phi(margin) > 0; arguments broadcast."""
     # The difference is the integral of the hazard, which is convex. For a narrow shift the
     # trapezium lies above it, and is far more exact than a difference of logarithms.
     with np.errstate(invalid="ignore"):
@@ -106,9 +106,9 @@ def bound_log_gain(margin: Floats, mu: Floats) -> Floats:
 
 
 def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -> Floats:
-    """Return log((1 - gamma) exp(log_without) + gamma exp(log_with)): Poisson sampling.
+    """Return the log probability of an outcome under Poisson sampling with probability `gamma`.
 
-    The arguments are log probabilities of an outcome without and with the subject in the sample.
+    `log_without` and `log_with`: its log probabilities without and with the subject in the sample.
     """
     if gamma == 1:
         return log_with
@@ -116,12 +116,11 @@ def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -
 
 
 def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
-    """Return an upper bound on the log of b psi(L) for an outcome that is rare.
+    """Return an upper bound on log(b psi(L)) of an outcome with a probability <= Phi(margin).
 
-    The outcome has a probability of at most Phi(margin) under both distributions, which come from a
-    Gaussian moved by `shift`; `order` is alpha. By Neyman and Pearson the probability of no event
-    increases more than that of a half-line. Valid for margin <= -order * shift (label_only.md,
-    section 2).
+    That holds under both distributions, which come from a Gaussian moved by `shift`; `order` is
+    alpha. By Neyman and Pearson the probability of no event increases more than that of a
+    half-line. Valid for margin <= -order * shift (label_only.md, section 2).
     """
     return np.asarray(np.log(order) + log_ndtr(margin) + order * bound_log_gain(margin, shift))
 
@@ -131,8 +130,8 @@ class SampledTests:
     """Comparisons of one shift under Poisson sampling, at several Rényi orders.
 
     `mu` is the shift in noise scales, `gamma` the sampling probability, `orders` (n,) the orders
-    alpha. With `reverse` the divergence is that of the distribution without the subject from the
-    one with it.
+    alpha. The divergence is that of the distribution with the subject from the one without it, or
+    the other way round with `reverse`.
     """
 
     mu: float
@@ -156,9 +155,9 @@ class ThresholdTests(SampledTests):
     __slots__ = ()
 
     def bound_log_g(self, tolerance: float = TOLERANCE) -> Floats:
-        """Return an upper bound on log G of the worst margin, for every order, (n,).
+        """Return an upper bound (n,) on log G of the worst margin, for every order.
 
-        `tolerance` is the relative excess over the supremum that is accepted.
+        `tolerance`: the accepted excess over the supremum, relative.
         """
         reach = self.mu * self.orders
         reach = 2 * reach + 8 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
@@ -179,7 +178,7 @@ class ThresholdTests(SampledTests):
         return self.convert_log_ratio(gain)
 
     def _compute_log_weight(self, margin: Floats, *, is_loss: bool) -> Floats:
-        """Return the base log probability b of winning, or of losing, at each `margin` a."""
+        """Return log b, the base log probability of winning or losing, at each `margin` a."""
         sign = -1 if is_loss else 1
         log_without: Floats = log_ndtr(sign * margin)
         log_with: Floats = log_ndtr(sign * (margin + self.mu))
@@ -190,7 +189,7 @@ class ThresholdTests(SampledTests):
     def _bound_on_intervals(
         self, low: Floats, high: Floats, problems: Indices
     ) -> tuple[Floats, Floats]:
-        """Return upper bounds on log G on intervals of margins, and log G at their low ends, (m,).
+        """Return upper bounds (m,) on log G on intervals of margins, and log G at their low ends.
 
         The intervals are [low, high], (m,) each; `problems` (m,) are the indices of their orders.
         """
@@ -213,9 +212,10 @@ def branch_and_bound(
 ) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem, (n,).
 
-    A problem is one Rényi order; `low` and `high` are (n,), one interval for each. An interval is
-    closed once its bound on log(1 + G), the divergence times alpha - 1, is within a relative
-    `tolerance` of the largest such limit.
+    A problem is one Rényi order; `low` and `high` are (n,), one interval for each.
+    `bound_on_intervals` bounds log G on m parts of them. A part is closed once its bound on
+    log(1 + G), the divergence times alpha - 1, is within a relative `tolerance` of the largest
+    value found.
     """
     edges = np.linspace(low, high, 65)
     low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
@@ -266,10 +266,15 @@ _MAX_CUMULANT = 5.7
 
 
 def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
-    """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), in the shape of u and v."""
+    """Return log P[x > 0 and x > y] for x ~ N(`u`, 1), y ~ N(`v`, 1), elementwise."""
     # Gauss-Legendre quadrature. The integrand is log-concave with curvature between 1 and 2, so an
     # interval around its mode that omits less than exp(-45) of its height suffices.
-    mode = _find_mode(u, v)
+    mode = np.maximum(u, (u + v) / 2)
+    # Newton's method; six steps from this start are enough for a quadrature.
+    for _ in range(6):
+        hazard = compute_hazard(mode - v)
+        mode = mode - (mode - u - hazard) / (1 + hazard * (hazard + mode - v))
+    mode = np.maximum(mode, 0.0)
     slope = np.maximum(mode - u - compute_hazard(mode - v), 0.0)
     above = 2 * _TAIL_EXPONENT / (slope + np.sqrt(slope**2 + 2 * _TAIL_EXPONENT))
     below = np.minimum(mode, np.sqrt(2 * _TAIL_EXPONENT))
@@ -281,18 +286,8 @@ def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
     return np.asarray(largest + np.log(total * half_width / np.sqrt(2 * np.pi)))
 
 
-def _find_mode(u: Floats, v: Floats) -> Floats:
-    """Return the x >= 0 at which phi(x - u) Phi(x - v), the integrand of P[x wins], is largest."""
-    x = np.maximum(u, (u + v) / 2)
-    # Newton's method; six steps from this start are enough for a quadrature.
-    for _ in range(6):
-        hazard = compute_hazard(x - v)
-        x = x - (x - u - hazard) / (1 + hazard * (hazard + x - v))
-    return np.maximum(x, 0.0)
-
-
 def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
-    """Return log probabilities that x, y or another class wins, (3, ...), at centres (u, v)."""
+    """Return the log probabilities (3, ...) that x, y or another class wins, at centres (u, v)."""
     return np.stack(
         [
             integrate_log_win_probability(u, v),
@@ -304,9 +299,10 @@ def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class OutcomePoint:
-    """Base log probabilities `log_weight` and `log_ratio` (log L) of the three outcomes, (3, ...).
+    """The three outcomes of comparisons at several centres.
 
-    The trailing axes are those of the centres.
+    `log_weight` (3, ...): their base log probabilities log b. `log_ratio` (3, ...): their log
+    likelihood ratios log L. The trailing axes are those of the centres.
     """
 
     log_weight: Floats
@@ -319,11 +315,14 @@ class ThreeWayComparisons(SampledTests):
     __slots__ = ()
 
     def bound_log_g(self, tolerance: float = _THREE_WAY_TOLERANCE) -> Floats:
-        """Return an upper bound on log G of the worst centre, for every order, (n,).
+        """Return an upper bound (n,) on log G of the worst centre, for every order.
 
-        `tolerance` is the relative excess over the supremum that is accepted.
+        `tolerance`: the accepted excess over the supremum, relative.
         """
-        low, high = self._choose_square()
+        # The maximum over centres is searched on the square [low, high]^2.
+        duel_shift = np.sqrt(2) * self.mu * float(self.orders.max())
+        depth = 2 * duel_shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
+        low, high = -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
         # Where both classes lead, only x - y matters: a threshold test, called the duel.
         duel = ThresholdTests(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
         duel_log_g = duel.bound_log_g(tolerance / 10)
@@ -332,12 +331,6 @@ class ThreeWayComparisons(SampledTests):
         return np.asarray(
             np.maximum.reduce([inside, beyond, self._bound_outside_square(low, high)])
         )
-
-    def _choose_square(self) -> tuple[float, float]:
-        """Return (low, high): the maximum over the centres is searched on [low, high]^2."""
-        shift = np.sqrt(2) * self.mu * float(self.orders.max())
-        depth = 2 * shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
-        return -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
 
     def compute_outcomes(self, u: Floats, v: Floats) -> OutcomePoint:
         """Return the outcomes' base log probabilities and log ratios at the centres (u, v)."""
@@ -354,9 +347,9 @@ class ThreeWayComparisons(SampledTests):
     def _search_square(
         self, low: float, high: float, duel_log_g: Floats, tolerance: float
     ) -> Floats:
-        """Return an upper bound on log G over centres in [low, high]^2, for every order, (n,).
+        """Return an upper bound (n,) on log G over centres in [low, high]^2, for every order.
 
-        `duel_log_g` (n,) bounds log G of the duel.
+        `duel_log_g` (n,) bounds log G of the duel; `tolerance` as in :meth:`bound_log_g`.
         """
         # Branch and bound for all orders at once: a square is split until all orders are closed.
         n_squares = int(np.ceil((high - low) / _FIRST_SIDE))
@@ -386,9 +379,10 @@ class ThreeWayComparisons(SampledTests):
     def _bound_on_squares(
         self, u: Floats, v: Floats, side: float, duel_log_g: Floats
     ) -> tuple[Floats, Floats]:
-        """Return upper bounds on log G on squares, and attained values, both (m, orders).
+        """Return upper bounds on log G on squares, and values attained on them, both (m, n).
 
-        The squares are [u, u + side] x [v, v + side], `u` and `v` (m,).
+        The squares are [u, u + side] x [v, v + side], `u` and `v` (m,). `duel_log_g` (n,) bounds
+        log G of the duel.
         """
         point, corners = self._compute_corners(u, v, side)
         # All log ratios are largest at (u, v + side) and smallest at (u + side, v).
@@ -422,10 +416,10 @@ class ThreeWayComparisons(SampledTests):
     def _compute_corners(
         self, u: Floats, v: Floats, side: float
     ) -> tuple[OutcomePoint, list[Indices]]:
-        """Return the outcomes at all corners of squares of one grid, each corner once.
+        """Return the outcomes at all corners of the squares of :meth:`_bound_on_squares`.
 
-        The second value holds the indices (m,) of the corners (u, v), (u, v + side), (u + side, v)
-        and (u + side, v + side).
+        A corner of several squares is computed once. The second value holds the indices (m,) of
+        the corners (u, v), (u, v + side), (u + side, v) and (u + side, v + side).
         """
         offsets = [(i * side, j * side) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])
@@ -437,16 +431,10 @@ class ThreeWayComparisons(SampledTests):
         outcomes = self.compute_outcomes(all_u[first_index], all_v[first_index])
         return outcomes, np.split(corner_index, 4)
 
-    def _compute_log_g(self, point: OutcomePoint) -> Floats:
-        """Return log G at the centres of `point`, (..., orders)."""
-        return _sum_logs(
-            point.log_weight[..., None] + compute_log_psi(point.log_ratio[..., None], self.orders)
-        )
-
     def _bound_log_bend(
         self, max_log_weight: Floats, max_log_ratio: Floats, outcome_bend: Floats
     ) -> Floats:
-        """Return the log of a bound on minus the second derivatives of G along u and v, (m, n).
+        """Return the log (m, n) of a bound on minus the second derivatives of G along u and v.
 
         `max_log_weight` and `max_log_ratio` (3, m) are the largest log weights and log ratios of
         squares, and `outcome_bend` (3, m, n) the larger value of `_bound_log_outcome_bend` at their
@@ -475,7 +463,10 @@ class ThreeWayComparisons(SampledTests):
         )
 
     def _bound_if_both_lead(self, total: Floats, duel_log_g: Floats) -> Floats:
-        """Return an upper bound on log G where u + v >= `total` (m,), as (m, n) (third bound)."""
+        """Return an upper bound (m, n) on log G where u + v >= `total` (m,): the third bound.
+
+        `duel_log_g` (n,) bounds log G of the duel.
+        """
         log_moment = self.orders * (self.orders - 1) * self.mu**2
         log_other = log_ndtr(-total[..., None] / np.sqrt(2))
         return np.asarray(np.logaddexp(duel_log_g, log_other + log_moment))
@@ -483,10 +474,11 @@ class ThreeWayComparisons(SampledTests):
     def _bound_by_duel(
         self, other_log_term: Floats, u: Floats, v: Floats, side: float, duel_log_g: Floats
     ) -> Floats:
-        """Return an upper bound on log G on squares where another class wins rarely, (m, n).
+        """Return an upper bound (m, n) on log G on squares where another class wins rarely.
 
-        `other_log_term` (m, n) bounds the log of that outcome's term of G. Infinite where the bound
-        does not apply (section 4, fourth bound).
+        The squares and `duel_log_g` are those of :meth:`_bound_on_squares`; `other_log_term` (m, n)
+        bounds the log of the term of G that another class wins. Infinite where the bound does not
+        apply (section 4, fourth bound).
         """
         root_2 = np.sqrt(2)
         max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
@@ -503,7 +495,7 @@ class ThreeWayComparisons(SampledTests):
         return np.asarray(np.logaddexp(log_duel_terms, other_log_term))
 
     def _bound_outside_square(self, low: float, high: float) -> Floats:
-        """Return an upper bound on log G outside of [low, high]^2, for every order, (n,).
+        """Return an upper bound (n,) on log G outside of [low, high]^2, for every order.
 
         Centres where both classes lead are left to `_bound_if_both_lead`. Section 4.
         """
@@ -552,7 +544,7 @@ class ThreeWayComparisons(SampledTests):
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
 
     def _bound_log_term(self, log_weight: Floats, *log_ratios: Floats) -> Floats:
-        """Return `log_weight` (m,) plus the largest log psi at any of the log ratios, (m, n)."""
+        """Return `log_weight` (m,) plus the largest log psi at any of `log_ratios` (m,), (m, n)."""
         log_psi = [compute_log_psi(log_ratio[:, None], self.orders) for log_ratio in log_ratios]
         return np.asarray(log_weight[:, None] + np.maximum.reduce(log_psi))
 
@@ -563,6 +555,6 @@ def _sum_logs(log_terms: Floats) -> Floats:
 
 
 def _compute_log_abs_expm1(x: Floats) -> Floats:
-    """Return log |exp(x) - 1|, minus infinity at zero."""
+    """Return log |exp(x) - 1| elementwise, minus infinity at x = 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.maximum(x, 0) + np.log(-np.expm1(-np.abs(x))))

@@ -15,10 +15,10 @@ it are valid for an individual filter over Gaussian releases:
 All results are rounded to the safe side: epsilon and delta up, budgets down. The individual filter
 keeps budgets and charges as integers, so that sums of charges are exact.
 
-A budget B is worth ``UNITS`` = 2^48 units. A contribution whose squared norm is v2 (grid steps
-squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)`` is the cost
-of one squared step in units, rounded up far enough that the two roundings inside `charges.charge`
-(integer to double, product) cannot take the result below the true cost:
+A budget B is represented by ``UNITS`` = 2^48 integer units. A contribution whose squared norm is v2
+(grid steps squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)``
+is the cost of one squared step in units, rounded up far enough that the two roundings inside
+`charges.charge` (integer to double, product) cannot take the result below the true cost:
 double(v2) >= v2 (1 - 2^-53), product >= exact (1 - 2^-53), and the rate carries (1 + 2^-50).
 ``ceil`` then rounds up to whole units. One multiplication and one ``ceil`` of IEEE doubles give
 the same result on every machine.
@@ -42,7 +42,7 @@ _MAX_BISECTIONS = 200  # Bisections until two neighbouring doubles are reached, 
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Return the smallest delta of a mu-GDP mechanism at `epsilon` >= 0, rounded up.
+    """Return the smallest delta of a `mu`-GDP mechanism at `epsilon` >= 0, rounded up.
 
     Source: Dong, Roth & Su 2022, Corollary 1; Balle & Wang 2018.
     """
@@ -61,14 +61,14 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon >= 0 at which a mu-GDP mechanism has `delta`, rounded up."""
+    """Return the smallest epsilon >= 0 at which a `mu`-GDP mechanism has `delta`, rounded up."""
     mu = checks.check_real("mu", mu, minimum=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
     return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return epsilon of a rho-zCDP mechanism at `delta` by its RDP rho alpha, rounded up.
+    """Return epsilon of a `rho`-zCDP mechanism at `delta` by its RDP rho alpha, rounded up.
 
     Any order alpha gives a valid epsilon, so an inexact minimum is still an upper bound.
     Source: Balle et al. 2020, Theorem 21.
@@ -79,6 +79,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     delta = checks.check_real("delta", delta, above=0, below=1)
 
     def compute_epsilon(log_alpha_less_1: float) -> float:
+        """Return epsilon by the order alpha, for log(alpha - 1)."""
         alpha_less_1 = math.exp(log_alpha_less_1)
         alpha = 1 + alpha_less_1
         return (

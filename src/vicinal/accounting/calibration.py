@@ -98,6 +98,7 @@ def calibrate(
     is_integer = field in _INTEGER_FIELDS
 
     def build_plan(value: float) -> Plan:
+        """Return the plan with `value` in the calibrated field."""
         calibrated = {**fields, field: int(value) if is_integer else value}
         return Plan.from_dict(
             {**plan, "releases": [*releases[:release], calibrated, *releases[release + 1 :]]}
@@ -105,13 +106,13 @@ def calibrate(
 
     def compute_epsilon(value: float) -> float:
         candidate = build_plan(value)
-        return candidate.composition().least_epsilon(candidate.delta)
+        return candidate.composition().compute_min_epsilon(candidate.delta)
 
     low, high = _LIMITS.get(field, _DEFAULT_LIMITS)
     start = checks.check_real(
         f"releases[{release}].{field}", fields.get(field, math.sqrt(low * high))
     )
-    search = _Search(
+    search = _FieldSearch(
         compute_epsilon, epsilon, is_increasing=field in _INCREASING_FIELDS, is_integer=is_integer
     )
     safe_value = search.find_value(low, high, start)
@@ -125,32 +126,32 @@ def calibrate(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Search:
-    """A search for the value of a field at which epsilon reaches a target, on the safe side.
+class _FieldSearch:
+    """A search for the value of a field at which the plan's epsilon reaches a target.
 
-    `compute_epsilon` maps a value to the epsilon of the plan, a monotone function; `is_increasing`:
-    whether larger values increase it. A value is safe if its epsilon is at most `target`. With
-    `is_integer` only whole numbers are tried.
+    `compute_epsilon` maps a value of the field to the epsilon of the plan, a monotone function;
+    `is_increasing`: whether larger values increase it. A value is *safe* if its epsilon is at most
+    `target_epsilon`. With `is_integer` only whole numbers are tried.
     """
 
     compute_epsilon: Callable[[float], float]
-    target: float
+    target_epsilon: float
     is_increasing: bool
     is_integer: bool
 
     def find_value(self, low: float, high: float, start: float) -> float | None:
         """Return the safe value in [low, high] with the largest epsilon, approximately.
 
-        The search walks from `start` in growing steps until the target lies between two values.
-        None if no value in the range is safe.
+        From `start` it walks in growing steps until the target lies between two values. None if no
+        value in the range is safe.
         """
         safe, unsafe = (low, high) if self.is_increasing else (high, low)
-        if not self.compute_epsilon(safe) <= self.target:
+        if not self.compute_epsilon(safe) <= self.target_epsilon:
             return None
         value = min(max(start, low), high)
         factor = 4.0
         while True:
-            is_safe = self.compute_epsilon(value) <= self.target
+            is_safe = self.compute_epsilon(value) <= self.target_epsilon
             if is_safe and value == unsafe:
                 return value  # The end of the range with the largest epsilon is safe.
             if is_safe:
@@ -160,7 +161,7 @@ class _Search:
             # Walk towards the other side of the target.
             next_value = value * factor if is_safe == self.is_increasing else value / factor
             next_value = min(max(next_value, low), high)
-            if (self.compute_epsilon(next_value) <= self.target) != is_safe:
+            if (self.compute_epsilon(next_value) <= self.target_epsilon) != is_safe:
                 if is_safe:
                     return self._narrow_bracket(safe, next_value)
                 return self._narrow_bracket(next_value, unsafe)
@@ -168,15 +169,21 @@ class _Search:
             factor = factor**2
 
     def _narrow_bracket(self, safe: float, unsafe: float) -> float:
-        """Return a safe value whose epsilon is close to the target, between `safe` and `unsafe`.
+        """Return a safe value whose epsilon is close to the target, between two values.
 
-        By false position in logarithms (Illinois).
+        `safe` and `unsafe` lie on either side of the target, in any order. Method: false position
+        in logarithms (Illinois).
         """
         safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
         while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
             self.is_integer and abs(unsafe - safe) <= 1
         ):
-            middle = self._interpolate(safe, unsafe, safe_gap / (safe_gap - unsafe_gap))
+            # The step is kept within .02 and .98, and an integer at least 1 away from both ends.
+            fraction = min(max(safe_gap / (safe_gap - unsafe_gap), 0.02), 0.98)
+            middle = safe * math.exp(math.log(unsafe / safe) * fraction)
+            if self.is_integer:
+                low, high = min(safe, unsafe), max(safe, unsafe)
+                middle = float(min(max(math.floor(middle), low + 1), high - 1))
             gap = self._compute_gap(middle)
             if -_EPSILON_PRECISION <= gap <= 0 and not self.is_integer:
                 return middle
@@ -192,14 +199,7 @@ class _Search:
 
     def _compute_gap(self, value: float) -> float:
         """Return log(epsilon / target) at `value`, within +-log 1e9; <= 0 if `value` is safe."""
-        epsilon = min(max(self.compute_epsilon(value), self.target * 1e-9), self.target * 1e9)
-        return math.log(epsilon / self.target)
-
-    def _interpolate(self, safe: float, unsafe: float, fraction: float) -> float:
-        """Return the value at `fraction` of the way from `safe` to `unsafe`, in logarithms."""
-        # The fraction is kept within .02 and .98, and an integer at least 1 away from both ends.
-        middle = safe * math.exp(math.log(unsafe / safe) * min(max(fraction, 0.02), 0.98))
-        if not self.is_integer:
-            return middle
-        low, high = min(safe, unsafe), max(safe, unsafe)
-        return float(min(max(math.floor(middle), low + 1), high - 1))
+        epsilon = min(
+            max(self.compute_epsilon(value), self.target_epsilon * 1e-9), self.target_epsilon * 1e9
+        )
+        return math.log(epsilon / self.target_epsilon)

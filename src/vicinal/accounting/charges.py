@@ -44,14 +44,18 @@ def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
+def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
     """Return the charge in whole units of a released label, rounded up.
 
     The subject moves one vote by `norm` steps and has `remaining` units before the release. With a
-    table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and a noise of `scale` steps
-    `rate` is ``t.narrow * unit_rate(scale, t.budget)``, `cells` is ``t.density / scale`` and
-    `shares` is ``t.shares``. The result is at most that of :func:`charge` at the same `rate`, so a
-    norm returned by :func:`find_affordable_norm` is affordable.
+    table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and noise of `scale` steps:
+
+    - `rate`: ``t.squared_shift_factor * unit_rate(scale, t.budget)``, in units per squared step;
+    - `cells`: ``t.cells_per_shift / scale``, the cells of row 1 per step of `norm`;
+    - `shares` (rows, cells): ``t.shares``, the charge over that of released votes.
+
+    The result is at most that of :func:`charge` at the same `rate`, so a norm returned by
+    :func:`find_affordable_norm` is affordable.
     """
     square = norm * norm * rate
     # Shares below 1 are at most MAX_REDUCED_SHARE, so at least this residue remains for any share.

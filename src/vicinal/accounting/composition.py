@@ -53,8 +53,8 @@ _N_REFINEMENTS = 4  # How often the search over orders refines its grid around t
 _GRID_FRACTIONS = np.linspace(0, 1, 11)
 # Factor on RDP curves, whose relative errors are a few 1e-12 (see `_divergence`).
 _ROUNDED_UP = 1 + 1e-10
-# Relative addition to a sum of failure probabilities: far above the rounding errors of the sum.
-_FAILURE_ROUNDING = 1e-9
+# Relative addition to a sum of disclosure probabilities: far above the rounding errors of the sum.
+_SUM_ROUNDING = 1e-9
 
 
 @runtime_checkable
@@ -79,7 +79,7 @@ class PricedRelease(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """The adaptive composition of releases: `terms` are pairs (release, count).
+    """The adaptive composition of releases: `terms` are pairs (release, number of such releases).
 
     Equal releases are merged, and terms are sorted, so that the order in which releases are added
     changes no result, not even in the last bit.
@@ -100,7 +100,7 @@ class Composition:
         return Composition(tuple(sorted(counts.items(), key=lambda term: repr(term[0]))))
 
     def repeat(self, count: int) -> Composition:
-        """Return the composition of `count` >= 0 repetitions of this one."""
+        """Return this composition repeated `count` >= 0 times."""
         count = checks.check_integer("count", count, minimum=0, maximum=MAX_COUNT)
         terms = tuple((release, count * own_count) for release, own_count in self.terms)
         return Composition(terms if count else ())
@@ -119,9 +119,9 @@ class Composition:
             raise InvalidInput("A release of the 'terms' parameter has no valid RDP curve.")
         return total * _ROUNDED_UP
 
-    def split_failures(self) -> tuple[Composition, float]:
+    def split_disclosures(self) -> tuple[Composition, float]:
         """Return the composition without probabilistic disclosures, and their total probability."""
-        failures = [
+        probabilities = [
             count * release.probability
             for release, count in self.terms
             if isinstance(release, ProbabilisticDisclosure)
@@ -129,14 +129,14 @@ class Composition:
         remaining = tuple(
             term for term in self.terms if not isinstance(term[0], ProbabilisticDisclosure)
         )
-        probability = math.fsum(failures) * (1 + _FAILURE_ROUNDING) if failures else 0.0
-        return Composition(remaining), probability
+        total = math.fsum(probabilities) * (1 + _SUM_ROUNDING) if probabilities else 0.0
+        return Composition(remaining), total
 
-    def methods(self) -> tuple[str, ...]:
+    def list_methods(self) -> tuple[str, ...]:
         """Return the methods that are valid for these releases, a subset of ``METHODS``."""
         valid = [*_RDP_METHODS]
-        without_failures, _ = self.split_failures()
-        pairs = [release.build_dominating_pair() for release, _ in without_failures.terms]
+        without_disclosures, _ = self.split_disclosures()
+        pairs = [release.build_dominating_pair() for release, _ in without_disclosures.terms]
         if all(pair is not None and pair.get_gaussian_mu() is not None for pair in pairs):
             valid.append("gdp")
         if all(pair is not None for pair in pairs):
@@ -146,60 +146,52 @@ class Composition:
     def to_epsilon(self, delta: float, method: str = "rdp") -> float:
         """Return epsilon >= 0 at 0 < `delta` < 1, by one of ``METHODS``, rounded up.
 
-        Infinite if the method gives no bound at this delta.
+        Infinite if the method gives no bound at this delta. Raises InvalidInput if the method is
+        not valid for these releases.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
-        method = self._require_method(method)
+        method = checks.check_choice("method", method, METHODS)
+        if method not in _RDP_METHODS and method not in self.list_methods():
+            raise InvalidInput(
+                "The 'method' parameter must be one of "
+                f"{', '.join(map(repr, self.list_methods()))} for these releases. Got {method!r}."
+            )
         if not self.terms:
             return 0.0
-        without_failures, failure = self.split_failures()
-        if failure and method != "pld":
-            remaining_delta = delta - failure
+        without_disclosures, disclosure_probability = self.split_disclosures()
+        if disclosure_probability and method != "pld":
+            remaining_delta = delta - disclosure_probability
             if remaining_delta <= 0:
                 return math.inf
-            return without_failures.to_epsilon(remaining_delta, method)
+            return without_disclosures.to_epsilon(remaining_delta, method)
         if method == "gdp":
             mus = [(pair.get_gaussian_mu(), count) for pair, count in self.list_dominating_pairs()]
             square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
             return budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
             # The profile of a batch ends at its grid. Beyond it answers are composed one by one.
-            value = compute_pld_epsilon(self._build_batched_pairs(), delta)
-            return (
-                value
-                if math.isfinite(value)
-                else compute_pld_epsilon(self.list_dominating_pairs(), delta)
-            )
+            epsilon = compute_pld_epsilon(self._build_batched_pairs(), delta)
+            if math.isfinite(epsilon):
+                return epsilon
+            return compute_pld_epsilon(self.list_dominating_pairs(), delta)
         convert = _convert_by_mironov if method == "rdp_mironov" else _convert_by_balle
-        _, epsilon = self._minimize_over_orders(lambda orders, rdp: rdp + convert(orders, delta))
+        _, epsilon = self._minimize_over_orders(convert, delta)
         return max(0.0, epsilon)
 
-    def least_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at `delta` of all valid methods; never Mironov's."""
-        methods = [method for method in self.methods() if method != "rdp_mironov"]
+    def compute_min_epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at `delta` by a valid method, other than Mironov's."""
+        methods = [method for method in self.list_methods() if method != "rdp_mironov"]
         return min(self.to_epsilon(delta, method) for method in methods)
 
-    def best_order(self, delta: float) -> float:
+    def find_best_order(self, delta: float) -> float:
         """Return the Rényi order alpha at which the method ``rdp`` attains its epsilon at `delta`.
 
         Probabilistic disclosures are left out: their RDP is infinite at every order.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
-        without_failures, _ = self.split_failures()
-        order, _ = without_failures._minimize_over_orders(
-            lambda orders, rdp: rdp + _convert_by_balle(orders, delta)
-        )
+        without_disclosures, _ = self.split_disclosures()
+        order, _ = without_disclosures._minimize_over_orders(_convert_by_balle, delta)
         return order
-
-    def _require_method(self, method: str) -> str:
-        """Return `method` if it is valid for these releases, or raise InvalidInput."""
-        method = checks.check_choice("method", method, METHODS)
-        if method not in _RDP_METHODS and method not in self.methods():
-            raise InvalidInput(
-                f"The 'method' parameter must be one of {', '.join(map(repr, self.methods()))} "
-                f"for these releases. Got {method!r}."
-            )
-        return method
 
     def list_dominating_pairs(self) -> list[tuple[DominatingPair, int]]:
         """Return the dominating pairs, with counts, of the releases that have one."""
@@ -218,24 +210,24 @@ class Composition:
         return [*batched, *Composition(tuple(single)).list_dominating_pairs()]
 
     def _minimize_over_orders(
-        self, objective: Callable[[Floats, Floats], Floats]
+        self, convert: Callable[[Floats, float], Floats], delta: float
     ) -> tuple[float, float]:
-        """Return the approximate minimum of `objective` over Rényi orders > 1, as (order, value).
+        """Return (order, epsilon): the Rényi order > 1 with about the smallest epsilon at `delta`.
 
-        `objective` maps orders (m,) and the composition's RDP at them, (m,), to values (m,).
+        `convert` maps orders (m,) and delta to epsilon less RDP, (m,).
         """
         stated_orders = [getattr(release, "orders", ()) for release, _ in self.terms]
         orders = np.union1d(_FIRST_ORDERS, np.concatenate([[], *stated_orders]))
-        best_value, best_order = math.inf, math.inf
+        best_epsilon, best_order = math.inf, math.inf
         for _ in range(1 + _N_REFINEMENTS):
-            values = objective(orders, self.rdp(orders))
-            index = int(np.argmin(values))
-            best_value, best_order = min(
-                (best_value, best_order), (float(values[index]), float(orders[index]))
+            epsilons = self.rdp(orders) + convert(orders, delta)
+            index = int(np.argmin(epsilons))
+            best_epsilon, best_order = min(
+                (best_epsilon, best_order), (float(epsilons[index]), float(orders[index]))
             )
             low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
             orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _GRID_FRACTIONS
-        return best_order, best_value
+        return best_order, best_epsilon
 
 
 @functools.lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ def compute_grid_excess(scale: float, shift: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def grid_slack(scale: float) -> float:
+def compute_grid_slack(scale: float) -> float:
     """Return eta, the delta that discrete noise adds for one coordinate of one release under GDP.
 
     The noise `scale` is in grid steps. The bound is valid for every shift up to `scale` steps; the
@@ -53,16 +53,17 @@ _MAX_NODES = 1 << 17
 
 @dataclasses.dataclass(frozen=True)
 class SubsampledGaussian:
-    """A Gaussian release with noise multiplier `sigma` on a Poisson sample.
+    """A Gaussian release on a Poisson sample.
 
-    1e-3 <= sigma <= 1e9 is noise scale over L2 sensitivity; 0 < gamma <= 1 is the probability of
-    Poisson sampling, and 1 is no sampling.
+    `sigma`: the noise multiplier, noise scale over L2 sensitivity, from 1e-3 to 1e9. `gamma`: the
+    sampling probability, > 0; 1 is no sampling.
     """
 
     sigma: float
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if a field is out of bounds."""
         checks.check_real("sigma", self.sigma, minimum=1e-3, maximum=1e9)
         checks.check_real("gamma", self.gamma, above=0, maximum=1)
 
@@ -71,16 +72,14 @@ class SubsampledGaussian:
         if self.gamma == 1:
             return orders / (2 * self.sigma**2)
         exact = [self._integrate_rdp(float(order)) for order in orders]
-        return np.minimum(self._bound_by_convexity(orders), exact)
-
-    def _bound_by_convexity(self, orders: Floats) -> Floats:
-        """Return the upper bound log(1 - gamma + gamma E[u^alpha]) / (alpha - 1), u unsampled."""
-        # The bound holds because u^alpha is convex.
+        # For the unsampled likelihood ratio u, u^alpha is convex, so the sampled moment is at most
+        # 1 - gamma + gamma E[u^alpha].
         log_moments = orders * (orders - 1) / (2 * self.sigma**2)
-        return np.asarray(subsample_log_ratio(log_moments, self.gamma) / (orders - 1))
+        bound_by_convexity = subsample_log_ratio(log_moments, self.gamma) / (orders - 1)
+        return np.minimum(bound_by_convexity, exact)
 
     def _integrate_rdp(self, order: float) -> float:
-        """Return the RDP at one `order` by the trapezoidal rule; infinite if nodes are too many."""
+        """Return the RDP at `order` by the trapezoidal rule; infinite if nodes are too many."""
         mu = 1 / self.sigma
         width = min(3.0, 0.95 * math.pi / mu)
         step = 2 * math.pi * width / (width**2 / 2 + 33)
@@ -112,7 +111,7 @@ def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats)
 
 @lru_cache(maxsize=32)
 def _compute_nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Floats, Floats]:
-    """Return log(step * density of N(0, 1)) and log(P/Q), both (size + 1,), at -13 + i step.
+    """Return log(step * density of N(0, 1)) and log(P/Q) at -13 + i `step`, both (`size` + 1,).
 
     P and Q are those of the module's text, with `mu` and the sampling probability `gamma`.
     """

@@ -53,6 +53,8 @@ class Guarantee:
     periods: str = ""
 
     def __str__(self) -> str:
+        """Return the guarantee as a paragraph of text."""
+        """Return the guarantee as a paragraph of text."""
         if self.public_records:
             return (
                 "NO GUARANTEE. The records were declared public, so nobody counts how often they "
@@ -63,7 +65,7 @@ class Guarantee:
                 "NO GUARANTEE. These results were made in simulation mode, with noise from a "
                 "seeded generator that anybody can repeat. They show accuracy, and protect nobody."
             )
-        epsilon, delta = rounded_up(self.epsilon), rounded_up(self.delta)
+        epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta)
         return (
             f"({epsilon}, {delta})-differential privacy for every subject. "
             f"Neighbouring data sets: {self.neighbouring}. "
@@ -82,8 +84,8 @@ class Guarantee:
         if self.public_records or not self.holds:
             return f"<p><strong>{escape(str(self))}</strong></p>"
         rows = {
-            "epsilon": rounded_up(self.epsilon),
-            "delta": rounded_up(self.delta),
+            "epsilon": format_rounded_up(self.epsilon),
+            "delta": format_rounded_up(self.delta),
             "neighbouring data sets": self.neighbouring,
             **({"periods": self.periods} if self.periods else {}),
             "protected": _join_items(self.protected),
@@ -106,8 +108,8 @@ class Guarantee:
         return {**dataclasses.asdict(self), "text": str(self)}
 
 
-def rounded_up(bound: float) -> str:
-    """Return `bound` as text with six digits, or with all digits where six would round it down."""
+def format_rounded_up(bound: float) -> str:
+    """Return `bound` as text of six digits, or of all digits if six digits would round it down."""
     six_digits = f"{bound:g}"
     return six_digits if float(six_digits) >= bound else repr(bound)
 

@@ -183,39 +183,29 @@ class PlannedRelease(ABC):
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Return the release with all defaults, after checks that involve several fields.
 
-        Parameters
-        ----------
-        name : str
-            The name of the release in error messages, such as "releases[0]".
-        delta : float
-            The plan's delta.
-        count : int
-            How many such releases are planned.
-
-        Raises
-        ------
-        InvalidInput
-            If fields contradict each other, or are too large for `count` releases.
+        `name` is the name of the release in error messages, `delta` the plan's delta, `count` the
+        number of such releases. Raises InvalidInput if fields contradict each other, or are too
+        large for `count` releases.
         """
         return self
 
     @abstractmethod
     def compose_releases(self, count: int) -> Composition:
-        """Return the composition of `count` such releases: the upper bound on their loss."""
+        """Return the composition of `count` such releases, for an upper bound on their loss."""
 
     @abstractmethod
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return pairs of output distributions that two neighbouring data sets attain.
+        """Return pairs of output distributions that two neighbouring data sets attain, or None.
 
-        Together they describe `count` releases. The data sets have a large Rényi divergence at
+        Together they describe `count` releases; the data sets have a large Rényi divergence at
         `order`. None: no such pair is known, so the plan has no lower bound.
         """
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return one dict of JSON values for each differently parameterized mechanism of a release.
+        """Return reports on the parts of a release of several mechanisms, as dicts of JSON values.
 
-        For reports, such as the training and the answers of one Ind-KNN. Key ``part`` names it, and
-        ``alone`` is its epsilon at `delta`, the plan's. Empty for releases of one mechanism.
+        Key ``part`` names the mechanism, and ``alone`` is its epsilon at `delta`, the plan's. Empty
+        for releases of one mechanism.
         """
         return []
 
@@ -238,6 +228,7 @@ class _EqualComponents(PlannedRelease):
         return 1
 
     def compose_releases(self, count: int) -> Composition:
+        """Return the composition of all components of `count` releases."""
         return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
@@ -275,7 +266,7 @@ class PlannedScreening(_EqualComponents):
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return the pair of a fixed largest vote count: the worst one at this Rényi `order`."""
+        """Return the pair of the largest vote count that is the worst one at this Rényi `order`."""
         screening = self.build_component()
         votes, sign = screening.find_worst_votes(order)
         margin = sign * (votes - screening.threshold) / screening.sigma
@@ -283,6 +274,7 @@ class PlannedScreening(_EqualComponents):
         return [build_threshold_test_pair(margin, shift, screening.gamma, count)]
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on votes and sampling."""
         return (ASSUMES_ONE_VOTE_PER_SUBJECT, *_list_sampling_assumptions(self.gamma))
 
 
@@ -298,6 +290,7 @@ class PlannedNoisyMax(_EqualComponents):
     classes: int | None = declare_field(check_class_count, None)
 
     def build_component(self) -> PricedRelease:
+        """Return the Gaussian release of the votes, or the release of the label alone."""
         if self.release == "votes":
             return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
         return NoisyLabel(self.sigma, self.gamma, self.classes)
@@ -313,6 +306,7 @@ class PlannedNoisyMax(_EqualComponents):
         return [build_threshold_test_pair(-half_shift, 2 * half_shift, self.gamma, count)]
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on votes, sampling and, if it alone is released, the label."""
         label = () if self.release == "votes" else (ASSUMES_LABEL_ONLY,)
         return (ASSUMES_ONE_VOTE_PER_SUBJECT, *label, *_list_sampling_assumptions(self.gamma))
 
@@ -331,6 +325,7 @@ class PlannedGaussian(_EqualComponents):
         return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on the sensitivity and on sampling."""
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
@@ -351,9 +346,17 @@ class PlannedMultilabel(_EqualComponents):
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
     def build_component(self) -> SubsampledGaussian:
-        return build_multilabel_release(self.tau, self.sigma, self.gamma)
+        """Return the release of one query's label counts.
+
+        Every neighbour's 0/1 label vector is scaled to an L1 norm of at most tau. One neighbour
+        enters and one leaves, so the L2 sensitivity is sqrt(2 tau).
+        Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5.
+        """
+        sensitivity = math.nextafter(math.sqrt(2 * self.tau), math.inf)
+        return SubsampledGaussian(self.sigma / sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on the neighbours' label vectors and on sampling."""
         return (
             ASSUMES_ONE_VOTE_PER_SUBJECT,
             (
@@ -363,25 +366,6 @@ class PlannedMultilabel(_EqualComponents):
             "the lower bound takes two neighbours with tau labels each and none in common",
             *_list_sampling_assumptions(self.gamma),
         )
-
-
-def compute_multilabel_sensitivity(tau: float) -> float:
-    """Return the L2 sensitivity sqrt(2 tau) of summed label vectors, rounded up.
-
-    Every neighbour's 0/1 label vector is scaled to an L1 norm of at most `tau` > 0. One neighbour
-    enters and one leaves. Source: Zhu, Yu, Chandraker & Wang 2020, supplement, Theorem 5.
-    """
-    return math.nextafter(math.sqrt(2 * _checks.check_real("tau", tau, above=0)), math.inf)
-
-
-def build_multilabel_release(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
-    """Return the release of one query's noisy label counts.
-
-    `tau`: the L1 bound of a neighbour's label vector. `sigma`: the noise scale in votes. `gamma`:
-    the probability of Poisson sampling.
-    """
-    noise_scale = _checks.check_real("sigma", sigma, above=0)
-    return SubsampledGaussian(noise_scale / compute_multilabel_sensitivity(tau), gamma)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -400,7 +384,7 @@ class PlannedTraining(_EqualComponents):
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Raise InvalidInput if `count` trainings have too many gradients; fills in nothing."""
+        """Return the release; raise InvalidInput if `count` trainings have too many gradients."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -416,6 +400,7 @@ class PlannedTraining(_EqualComponents):
         return SubsampledGaussian(self.sigma, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on clipping, the trained model and sampling."""
         return (
             (
                 "the gradient of a subject, summed over its records, is clipped to one bound, and "
@@ -478,7 +463,7 @@ class PlannedIndKNN(_EqualComponents):
         return dataclasses.replace(self, delta=own_delta, model_steps=model_steps)
 
     def compute_budget(self) -> float:
-        """Return the filter's budget B (zCDP), without the share of delta kept for the grid."""
+        """Return the filter's budget B in zCDP; a share of delta is kept for the grid."""
         if self.B is not None:
             return float(self.B)
         # `validate_and_fill_fields` has filled in both.
@@ -504,12 +489,12 @@ class PlannedIndKNN(_EqualComponents):
                 "steps": self.model_steps,
                 "sigma": math.sqrt(self.model_steps / (2 * training_budget)),
                 "budget_at_most": training_budget,
-                "alone": self._add_grid_failures(training, 1).least_epsilon(delta),
+                "alone": self._add_grid_disclosures(training, 1).compute_min_epsilon(delta),
             },
             {
                 "part": "answers",
                 "budget_at_least": self.compute_budget() - training_budget,
-                "alone": self.compose_releases(1).least_epsilon(delta),
+                "alone": self.compose_releases(1).compute_min_epsilon(delta),
             },
         ]
 
@@ -518,18 +503,19 @@ class PlannedIndKNN(_EqualComponents):
         return SubsampledGaussian(1 / math.sqrt(2 * self.compute_budget()))
 
     def compose_releases(self, count: int) -> Composition:
-        return self._add_grid_failures(super().compose_releases(count), count)
+        """Return the composition of `count` filters, with the failures of their grids."""
+        return self._add_grid_disclosures(super().compose_releases(count), count)
 
-    def _add_grid_failures(self, composition: Composition, count: int) -> Composition:
-        """Return `composition` with the failure probability of the grids of `count` filters."""
+    def _add_grid_disclosures(self, composition: Composition, count: int) -> Composition:
+        """Return `composition` with the failures of the grids of `count` filters added."""
         # The cost of a budget stated as B is that without its grid, see `_ASSUMES_NO_GRID_COST`.
         if self.B is not None:
             return composition
-        failure = counts.ProbabilisticDisclosure(self._compute_failure_probability())
-        return composition.add(Composition.from_release(failure, count))
+        disclosure = counts.ProbabilisticDisclosure(self._compute_disclosure_probability())
+        return composition.add(Composition.from_release(disclosure, count))
 
-    def _compute_failure_probability(self) -> float:
-        """Return the probability of disclosure that covers the grid and the tail of labels."""
+    def _compute_disclosure_probability(self) -> float:
+        """Return the disclosure probability of one filter, for its grid and the tail of labels."""
         # Votes: the failures of all grids, at most the share of delta at which the filter's meter
         # stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
         # (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.
@@ -549,6 +535,7 @@ class PlannedIndKNN(_EqualComponents):
         return None if self.release == "label" else super().list_attained_pairs(count, order)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions of individual filters, and those of the grid and of training."""
         grid = () if self.B is None else (_ASSUMES_NO_GRID_COST,)
         model = () if self.model_share is None else (_ASSUMES_SHARED_FILTER, ASSUMES_MODEL_IS_KEPT)
         return (
@@ -585,6 +572,7 @@ class PlannedGNMax(_EqualComponents):
         return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on teachers, and on a label alone."""
         label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
         return (_ASSUMES_DISJOINT_TEACHERS, *label)
 
@@ -603,17 +591,19 @@ class PlannedConfidentGNMax(PlannedRelease):
     release: str = declare_field(check_release, "votes")
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Raise InvalidInput if more than `count` queries are answered; fills in nothing."""
+        """Return the release; raise InvalidInput if `answered` exceeds `count` queries."""
         if self.answered is not None:
             _checks.check_integer(f"{name}.answered", self.answered, minimum=0, maximum=count)
         return self
 
     def compose_releases(self, count: int) -> Composition:
+        """Return the composition of `count` screenings and of the answers to queries that pass."""
         screenings = self._build_screening().compose_releases(count)
         answers = self._build_noisy_max().compose_releases(self._count_answers(count))
         return screenings.add(answers)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return the pairs of the screenings and of the answers, each with its worst data sets."""
         pairs = self._build_screening().list_attained_pairs(count, order) or []
         n_answers = self._count_answers(count)
         if n_answers:
@@ -621,6 +611,7 @@ class PlannedConfidentGNMax(PlannedRelease):
         return pairs
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on teachers, on the number of answers, and on a label alone."""
         answered = () if self.answered is None else (_ASSUMES_MAX_ANSWERED,)
         label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
         return (_ASSUMES_DISJOINT_TEACHERS, *answered, *label)
@@ -649,11 +640,12 @@ class _PlannedCells(_EqualComponents):
         return self.cells
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Raise InvalidInput if `count` releases have too many cells; fills in nothing."""
+        """Return the release; raise InvalidInput if `count` releases have too many cells."""
         _checks.check_integer(f"{name}.cells", self.cells, minimum=1, maximum=MAX_COUNT // count)
         return self
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumption on the numbers that a subject moves."""
         return (
             (
                 "one subject moves at most 'cells' of the numbers of a release, each by at most "
@@ -715,6 +707,7 @@ class PlannedRenyi(_PlannedCells):
     )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
+        """Return the release; raise InvalidInput unless `rdp` and `orders` are equally long."""
         _check_same_length(name, "rdp", self.rdp, "orders", self.orders)
         return super().validate_and_fill_fields(name, delta, count)
 
@@ -745,6 +738,7 @@ class PlannedLosses(_PlannedCells):
     )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
+        """Return the release; raise InvalidInput unless both lists are equally long."""
         _check_same_length(name, "probabilities", self.probabilities, "losses", self.losses)
         return super().validate_and_fill_fields(name, delta, count)
 
@@ -752,11 +746,12 @@ class PlannedLosses(_PlannedCells):
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
     def compose_releases(self, count: int) -> Composition:
-        # Raises InvalidInput if the probabilities are not a distribution.
+        """Return the composition; raise InvalidInput if the stated losses are no distribution."""
         self.build_component().build_dominating_pair()
         return super().compose_releases(count)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumptions on the stated losses."""
         return (
             _ASSUMES_STATED_COSTS,
             "losses are under the distribution with the subject, in one direction or both",

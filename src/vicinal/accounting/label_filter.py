@@ -13,7 +13,8 @@ Released votes would be charged m^2; a label is charged the *share* s <= 1 of it
 a - s (B + t) <= 0 at all margins b and all losses eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the
 scaled excess of the test over the Gaussian of z, B that of the Gaussian of z' over the Gaussian of
 z, and t the scaled tail. Values are computed on a grid of (b, k, y); between its points bounds of
-second derivatives apply.
+second derivatives apply. Arguments of the functions: `sqrt_residue` is sqrt(z), `losses` (n,) the
+grid of y, `tail_scale` the scaled tail t at y = 0.
 """
 
 import math
@@ -46,8 +47,9 @@ _MAX_MU = 3.0
 # *Steepness*: an outcome's log likelihood ratio over sqrt(z). Up to this one, and up to the loss y
 # below, 24 nodes integrate within `_ROUNDING` (8.2).
 _MAX_STEEPNESS = 6.0
-# Budgets of a delta so small that a larger y is needed are charged as where votes are released.
-_MAX_LOSS = 18.0
+# The largest loss y of the grid. Budgets of a delta so small that a larger y is needed are charged
+# as where votes are released.
+_MAX_GRID_LOSS = 18.0
 # Bisections of the interval [0.6, 1], from `MAX_REDUCED_SHARE`: shares are exact to about .001.
 _N_BISECTIONS = 9
 # Relative allowance for quadratures, rounding, and the edges of rows and cells (section 6).
@@ -64,15 +66,10 @@ _SQRT_2_PI = math.sqrt(2 * math.pi)
 class ChargeTable:
     """Charges of released labels, as shares of the charge where the votes are released.
 
-    Attributes
-    ----------
-    budget : float
-        The zCDP of a full budget, mu^2 / 2; ``UNITS`` units of the filter stand for it.
-    classes : int or None
-        The number of classes, if charges use it: a shift of mu then counts as mu sqrt(1 - 1/c).
-    shares : array of shape (n_rows, n_cells)
-        The shares, by the square root of the residue (rows, from 0 to the full budget) and by the
-        shift over that root (cells); `charges.label_charge` looks them up.
+    `budget`: the zCDP of a full budget, mu^2 / 2; ``UNITS`` units of the filter stand for it.
+    `classes`: the number of classes c, if charges use it: a shift of mu then counts as
+    mu sqrt(1 - 1/c). `shares` (rows, cells): the shares, by the square root of the residue (rows,
+    from 0 to the full budget) and by the shift over that root (cells).
     """
 
     budget: float
@@ -80,59 +77,55 @@ class ChargeTable:
     shares: Floats
 
     @property
-    def narrow(self) -> float:
+    def squared_shift_factor(self) -> float:
         """The factor 1 - 1/c of a squared shift, rounded up; 1 without a number of classes."""
         return 1.0 if self.classes is None else math.nextafter(1 - 1 / self.classes, 1)
 
     @property
-    def density(self) -> float:
-        """The cells per noise scale of shift in row 1; in row r they are density / r."""
+    def cells_per_shift(self) -> float:
+        """Number of cells per noise scale of shift in row 1; in row r it is this number over r."""
         rows, cells = self.shares.shape
         return float(
-            (cells - 1) * rows / _MAX_RELATIVE_SHIFT * math.sqrt(self.narrow / (2 * self.budget))
+            (cells - 1)
+            * rows
+            / _MAX_RELATIVE_SHIFT
+            * math.sqrt(self.squared_shift_factor / (2 * self.budget))
         )
 
-    def share(self, mu: float, remaining: float | Floats = 1.0) -> Floats:
+    def compute_share(self, mu: float, remaining: float | Floats = 1.0) -> Floats:
         """Return the charge of a shift of `mu` noise scales, as a share of mu^2 / 2.
 
-        `remaining` (a number or an array) is the fraction of the budget that remains before the
-        release.
-        The look-up is that of the compiled `charges.label_charge`. For plans and audits.
+        `remaining` (a number or an array): the fraction of the budget before the release. The
+        look-up is that of the compiled `charges.compute_label_charge`. For plans and audits.
         """
         rows, cells = self.shares.shape
         residue = np.maximum(
-            remaining - MAX_REDUCED_SHARE * self.narrow * mu**2 / (2 * self.budget), 0
+            remaining - MAX_REDUCED_SHARE * self.squared_shift_factor * mu**2 / (2 * self.budget), 0
         )
         row = np.minimum(np.sqrt(residue) * rows, rows - 1).astype(np.int64)
-        cell = np.minimum(mu * self.density / np.maximum(row, 1), cells - 1).astype(np.int64)
-        return np.asarray(self.narrow * self.shares[row, cell])
+        cell = np.minimum(mu * self.cells_per_shift / np.maximum(row, 1), cells - 1).astype(
+            np.int64
+        )
+        return np.asarray(self.squared_shift_factor * self.shares[row, cell])
 
-    def worth(self, mu: float, remaining: float = 1.0) -> float:
-        """Return the zCDP of votes that a remaining budget replaces if labels are released.
+    def compute_votes_budget(self, mu: float, remaining: float = 1.0) -> float:
+        """Return the zCDP budget that pays for as many releases of votes as this one for labels.
 
-        A budget of which the fraction `remaining` is unspent pays for as many labels of shift `mu`
-        as the returned budget pays for releases of votes. Computed as a mean over 256 residues.
+        `mu`: the shift of each release in noise scales. `remaining`: the fraction of this budget
+        that is unspent. Computed as a mean over 256 residues.
         """
         fractions = (np.arange(256) + 0.5) / 256
-        shares = self.share(mu, remaining * fractions)
+        shares = self.compute_share(mu, remaining * fractions)
         return float(remaining * self.budget * np.mean(1 / shares))
 
 
 def charge_table(budget: float, tail: float, classes: int | None = None) -> ChargeTable:
-    """Return the charges of labels in a filter with a zCDP `budget`.
+    """Return the charges of labels in a filter with a zCDP `budget` > 0.
 
     The whole interaction then satisfies Gaussian DP of mu = sqrt(2 budget), up to `tail` and the
-    cost of the grid, which add to delta.
-
-    Parameters
-    ----------
-    budget : float
-        The zCDP of a full budget, > 0.
-    tail : float
-        The addition to delta, 0 <= tail < 1. With 0 labels are charged as votes are; that charge is
-        also valid in Rényi DP.
-    classes : int, optional
-        The number of classes, if charges are to use it: fewer classes cost less.
+    cost of the grid, which add to delta; 0 <= tail < 1. Without a tail labels are charged as votes
+    are, which is also valid in Rényi DP. `classes`: the number of classes, if charges are to use
+    it: fewer classes cost less.
     """
     budget = checks.check_real("budget", budget, above=0)
     tail = checks.check_real("tail", tail, minimum=0, below=1)
@@ -144,7 +137,7 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
 
 @lru_cache(maxsize=16)
 def _compute_shares(budget: float, tail: float) -> Floats:
-    """Return the shares of :class:`ChargeTable` for a zCDP `budget` and a `tail` of delta.
+    """Return the shares of :func:`charge_table`, (rows, cells), for a `tail` > 0.
 
     The first row (no residue) and the last cell (larger shifts) are 1; shares increase along rows.
     """
@@ -162,47 +155,44 @@ def _compute_shares(budget: float, tail: float) -> Floats:
 
 
 def _find_certified_shares(sqrt_residue: float, tail_per_charge: float) -> Floats:
-    """Return the smallest share proven valid for each cell of relative shifts k, (cells,).
+    """Return the smallest share in [0.6, 1] proven valid for each cell of shifts k, (cells,).
 
-    `sqrt_residue` is sqrt(z), the lower end of the row of residues; `tail_per_charge` the delta
-    that a charge adds, divided by the charge p.
+    1 if none is proven. `sqrt_residue` is the lower end of the row of residues; `tail_per_charge`
+    the delta that a charge adds, divided by the charge p.
     """
     # The scaled tail t at loss y is tail_scale exp(y^2 / 2).
     tail_scale = 2 * sqrt_residue * tail_per_charge * _SQRT_2_PI
     max_loss = _find_max_loss(sqrt_residue, tail_scale)
-    if max_loss > _MAX_LOSS:
+    if max_loss > _MAX_GRID_LOSS:
         return np.ones(_N_CELLS)
     losses = np.arange(-sqrt_residue / 2, max_loss + _LOSS_STEP, _LOSS_STEP)
-    low_tests, high_tests = _bound_tests(sqrt_residue, losses, tail_scale)
+    low_bounds, high_bounds = _bound_scaled_excess(sqrt_residue, losses, tail_scale)
     low, high = np.full(_N_CELLS, 0.6), np.ones(_N_CELLS)
     middle = np.full(_N_CELLS, MAX_REDUCED_SHARE)
     for _ in range(_N_BISECTIONS):
-        is_uncertified = _find_uncertified(
-            middle, sqrt_residue, losses, tail_scale, low_tests, high_tests
+        is_uncertified = _find_uncertified_cells(
+            middle, sqrt_residue, losses, tail_scale, low_bounds, high_bounds
         )
         low, high = np.where(is_uncertified, middle, low), np.where(is_uncertified, high, middle)
         middle = (low + high) / 2
     return high
 
 
-def _find_max_loss(root: float, tail_scale: float) -> float:
-    """Return the loss y from which the tail alone suffices for all shifts (8.1).
-
-    More than `_MAX_LOSS` if none does. `root` is sqrt(z), `tail_scale` the scaled tail t at y = 0.
-    """
-    y = root
+def _find_max_loss(sqrt_residue: float, tail_scale: float) -> float:
+    """Return the loss y from which the tail suffices (8.1); above `_MAX_GRID_LOSS` if none."""
+    y = sqrt_residue
     x = _MAX_RELATIVE_SHIFT**2 * _U
-    while y <= _MAX_LOSS:
-        gain = _integrate_over_nodes((y + root / 2) ** 2 * x / (1 + x) / 2, x**0)
+    while y <= _MAX_GRID_LOSS:
+        gain = _integrate_over_nodes((y + sqrt_residue / 2) ** 2 * x / (1 + x) / 2, x**0)
         if gain.max() <= 0.5 * tail_scale * math.exp(y**2 / 2):
             break
         y += _LOSS_STEP
     return y
 
 
-def _build_margin_grid(root: float, tail_scale: float) -> Floats:
+def _build_margin_grid(sqrt_residue: float, tail_scale: float) -> Floats:
     """Return the ascending grid of margins b, (m,), beyond which the tail suffices (8.1)."""
-    max_shift = _MAX_RELATIVE_SHIFT * root
+    max_shift = _MAX_RELATIVE_SHIFT * sqrt_residue
     start = -4 - max_shift
     while True:
         hazard = float(compute_hazard(np.asarray(start)))
@@ -216,9 +206,9 @@ def _build_margin_grid(root: float, tail_scale: float) -> Floats:
 
 
 def _bound_mean_hazard(start: Floats, width: Floats) -> Floats:
-    """Return an upper bound on the mean reversed hazard phi/Phi over [start, start + width].
+    """Return an upper bound on the mean of phi/Phi over [start, start + width], elementwise.
 
-    It is (log Phi(start + width) - log Phi(start)) / width. Both arguments have the same shape.
+    The mean is (log Phi(start + width) - log Phi(start)) / width.
     """
     # The quotient would cancel for small widths; there the trapezium of the convex hazard is taken.
     divisor = np.where(width < 1e-3, 1.0, width)
@@ -227,22 +217,23 @@ def _bound_mean_hazard(start: Floats, width: Floats) -> Floats:
     return np.asarray(np.where(width < 1e-3, trapezium, mean))
 
 
-def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats, Floats]:
+def _bound_scaled_excess(
+    sqrt_residue: float, losses: Floats, tail_scale: float
+) -> tuple[Floats, Floats]:
     """Return upper bounds on the scaled excess a over all margins, at every cell's ends (8.2).
 
-    `root` is sqrt(z), `losses` (n,) the grid of y, `tail_scale` the scaled tail t at y = 0. Both
-    results are (cells, n): a at the lower and at the upper shift of the cell, plus the largest
+    Both results are (cells, n): a at the lower and at the upper shift of the cell, plus the largest
     distance of a from the chord between them.
     """
-    step = _MAX_RELATIVE_SHIFT * root / _N_CELLS
-    margins = _build_margin_grid(root, tail_scale)
+    step = _MAX_RELATIVE_SHIFT * sqrt_residue / _N_CELLS
+    margins = _build_margin_grid(sqrt_residue, tail_scale)
     m, b = np.meshgrid(step * np.arange(_N_CELLS + 2), margins, indexing="ij")
     # r_1 / m and r_2 / m of the proof note: log ratios of winning and losing over the shift.
     win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
     win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
-    steepness = win_rate * m / root
-    win_integral = _TestIntegral(m * win_rate, root, losses[0])
-    loss_integral = _TestIntegral(-m * loss_rate, root, losses[0])
+    steepness = win_rate * m / sqrt_residue
+    win_integral = _TestIntegral(m * win_rate, sqrt_residue, losses[0])
+    loss_integral = _TestIntegral(-m * loss_rate, sqrt_residue, losses[0])
     # The following bounds hold on whole cells, from m[:-1] to m[1:].
     high, margin = m[1:], b[1:]
     win_slope = high + margin + compute_hazard(high + margin)
@@ -251,7 +242,7 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
     bend_along_m = (
         np.maximum(win_slope**2 / 2, 2 * loss_slope**2)
         + 1
-        + max_hazard * (max_hazard + high) / root**2
+        + max_hazard * (max_hazard + high) / sqrt_residue**2
     )
     tilt = np.maximum(-margin[:, :-1], 0) * high[:, :-1]
     distance = np.maximum(np.maximum(margin[:, :-1], -margin[:, 1:]), 0)
@@ -260,7 +251,7 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
     )
     loss_strip = loss_rate[1:, 1:] * np.exp(loss_rate[1:, 1:] * high[:, 1:] / 2)
     shift_ratio = np.divide(high, m[:-1], where=m[:-1] > 0, out=np.full_like(high, np.inf))[:, :-1]
-    low_tests, high_tests = np.empty((2, _N_CELLS, len(losses)))
+    low_bounds, high_bounds = np.empty((2, _N_CELLS, len(losses)))
     for j, y in enumerate(losses):
         # Beyond the exact range of the quadrature the winner's integral has a closed bound.
         steep_bound = (
@@ -275,27 +266,27 @@ def _bound_tests(root: float, losses: Floats, tail_scale: float) -> tuple[Floats
             win_rate[:-1, :-1] * exprel(positive_y * steep),
             shift_ratio * win_rate[1:, :-1] * _bound_mean_exponential_tilt(positive_y, steep),
         )
-        kappa = step**2 / 8 * (bend_along_m + positive_y / root)
+        kappa = step**2 / 8 * (bend_along_m + positive_y / sqrt_residue)
         kappa = np.maximum(kappa[:, :-1], kappa[:, 1:])[:-1]
         growth = np.where(kappa < 0.5, kappa / (1 - np.minimum(kappa, 0.5)), np.inf)
         slack = (bend_along_b * (win_strip + loss_strip))[:-1] + growth * np.maximum(
             max_of_margins[:-1], max_of_margins[1:]
         )
-        low_tests[:, j] = (max_of_margins[:-1] + slack).max(1)
-        high_tests[:, j] = (max_of_margins[1:] + slack).max(1)
-    return low_tests, high_tests
+        low_bounds[:, j] = (max_of_margins[:-1] + slack).max(1)
+        high_bounds[:, j] = (max_of_margins[1:] + slack).max(1)
+    return low_bounds, high_bounds
 
 
 class _TestIntegral:
     """The function g of section 8 of label_only.md, at equidistant losses y from `first_loss` on.
 
-    It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2).
-    `log_ratio` is r, of winning (positive) or of losing (negative), for every shift and margin, an
-    array of 2 dimensions; `root` is sqrt(z).
+    It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2),
+    root = `sqrt_residue`. `log_ratio` (shifts, margins) is r, of winning (positive) or of losing
+    (negative).
     """
 
-    def __init__(self, log_ratio: Floats, root: float, first_loss: float) -> None:
-        steepness = np.clip(log_ratio / root, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
+    def __init__(self, log_ratio: Floats, sqrt_residue: float, first_loss: float) -> None:
+        steepness = np.clip(log_ratio / sqrt_residue, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
         integrand = (
             (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)
         )
@@ -310,10 +301,7 @@ class _TestIntegral:
 
 
 def _bound_mean_exponential_tilt(y: float, steepness: Floats) -> Floats:
-    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness].
-
-    `y` >= 0 is the scaled loss of the module's text. The result has the shape of `steepness`.
-    """
+    """Return an upper bound on the mean of exp(y x - x^2 / 2) over x in [0, steepness], y >= 0."""
     # The exponent lies below its tangents.
     tangent_point = np.minimum(steepness, y)
     inside = np.exp(tangent_point * (y - tangent_point / 2)) * exprel(
@@ -323,23 +311,24 @@ def _bound_mean_exponential_tilt(y: float, steepness: Floats) -> Floats:
     return np.where(steepness < y, inside, beyond)
 
 
-def _find_uncertified(
+def _find_uncertified_cells(
     share: Floats,
-    root: float,
+    sqrt_residue: float,
     losses: Floats,
     tail_scale: float,
-    low_tests: Floats,
-    high_tests: Floats,
+    low_bounds: Floats,
+    high_bounds: Floats,
 ) -> Bools:
     """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
 
-    `share` (cells,) is s, `root` is sqrt(z), `losses` (n,) the grid of y, `tail_scale` the scaled
-    tail t at y = 0; `low_tests` and `high_tests` (cells, n) bound a, see :func:`_bound_tests`.
+    `share` (cells,) is s; `low_bounds` and `high_bounds` (cells, n) are the results of
+    :func:`_bound_scaled_excess`.
     """
     share = share[:, None]
     edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS
     low_x, high_x = share * edges[:-1] ** 2 * _U, share * edges[1:] ** 2 * _U
-    square_loss, max_square_loss = (losses + root / 2) ** 2, (losses[1:] + root / 2) ** 2
+    square_loss = (losses + sqrt_residue / 2) ** 2
+    max_square_loss = (losses[1:] + sqrt_residue / 2) ** 2
     tail = tail_scale * np.exp(losses**2 / 2)
     max_abs_loss = np.maximum(losses[1:], -losses[:-1])
     # Between grid points the tail is above its chord less `sag`, and above its smallest value.
@@ -347,18 +336,18 @@ def _find_uncertified(
     min_tail = tail_scale * np.exp(np.maximum(losses[:-1], 0) ** 2 / 2)
     uses_min_tail = 2 * sag > tail[:-1]
     excess = np.asarray(-np.inf)
-    for tests, x in ((low_tests, low_x), (high_tests, high_x)):
+    for scaled_excess, x in ((low_bounds, low_x), (high_bounds, high_x)):
         gain = _integrate_over_nodes(
-            square_loss * x / (1 + x) / 2 - root**2 * x / 8, (1 + x) ** -0.5
+            square_loss * x / (1 + x) / 2 - sqrt_residue**2 * x / 8, (1 + x) ** -0.5
         )
         for end in (slice(None, -1), slice(1, None)):
             bound = gain[:, end] + np.where(uses_min_tail, min_tail, tail[end] - sag)
-            excess = np.maximum(excess, tests[:, end] - share * bound)
+            excess = np.maximum(excess, scaled_excess[:, end] - share * bound)
     # Upper bounds on the second derivatives of B, along k and along y.
     xi = high_x / (1 + high_x)
     base = 1 / (1 + low_x)
     slope = max_square_loss * base**2 / 2
-    square = slope**2 + (root**2 / 8 + base / 2) ** 2 + base**2 / 2
+    square = slope**2 + (sqrt_residue**2 / 8 + base / 2) ** 2 + base**2 / 2
     along_k = 4 * share * high_x * _U * square + 2 * share * _U * slope
     slack = _integrate_over_nodes(
         max_square_loss * xi / 2,
@@ -369,5 +358,5 @@ def _find_uncertified(
 
 
 def _integrate_over_nodes(exponent: Floats, factor: Floats) -> Floats:
-    """Return the integral of exp(`exponent`) `factor` over u in [0, 1], their first axis."""
+    """Return the integral of exp(`exponent`) `factor` over u in [0, 1], the nodes of axis 0."""
     return np.asarray(np.tensordot(_WEIGHTS, np.exp(exponent) * factor, 1))

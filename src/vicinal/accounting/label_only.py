@@ -46,16 +46,8 @@ def compute_two_coordinate_rdp(
     votes, and is within 0.2 % of the supremum. For orders above 12 sigma / sqrt(2) it is that of
     the unsampled noisy votes, alpha / sigma^2. Proof: label_only.md, sections 4 and 5.
 
-    Parameters
-    ----------
-    sigma : float
-        The noise scale in votes.
-    gamma : float
-        The probability of Poisson sampling.
-    orders : array-like of shape (n,)
-        The Rényi orders alpha.
-    classes : int, optional
-        The number of classes. Two cost less; any other number has the same bound.
+    `sigma`: the noise scale in votes. `gamma`: the sampling probability. `orders` (n,): the Rényi
+    orders alpha. `classes`: the number of classes; two cost less, all other numbers the same.
     """
     mu = 1 / checks.check_real("sigma", sigma, above=0, maximum=1e9)
     gamma = checks.check_real("gamma", gamma, minimum=0, maximum=1)
@@ -75,12 +67,12 @@ def compute_two_coordinate_rdp(
     return np.minimum(bound, votes_rdp)
 
 
-def compute_grid_excess(scale: float, order: float, mu: float) -> float:
+def bound_discrete_rdp_excess(scale: float, order: float, mu: float) -> float:
     """Return an upper bound on the relative excess of a label's RDP under discrete noise.
 
-    For one moving count: noise `scale` >= 1 in grid steps, shift `mu` <= 1 in noise scales, and a
-    Rényi `order` with order * mu <= 64. At the coarsest grid allowed, 2^22, it is below 2e-6.
-    Proof: label_only.md, section 5.
+    The excess is over continuous noise, for one moving count: noise `scale` >= 1 in grid steps,
+    shift `mu` <= 1 in noise scales, and a Rényi `order` with order * mu <= 64. At the coarsest grid
+    allowed, 2^22, it is below 2e-6. Proof: label_only.md, section 5.
     """
     scale = checks.check_real("scale", scale, minimum=1)
     order = checks.check_real("order", order, above=1)
@@ -91,8 +83,11 @@ def compute_grid_excess(scale: float, order: float, mu: float) -> float:
     return math.expm1(cell * (6 + 2.1 * order * mu * depth))
 
 
-def _compute_plane_grid_excess(order: float, mu: float) -> float:
-    """Return this bound for two moving counts, any `mu`, and a scale >= :data:`MIN_PLANE_SCALE`."""
+def _bound_discrete_rdp_excess_of_two(order: float, mu: float) -> float:
+    """Return :func:`bound_discrete_rdp_excess` for two moving counts, each by any shift `mu`.
+
+    The noise scale is at least :data:`MIN_PLANE_SCALE`.
+    """
     depth = 4 * math.sqrt(2) * order * mu + 60
     offset = 0.5 / MIN_PLANE_SCALE
     cell = 2 * (depth + 40) ** 2 / MIN_PLANE_SCALE**2
@@ -102,36 +97,42 @@ def _compute_plane_grid_excess(order: float, mu: float) -> float:
 
 
 def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return a bound on D_alpha (n,) of a label of two classes; `mu`: one vote in noise scales."""
+    """Return upper bounds on D_alpha at `alphas` (n,), as (n,), for a label of two classes.
+
+    `mu`: one vote in noise scales. `gamma`: the sampling probability.
+    """
     # The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
     shift = math.sqrt(2) * mu
-    excess = np.array([compute_grid_excess(LINE_GRID, alpha, shift) for alpha in alphas])
-    log_g = ThresholdTests(shift, gamma, alphas, reverse=False).bound_log_g()
-    if gamma < 1:
-        log_g = np.maximum(log_g, ThresholdTests(shift, gamma, alphas, reverse=True).bound_log_g())
-    return np.asarray(_convert_to_rdp(log_g, alphas) * (1 + excess))
+    excess = np.array([bound_discrete_rdp_excess(LINE_GRID, alpha, shift) for alpha in alphas])
+    return np.asarray(_bound_rdp(ThresholdTests, shift, gamma, alphas) * (1 + excess))
 
 
 def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return the same for three or more classes, from the worst three-way comparison."""
+    """Return :func:`_compute_two_class_rdp` for three or more classes, by three-way comparisons."""
     bound = np.empty_like(alphas)
     # Orders of similar magnitude are searched together.
     octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
     for octave in np.unique(octaves):
         is_chosen = octaves == octave
-        orders = alphas[is_chosen]
-        log_g = ThreeWayComparisons(mu, gamma, orders, reverse=False).bound_log_g()
-        if gamma < 1:
-            log_g = np.maximum(
-                log_g, ThreeWayComparisons(mu, gamma, orders, reverse=True).bound_log_g()
-            )
-        bound[is_chosen] = _convert_to_rdp(log_g, orders)
-    excess = np.array([_compute_plane_grid_excess(alpha, mu) for alpha in alphas])
+        bound[is_chosen] = _bound_rdp(ThreeWayComparisons, mu, gamma, alphas[is_chosen])
+    excess = np.array([_bound_discrete_rdp_excess_of_two(alpha, mu) for alpha in alphas])
     return np.asarray(bound * (1 + excess))
 
 
-def _convert_to_rdp(log_g: Floats, alphas: Floats) -> Floats:
-    """Return D_alpha = log(1 + G) / (alpha - 1), (n,), from log G, with a rounding allowance."""
+def _bound_rdp(
+    comparisons: type[ThresholdTests] | type[ThreeWayComparisons],
+    mu: float,
+    gamma: float,
+    alphas: Floats,
+) -> Floats:
+    """Return upper bounds on D_alpha = log(1 + G) / (alpha - 1) in both directions, (n,).
+
+    `mu` is the shift in noise scales, `gamma` the sampling probability. Without sampling both
+    directions are equal.
+    """
+    log_g = comparisons(mu, gamma, alphas, reverse=False).bound_log_g()
+    if gamma < 1:
+        log_g = np.maximum(log_g, comparisons(mu, gamma, alphas, reverse=True).bound_log_g())
     return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _ROUNDING))
 
 
@@ -148,11 +149,9 @@ class NoisyLabel:
     classes: int | None = None
 
     def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP at `orders` (m,), as (m,), rounded up.
-
-        The label is a function of the noisy votes, so their RDP is a bound as well; at the highest
-        orders under sampling it is the smaller one.
-        """
+        """Return the RDP at `orders` (m,), as (m,), rounded up."""
+        # The label is a function of the noisy votes, so their RDP is a bound as well; at the
+        # highest orders under sampling it is the smaller one.
         multiplier = math.nextafter(self.sigma / math.sqrt(2), 0.0)
         values = SubsampledGaussian(multiplier, self.gamma).rdp(orders) * (1 + 1e-9)
         is_accepted = orders <= MAX_ORDER

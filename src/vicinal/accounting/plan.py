@@ -66,10 +66,7 @@ class Plan:
     def from_dict(cls, plan: object) -> Plan:
         """Return the plan of a JSON object, given as plain Python values.
 
-        Raises
-        ------
-        InvalidInput
-            Naming the field, for anything missing, unknown or out of bounds.
+        Raises InvalidInput, which names the field, for anything missing, unknown or out of bounds.
         """
         fields = check_mapping("plan", plan)
         _check_fields("plan", fields, ("delta", "releases"), required=("delta", "releases"))
@@ -112,7 +109,7 @@ class Plan:
             If no method gives a bound at the plan's delta.
         """
         total = self.composition()
-        epsilons = {name: total.to_epsilon(self.delta, name) for name in total.methods()}
+        epsilons = {name: total.to_epsilon(self.delta, name) for name in total.list_methods()}
         by_method = {name: value for name, value in epsilons.items() if math.isfinite(value)}
         if not by_method:
             raise InvalidInput(
@@ -133,11 +130,8 @@ class Plan:
         }
 
     def compute_lower_bound(self) -> float | None:
-        """Return an epsilon that no analysis of the plan can go below.
-
-        None if a release has no known pair of neighbouring data sets to derive it from.
-        """
-        order = self.composition().best_order(self.delta)
+        """Return a lower bound on the plan's epsilon; None if a release has no attained pair."""
+        order = self.composition().find_best_order(self.delta)
         pairs: list[_certificate.AttainedPair] = []
         for step in self.steps:
             step_pairs = step.release.list_attained_pairs(step.count, order)
@@ -152,14 +146,17 @@ class Plan:
         return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return ``releases`` of :meth:`price`, a dict for each step; `total`: of all steps."""
-        order = total.best_order(self.delta)
+        """Return ``releases`` of :meth:`price`, a dict for each step.
+
+        `total`: the composition of all steps.
+        """
+        order = total.find_best_order(self.delta)
         # Probabilistic disclosures have infinite RDP at every order, and cost the same in any step.
-        without_failures = [step.composition().split_failures()[0] for step in self.steps]
-        costs = [float(cost.rdp(order)[0]) for cost in without_failures]
+        without_disclosures = [step.composition().split_disclosures()[0] for step in self.steps]
+        costs = [float(cost.rdp(order)[0]) for cost in without_disclosures]
         if not math.isfinite(sum(costs)):
             # A step whose loss can be infinite has no finite RDP: steps are compared by epsilon.
-            costs = [step.composition().least_epsilon(self.delta) for step in self.steps]
+            costs = [step.composition().compute_min_epsilon(self.delta) for step in self.steps]
             costs = [cost if math.isfinite(cost) else 0.0 for cost in costs]
         total_cost = sum(costs) or 1.0
         descriptions = []
@@ -167,7 +164,7 @@ class Plan:
             description: dict[str, Any] = {
                 **step.to_dict(),
                 "share": cost / total_cost,
-                "alone": step.composition().least_epsilon(self.delta),
+                "alone": step.composition().compute_min_epsilon(self.delta),
             }
             components = step.release.describe_components(self.delta)
             if components:
@@ -198,7 +195,10 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return the checked step of an entry of ``releases``, called `name` in error messages."""
+    """Return the checked step of an entry of ``releases``, called `name` in error messages.
+
+    `delta` is the plan's.
+    """
     fields = check_mapping(name, release)
     if "kind" not in fields:
         raise InvalidInput(f"The '{name}.kind' parameter is missing.")

@@ -30,12 +30,12 @@ _MAX_POINTS = 1 << 20  # The largest number of grid points of the composed loss
 _COARSE_POINTS = 1024  # Points of the coarser grids on which Chernoff's bound is computed
 _ROUNDED_UP = 1 + 1e-9  # Factor on divergences and epsilon: far more than their rounding errors
 # Rounding error of the transform, for each factor and level, relative to the spectrum's norm.
-_FFT_ERROR = 8 * 2.0**-53
+FFT_ERROR = 8 * 2.0**-53
 # Exponents r of Chernoff's bound for sums of many losses, in units of 1 / standard deviation.
 _RATES = np.geomspace(0.2, 50, 16)
 # Exponents r of Chernoff's bound for few rare losses, in units of 1 / loss.
 _RARE_RATES = np.geomspace(0.05, 50, 16)
-_MIN_SPREAD = 1e-12  # The smallest standard deviation that the rates are divided by
+_MIN_STD = 1e-12  # The smallest standard deviation that the rates are divided by
 # Integration nodes of the excess divergence, as fractions of the range's end.
 _INTEGRATION_POINTS = np.append(0.0, np.geomspace(1e-5, 1, 400))
 # Losses above this are not represented: e^loss comes close to the largest double. A pair that
@@ -46,20 +46,20 @@ _CANDIDATE_ENDS = np.append(np.geomspace(1e-13, _MAX_LOSS, 500)[:-1], _MAX_LOSS)
 
 
 def compute_pld_epsilon(pairs: Sequence[tuple[DominatingPair, int]], delta: float) -> float:
-    """Return epsilon >= 0 of the composition of all `pairs`, each with its count, at `delta`.
+    """Return an upper bound on epsilon >= 0 of a composition at `delta`; infinite if none holds.
 
-    It is the larger one of both directions, rounded up; infinite if no bound holds.
+    `pairs`: the dominating pairs of the releases, each with its number of releases.
     """
     totals = compose_losses(pairs, max(delta * 1e-6, 1e-18))
-    return max(total.epsilon(delta) for total in totals) if totals else math.inf
+    return max(total.compute_epsilon(delta) for total in totals) if totals else math.inf
 
 
 @dataclasses.dataclass(frozen=True)
 class LossDistribution:
-    """The distribution under P of the loss of one release, or of a composition.
+    """The distribution under P of the privacy loss of one release, or of a composition.
 
-    `probabilities` (m,) belong to losses (first + i) step; `infinite` is the probability of an
-    infinite loss.
+    `probabilities` (m,) are those of the losses (`first` + i) `step`; `infinite` is the probability
+    of an infinite loss.
     """
 
     step: float
@@ -67,21 +67,18 @@ class LossDistribution:
     probabilities: Floats
     infinite: float
 
-    def delta(self, epsilon: float) -> float:
-        """Return the hockey-stick divergence at `epsilon`, rounded up."""
+    def compute_delta(self, epsilon: float) -> float:
+        """Return delta at `epsilon`, the hockey-stick divergence, rounded up."""
         losses = self.step * (self.first + np.arange(len(self.probabilities)))
         is_above = losses > epsilon
         gains = -np.expm1(epsilon - losses[is_above]) * self.probabilities[is_above]
         return (float(gains.sum()) + self.infinite) * _ROUNDED_UP
 
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0 whose divergence is at most `delta`, rounded up.
-
-        Infinite if it is above the largest loss that is represented.
-        """
+    def compute_epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon >= 0 at `delta`, rounded up; infinite above `_MAX_LOSS`."""
         if self.infinite * _ROUNDED_UP >= delta:
             return math.inf
-        if self.delta(0.0) <= delta:
+        if self.compute_delta(0.0) <= delta:
             return 0.0
         start = max(0, 1 - self.first)
         losses = self.step * (self.first + np.arange(start, len(self.probabilities)))
@@ -104,18 +101,27 @@ class LossDistribution:
 def compose_losses(
     pairs: Sequence[tuple[DominatingPair, int]], tail: float
 ) -> list[LossDistribution]:
-    """Return the composed loss of all `pairs`, each with its count, in both directions.
+    """Return the distribution of the total loss of a composition, (P, Q) and then (Q, P).
 
-    One direction if both are equal; none if the losses are out of range. `tail` is the mass that
-    the grids and the transform may omit; it counts as infinite loss.
+    Only (P, Q) if all pairs are symmetric; empty if the losses are out of range.
+
+    `pairs`: the dominating pairs of the releases, each with its number of releases. `tail`: the
+    probability that the grids and the transform may omit; it counts as infinite loss.
     """
-    merged = _merge_gaussians(pairs)
+    # Unsampled Gaussian releases are merged into one, because mu adds up in squares.
+    mus = [(pair.get_gaussian_mu(), count) for pair, count in pairs]
+    square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
+    merged = [(pair, count) for pair, count in pairs if pair.get_gaussian_mu() is None]
+    if square:
+        merged.insert(0, (GaussianPair(math.sqrt(square)), 1))
     counts = [count for _, count in merged]
     ranges = [_find_loss_range(pair, tail / (4 * sum(counts))) for pair, _ in merged]
-    spread = _estimate_spread(merged, ranges)
-    if spread**2 > _MAX_LOSS or any(max(high, -low) == _MAX_LOSS for low, high in ranges):
+    loss_std = _estimate_loss_std(merged, ranges)
+    if loss_std**2 > _MAX_LOSS or any(max(high, -low) == _MAX_LOSS for low, high in ranges):
         return []
-    step = _choose_step(spread, sum(counts), ranges)
+    # Rounding to a grid of step h adds at most h^2/4 to the variance of each loss.
+    reach = max(20 * loss_std + 2 * loss_std**2, *(2 * (high - low) for low, high in ranges))
+    step = max(loss_std * math.sqrt(8 * _WIDENING / sum(counts)), reach / _MAX_POINTS)
     directions = (False,) if all(pair.is_symmetric for pair, _ in merged) else (False, True)
     totals = []
     for is_mirrored in directions:
@@ -123,43 +129,37 @@ def compose_losses(
             _discretize_pair(pair, loss_range, step, is_mirrored and not pair.is_symmetric)
             for (pair, _), loss_range in zip(merged, ranges, strict=True)
         ]
-        totals.append(_convolve_losses(distributions, counts, step, spread, tail))
+        totals.append(_convolve_losses(distributions, counts, step, loss_std, tail))
     return totals
 
 
-def _merge_gaussians(
-    pairs: Sequence[tuple[DominatingPair, int]],
-) -> list[tuple[DominatingPair, int]]:
-    """Return the same composition with all unsampled Gaussian pairs merged: mu adds in squares."""
-    mus = [(pair.get_gaussian_mu(), count) for pair, count in pairs]
-    square = math.fsum(count * mu**2 for mu, count in mus if mu is not None)
-    rest = [(pair, count) for pair, count in pairs if pair.get_gaussian_mu() is None]
-    return [(GaussianPair(math.sqrt(square)), 1), *rest] if square else rest
-
-
 def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
-    """Return (low, high): beyond these losses the finite excess divergence is at most `tail`."""
-    # The masses of infinite loss are subtracted first: no grid is wide enough for them.
+    """Return (low, high), the range of losses that the grid of `pair` must cover.
+
+    The hockey-stick divergence at `high`, and in the reverse direction at -`low`, is at most `tail`
+    each, not counting the mass of infinite loss; +-`_MAX_LOSS` if no smaller range is enough.
+    """
     infinite_with, infinite_without = pair.infinite_masses
-    high = _find_end(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
+    high = _find_first_negligible(pair.compute_excess(_CANDIDATE_ENDS) - infinite_with, tail)
     if pair.is_symmetric:
         return -high, high
     mirrored = np.exp(_CANDIDATE_ENDS) * pair.compute_excess(-_CANDIDATE_ENDS)
-    return -_find_end(mirrored - infinite_without, tail), high
+    return -_find_first_negligible(mirrored - infinite_without, tail), high
 
 
-def _find_end(excess: Floats, tail: float) -> float:
-    """Return the first of `_CANDIDATE_ENDS` whose `excess` is at most `tail`, or the last."""
+def _find_first_negligible(excess: Floats, tail: float) -> float:
+    """Return the first of `_CANDIDATE_ENDS` (m,) whose `excess` (m,) is <= `tail`, or the last."""
     is_small = excess <= tail
     return float(_CANDIDATE_ENDS[int(np.argmax(is_small))]) if is_small.any() else _MAX_LOSS
 
 
-def _estimate_spread(
+def _estimate_loss_std(
     pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
 ) -> float:
-    """Return the approximate standard deviation of the composed loss.
+    """Return the approximate standard deviation of the total loss of a composition.
 
-    `ranges`: the lowest and highest loss on the grid of each of the `pairs`.
+    `pairs`: dominating pairs with their numbers of releases; `ranges`: the lowest and highest loss
+    on the grid of each pair.
     """
     # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
     # of the excess divergence over all real eps.
@@ -172,23 +172,13 @@ def _estimate_spread(
     return math.sqrt(variance)
 
 
-def _choose_step(spread: float, count: int, ranges: Sequence[tuple[float, float]]) -> float:
-    """Return the grid step h for `count` losses whose sum has standard deviation `spread`.
-
-    `ranges`: the lowest and highest loss on the grid of each distinct release.
-    """
-    # Rounding adds at most h^2/4 to the variance of each loss.
-    reach = max(20 * spread + 2 * spread**2, *(2 * (high - low) for low, high in ranges))
-    return max(spread * math.sqrt(8 * _WIDENING / count), reach / _MAX_POINTS)
-
-
 def _discretize_pair(
     pair: DominatingPair, loss_range: tuple[float, float], step: float, is_mirrored: bool
 ) -> LossDistribution:
     """Return the loss distribution of (P, Q), or with `is_mirrored` of (Q, P), on the grid.
 
-    The dots of the profile at multiples of `step` within `loss_range` are connected. In terms of
-    the excess divergence C the mass at x_i = e^(i h) is
+    The values of the profile at multiples of `step` = h, from the lower to the upper loss of
+    `loss_range`, are joined. In terms of the excess divergence C the mass at x_i = e^(i h) is
     (C_{i+1} - C_i - e^h (C_i - C_{i-1})) / (e^h - 1), plus 1 at x = 1, where max(0, 1 - x) has its
     kink. Below the first point the profile is replaced by the line from x = 0.
     """
@@ -212,15 +202,21 @@ def _convolve_losses(
     distributions: Sequence[LossDistribution],
     counts: Sequence[int],
     step: float,
-    spread: float,
+    loss_std: float,
     tail: float,
 ) -> LossDistribution:
     """Return the distribution of a sum of losses: `counts[i]` of each of the `distributions[i]`.
 
-    `step` is the grid step of all, `spread` the standard deviation of the sum. Omitted mass, at
+    `step` is the grid step of all, `loss_std` the standard deviation of the sum. Omitted mass, at
     most `tail`, counts as infinite loss.
     """
-    low, high = _bound_sum(distributions, counts, step, spread, tail)
+    # The range of the sum is found on coarser grids, and is at least one step wide.
+    coarse_distributions = [
+        (*_coarsen_grid(step * loss.first, step, loss.probabilities), count)
+        for loss, count in zip(distributions, counts, strict=True)
+    ]
+    low, high = compute_chernoff_bounds(coarse_distributions, loss_std, tail)
+    high = max(high, low + step)
     start = math.floor(low / step)
     size = round_up_fft_length(math.ceil(high / step) - start + 2)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
@@ -235,7 +231,7 @@ def _convolve_losses(
         first_cell += count * loss.first
         infinite += count * loss.infinite
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
-    infinite += _FFT_ERROR * (sum(counts) + math.log2(size)) * norm
+    infinite += FFT_ERROR * (sum(counts) + math.log2(size)) * norm
     probabilities = np.roll(np.fft.irfft(spectrum, size), (first_cell - start) % size)
     return LossDistribution(step, start, np.maximum(probabilities, 0.0), infinite)
 
@@ -268,35 +264,16 @@ def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
     return result
 
 
-def _bound_sum(
-    distributions: Sequence[LossDistribution],
-    counts: Sequence[int],
-    step: float,
-    spread: float,
-    tail: float,
-) -> tuple[float, float]:
-    """Return (low, high), at least one `step` apart: on either side the sum has mass <= `tail`.
-
-    The arguments are those of :func:`_convolve_losses`. Computed on coarser grids.
-    """
-    coarse_distributions = [
-        (*_coarsen_grid(step * loss.first, step, loss.probabilities), count)
-        for loss, count in zip(distributions, counts, strict=True)
-    ]
-    low, high = compute_chernoff_bounds(coarse_distributions, spread, tail)
-    return low, max(high, low + step)
-
-
 def compute_chernoff_bounds(
-    distributions: Sequence[tuple[Floats, Floats, int]], spread: float, tail: float
+    distributions: Sequence[tuple[Floats, Floats, int]], loss_std: float, tail: float
 ) -> tuple[float, float]:
     """Return (low, high): a sum of losses is outside with probability <= `tail` on either side.
 
     Each of `distributions` is (losses (m,), probabilities (m,), number of such losses in the sum);
-    `spread` is the standard deviation of the sum. Chernoff: P(sum > u) <= exp(K(r) - r u) for every
-    r > 0, K the logarithm of the moment generating function.
+    `loss_std` is the standard deviation of the sum. Chernoff: P(sum > u) <= exp(K(r) - r u) for
+    every r > 0, K the logarithm of the moment generating function.
     """
-    rates = np.concatenate([_RATES / max(spread, _MIN_SPREAD), _RARE_RATES])
+    rates = np.concatenate([_RATES / max(loss_std, _MIN_STD), _RARE_RATES])
     log_moments_above, log_moments_below = (
         sum(
             count * _compute_log_moments(losses, probabilities, signed_rates)
@@ -311,12 +288,11 @@ def compute_chernoff_bounds(
 
 
 def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
-    """Return losses and probabilities, both (k,), on a coarser grid of about `_COARSE_POINTS`.
+    """Return losses and probabilities, both (k,), on a grid of about `_COARSE_POINTS` points.
 
-    The fine grid has `probabilities` (m,) at first_loss + i step.
+    `probabilities` (m,) are those of the losses `first_loss` + i `step`. Each is divided between
+    the two coarse points around it, so that the moment generating function can only grow.
     """
-    # Every mass is divided between the two coarse points around it. The mean stays, so the mean of
-    # every convex function (a moment) can only grow.
     width = -(-len(probabilities) // _COARSE_POINTS)
     index, offset = np.divmod(np.arange(len(probabilities)), width)
     size = int(index[-1]) + 2
@@ -327,7 +303,10 @@ def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tupl
 
 
 def _compute_log_moments(losses: Floats, probabilities: Floats, rates: Floats) -> Floats:
-    """Return the log moment generating function, log sum p e^{r loss}, at rates r (k,), as (k,)."""
+    """Return the log of the moment generating function, log E[e^{r loss}], at `rates` r (k,).
+
+    The loss takes the values `losses` (m,) with `probabilities` (m,).
+    """
     largest_exponents = np.maximum(rates * losses.min(), rates * losses.max())
     return np.array(
         [

@@ -58,6 +58,7 @@ class Screening:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if a field is out of bounds."""
         checks.check_integer("k", self.k, minimum=1, maximum=MAX_VOTES)
         checks.check_real("threshold", self.threshold, minimum=-1e7, maximum=1e7)
         checks.check_real("sigma", self.sigma, minimum=1e-2, maximum=1e9)
@@ -70,8 +71,12 @@ class Screening:
     def compute_rdp_by_direction(self, orders: Floats) -> tuple[Floats, Floats]:
         """Return D(with | without) and D(without | with) at `orders`, (m,) each, rounded up."""
         powers = np.concatenate([orders, 1 - orders])
-        largest = _maximize_log_gaps(powers, _compute_all_answers(self), _choose_block(self.k))
-        scaled = _compute_log_one_plus_exp(largest + 1e-11 + 1e-12 * np.abs(largest))
+        largest = _maximize_log_gaps(powers, _compute_all_answers(self), _choose_block_size(self.k))
+        log_gaps = largest + 1e-11 + 1e-12 * np.abs(largest)
+        # log(1 + e^x), also where e^x is below double precision.
+        scaled = np.logaddexp(0.0, log_gaps)
+        is_small = log_gaps < -30
+        scaled[is_small] = np.exp(np.maximum(log_gaps[is_small], _MIN_LOG_DIVERGENCE))
         return scaled[: len(orders)] / (orders - 1), scaled[len(orders) :] / (orders - 1)
 
     def find_worst_votes(self, order: float) -> tuple[int, int]:
@@ -91,16 +96,17 @@ class Screening:
         return ScreeningPair(self)
 
     def compute_margin(self, index: Places, side: Places) -> Floats:
-        """Return the margin a of each step of the largest vote count, in units of sigma.
+        """Return the margins of steps of the largest vote count t, in noise scales.
 
-        `side` is 0 for upward and 1 for downward steps; the margin increases with `index` in
-        0..k-1: the largest vote count is `index` on side 0 and k - `index` on side 1.
+        They are (t - T)/sigma for upward steps, `side` 0, at t = `index`; and, mirrored,
+        (T - t)/sigma for downward steps, `side` 1, at t = k - `index`. `index` is in 0..k-1, and
+        the margin increases with it. The arguments broadcast.
         """
         start = np.where(side == 0, -self.threshold, self.threshold - self.k)
         return np.asarray((start + index) / self.sigma)
 
     def compute_answers(self, margin: Floats) -> ScreeningAnswers:
-        """Return the probabilities and losses of an answer, in the shape of `margin`."""
+        """Return the probabilities and privacy losses of an answer at each `margin`."""
         pass_ratio, fail_ratio = compute_log_tail_ratios(margin, 1 / self.sigma)
         return ScreeningAnswers(
             log_ndtr(margin),
@@ -123,17 +129,9 @@ class ScreeningAnswers(NamedTuple):
     fail_loss: Floats
 
 
-def _choose_block(k: int) -> int:
-    """Return the number of the `k` margins of a side that are bounded together."""
+def _choose_block_size(k: int) -> int:
+    """Return how many of the `k` margins of a side are bounded together."""
     return max(_MIN_BLOCK, -(-k // _MAX_BLOCKS))
-
-
-def _compute_log_one_plus_exp(log_values: Floats) -> Floats:
-    """Return log(1 + e^x) elementwise, > 0 for every x in `log_values`."""
-    result = np.logaddexp(0.0, log_values)
-    is_small = log_values < -30
-    result[is_small] = np.exp(np.maximum(log_values[is_small], _MIN_LOG_DIVERGENCE))
-    return np.asarray(result)
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,7 +140,7 @@ def _compute_all_answers(screening: Screening) -> ScreeningAnswers:
 
     Margins ascend on each side. The last one is repeated up to a multiple of the block size.
     """
-    block = _choose_block(screening.k)
+    block = _choose_block_size(screening.k)
     index = np.minimum(np.arange(-(-screening.k // block) * block), screening.k - 1)
     margins = [screening.compute_margin(index, np.full_like(index, side)) for side in (0, 1)]
     return screening.compute_answers(np.concatenate(margins))
@@ -156,15 +154,15 @@ class ScreeningPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
+        """Whether there is no sampling."""
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `epsilons` (m,), as (m,) >= 0.
-
-        At eps >= 0 it is q (e^U - x) with x = e^eps, at eps < 0 it is (1 - q)(x - e^V); both are
-        written as differences from 1 by expm1.
-        """
-        targets = self._find_tangent_margin(epsilons)
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
+        # At these real margins the curve (q, r) has slope e^eps; infinite if it has it nowhere.
+        shift = 1 / self.screening.sigma
+        inner_epsilons = invert_sampling(epsilons, self.screening.gamma)
+        targets = np.asarray(-(inner_epsilons + shift**2 / 2) / shift)
         result = np.zeros_like(epsilons)
         for side in (0, 1):
             for offset in (0, 1):
@@ -172,14 +170,8 @@ class ScreeningPair(DominatingPair):
                 result = np.maximum(result, self._compute_excess_at(margin, epsilons))
         return result
 
-    def _find_tangent_margin(self, epsilons: Floats) -> Floats:
-        """Return the real margins at which (q, r) has slope e^eps, (m,); infinite if nowhere."""
-        shift = 1 / self.screening.sigma
-        inner_epsilons = invert_sampling(epsilons, self.screening.gamma)
-        return np.asarray(-(inner_epsilons + shift**2 / 2) / shift)
-
     def _round_margin(self, targets: Floats, side: int, offset: int) -> Floats:
-        """Return, for real margins `targets` (m,), a nearby margin of `side` (0 or 1), (m,).
+        """Return the margin of `side` (0 or 1) next to each real margin of `targets` (m,), as (m,).
 
         It is the last one at or below the target for `offset` 0, the next one for `offset` 1.
         """
@@ -190,7 +182,11 @@ class ScreeningPair(DominatingPair):
         return screening.compute_margin(index, np.array(side))
 
     def _compute_excess_at(self, margin: Floats, epsilons: Floats) -> Floats:
-        """Return the excess divergence of one answer at each margin and epsilon, both (m,)."""
+        """Return the excess divergence of an answer at each pair of `margin` and `epsilons`, (m,).
+
+        At eps >= 0 it is q (e^U - x) with x = e^eps, at eps < 0 it is (1 - q)(x - e^V); both are
+        written as differences from 1 by expm1.
+        """
         log_pass, log_fail, pass_loss, fail_loss = self.screening.compute_answers(margin)
         with np.errstate(over="ignore", invalid="ignore"):
             if_positive = np.exp(log_pass + pass_loss) * -np.expm1(
@@ -233,16 +229,18 @@ class ScreeningBatchPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
+        """Whether there is no sampling."""
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
-        """Return the excess divergence C_size at real `epsilons` (m,), interpolated, as (m,)."""
+        """Return the hockey-stick divergence less max(0, 1 - e^eps) at `epsilons` (m,), as (m,)."""
+        # The profile C_size of the module's text, interpolated.
         step, profiles = _compute_profiles(self.screening, BATCH)
         return np.asarray(interpolate_profile(profiles[self.size], step, epsilons))
 
 
 def can_be_batched(screening: Screening) -> bool:
-    """Return whether double precision suffices for the profiles of batches."""
+    """Return whether double precision suffices for profiles of batches of this screening."""
     step = screening.gamma / screening.sigma
     return screening.sigma >= _MIN_BATCHED_SIGMA and step >= _MIN_BATCHED_STEP
 
@@ -274,9 +272,9 @@ class _Cover:
 
 @functools.lru_cache(maxsize=8)
 def _compute_profiles(screening: Screening, size: int) -> tuple[float, Floats]:
-    """Return the grid step, and C_0 ... C_size of the module's text on the grid.
+    """Return the grid step h, and the profiles C_0 ... C_size of batches on a grid of epsilons.
 
-    The grid has the points -n step, ..., n step; the second result is (size + 1, 2 n + 1).
+    The grid has the points -n h, ..., n h; the second result is (size + 1, 2 n + 1).
     """
     covers = _build_covers(screening)
     spread = max(
@@ -292,26 +290,18 @@ def _compute_profiles(screening: Screening, size: int) -> tuple[float, Floats]:
     )
     half = int(reach[-1])
     epsilons = np.asarray(step * np.arange(-half, half + 1), dtype=np.float64)
-    cover_excess = np.stack(
-        [_compute_cover_excess_on_grid(cover, epsilons, step) for cover in covers]
-    )
+    cover_excess = np.zeros((len(covers), len(epsilons)))
+    for cover, excess in zip(covers, cover_excess, strict=True):
+        # The excess is zero beyond the cover's largest loss.
+        n_cells = min(half, math.ceil(float(np.abs(cover.losses).max()) / step) + 1)
+        nonzero = slice(half - n_cells, half + n_cells + 1)
+        excess[nonzero] = _compute_cover_excess(cover, epsilons[nonzero])
     profiles = _maximize_profiles(cover_excess, *_compute_shift_weights(covers, step, half), reach)
     return step, profiles * (1 + 1e-9)
 
 
-def _compute_cover_excess_on_grid(cover: _Cover, epsilons: Floats, step: float) -> Floats:
-    """Return the excess divergence of one cover on the grid `epsilons` (2 n + 1,) of this step."""
-    # It is zero beyond the cover's largest loss.
-    half = len(epsilons) // 2
-    n_cells = min(half, math.ceil(float(np.abs(cover.losses).max()) / step) + 1)
-    excess = np.zeros_like(epsilons)
-    nonzero = slice(half - n_cells, half + n_cells + 1)
-    excess[nonzero] = _compute_cover_excess(cover, epsilons[nonzero])
-    return excess
-
-
 def _compute_cover_excess(cover: _Cover, epsilons: Floats) -> Floats:
-    """Return H_eps - max(0, 1 - e^eps) of one cover at `epsilons` (n,), as (n,)."""
+    """Return the excess divergence of one cover at `epsilons` (n,) of either sign, as (n,)."""
     excess = np.zeros_like(epsilons)
     for mass, loss in zip(cover.masses, cover.losses, strict=True):
         if_positive = -np.expm1(np.minimum(epsilons - loss, 0.0))
@@ -326,11 +316,11 @@ def _compute_cover_excess(cover: _Cover, epsilons: Floats) -> Floats:
 def _compute_shift_weights(
     covers: Sequence[_Cover], step: float, half: int
 ) -> tuple[Ints, Floats, Floats]:
-    """Return the shift of a profile by every outcome, and the weights of its interpolation.
+    """Return whole shifts of a profile by each outcome, and the weights of its interpolation.
 
     The outcome of mass r and loss U adds r C(eps - U) to a profile. Returned are three arrays
-    (covers, outcomes): the shift -U in whole cells of `step`, within +-`half`, and the weights
-    (times r) of the grid points at that shift and one above, linear in e^eps.
+    (covers, outcomes): the shift -U in whole cells of the grid `step`, within +-`half`, and the
+    weights (times r) of the grid points at that shift and one above, linear in e^eps.
     """
     n_outcomes = max(len(cover.masses) for cover in covers)
     # Covers with fewer outcomes are padded with masses of 0.
@@ -358,7 +348,7 @@ def interpolate_profile(profile: Floats, step: float, epsilons: Floats) -> Float
 
 
 def _build_covers(screening: Screening) -> list[_Cover]:
-    """Return covers that together dominate every choice of t."""
+    """Return covers that together dominate the answer at every largest vote count t."""
     max_margin = _CERTAIN_MARGIN + 1 / screening.sigma
     all_margins = _list_margins(screening)
     covers = _build_certain_covers(screening, max_margin, all_margins)
@@ -406,7 +396,7 @@ def _list_margins(screening: Screening) -> Floats:
 
 
 def _build_cover(screening: Screening, low: float, high: float) -> _Cover:
-    """Return the cover of all margins from `low` to `high`."""
+    """Return the cover of the answers at all margins from `low` to `high`."""
     log_pass, log_fail, pass_loss, fail_loss = screening.compute_answers(np.array([low, high]))
     if high == low:
         masses = np.array(
@@ -440,8 +430,9 @@ def _build_cover(screening: Screening, low: float, high: float) -> _Cover:
 def _maximize_log_gaps(powers: Floats, answers: ScreeningAnswers, block: int) -> Floats:
     """Return the maximum over margins of log(q G_b(U) + (1-q) G_b(V)), for every power b, (m,).
 
-    `powers` (m,) are b. `answers` are at n margins, which ascend within blocks of `block`, a
-    divisor of n. Blocks are skipped as in the proof note.
+    `powers` (m,) are b, orders alpha or 1 - alpha. `answers` are those at n margins, which ascend
+    within blocks of `block` margins, a divisor of n. Blocks that cannot hold the maximum are
+    skipped.
     """
     log_pass, log_fail, pass_loss, fail_loss = answers
     first = np.arange(0, len(log_pass), block)
@@ -464,7 +455,10 @@ def _maximize_log_gaps(powers: Floats, answers: ScreeningAnswers, block: int) ->
 def _compute_log_gaps(
     power: Floats, log_pass: Floats, log_fail: Floats, pass_loss: Floats, fail_loss: Floats
 ) -> Floats:
-    """Return log(q G_b(U) + (1-q) G_b(V)) elementwise, b = `power`; all arguments broadcast."""
+    """Return log(q G_b(U) + (1-q) G_b(V)) of answers elementwise, b = `power`; all broadcast.
+
+    The last four arguments are the fields of :class:`ScreeningAnswers`.
+    """
     return np.logaddexp(
         log_pass + compute_log_tangent_gap(power, pass_loss),
         log_fail + compute_log_tangent_gap(power, fail_loss),
@@ -474,12 +468,12 @@ def _compute_log_gaps(
 def _maximize_profiles(
     cover_excess: Floats, cells: Places, lower_weights: Floats, upper_weights: Floats, reach: Places
 ) -> Floats:
-    """Return C_0 ... C_m of the module's text on the grid, as (m + 1, 2 h + 1).
+    """Return the profiles C_0 ... C_m of batches on the grid of epsilons, as (m + 1, 2 h + 1).
 
     `cover_excess` (o, 2 h + 1) is the excess divergence of every cover; `cells`, `lower_weights`
-    and `upper_weights` (o, k) are those of :func:`_compute_shift_weights`. `reach` (m + 1,) is the
-    distance from the centre, in grid steps, up to which C_j is computed; beyond, the value at that
-    distance is taken, which is larger.
+    and `upper_weights` (o, k) are the results of :func:`_compute_shift_weights`. `reach` (m + 1,)
+    is the distance from the centre, in grid steps, up to which C_j is computed; beyond, the value
+    at that distance is taken, which is larger.
     """
     half = cover_excess.shape[1] // 2
     profiles = np.zeros((len(reach), cover_excess.shape[1]))

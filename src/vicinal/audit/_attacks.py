@@ -66,7 +66,7 @@ class SumsAttack(Attack):
         self.claim = claim or create_ind_knn_claim(plan)
         self._interaction = interaction
         self._faults = faults
-        self._label_charges = plan.charges if plan.label_only else None
+        self._label_charges = plan.label_charges if plan.label_only else None
         self._prepare_for_fault()
 
     def _prepare_for_fault(self) -> None:

@@ -389,7 +389,7 @@ class PlanClaim(Claim):
         self._plan = Plan.from_dict(plan)
         self.delta = self._plan.delta
         composition = self._plan.composition()
-        if "pld" not in composition.methods():
+        if "pld" not in composition.list_methods():
             raise InvalidInput("The plan holds a release of which only a Renyi curve is known.")
         self._dominating_pairs = composition.list_dominating_pairs()
 
@@ -400,7 +400,7 @@ class PlanClaim(Claim):
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)
         deltas = [
-            np.array([min(1.0, loss.delta(float(epsilon))) for epsilon in _EPSILONS])
+            np.array([min(1.0, loss.compute_delta(float(epsilon))) for epsilon in _EPSILONS])
             for loss in losses
         ]
         return deltas[0], deltas[-1]

@@ -446,10 +446,10 @@ class IndKNNAudit:
 
     def _find_affordable_shift(self, release: str) -> float:
         """Return the largest shift of one vote that costs at most a budget, in noise scales."""
-        charges = self._create_plan(release).charges
+        charges = self._create_plan(release).label_charges
         largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:
-            cost_share = float(charges.share(shift, 1.0)) * shift**2 / (2 * charges.budget)
+            cost_share = float(charges.compute_share(shift, 1.0)) * shift**2 / (2 * charges.budget)
             if cost_share <= 1:
                 largest = float(shift)
         return largest

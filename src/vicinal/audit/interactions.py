@@ -535,7 +535,7 @@ class TwoWorlds:
             square = float(np.square(shift).sum())
             if table and shift.shape == (1, n_classes) and np.count_nonzero(shift) == 1:
                 remaining_share = 1 - total / (2 * table.budget)
-                square *= float(table.share(float(np.abs(shift).max()), remaining_share))
+                square *= float(table.compute_share(float(np.abs(shift).max()), remaining_share))
             total += square
         return float(np.sqrt(total))
 

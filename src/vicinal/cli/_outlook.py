@@ -136,7 +136,7 @@ def _prepare_simulation(
     kernel = create_kernel(plan, points)
     reference = Reference(kernel, kernel.encode(points))
     has_default_neighbours = (
-        plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
+        plan.kernel == "cosine" and plan.min_similarity is None and not plan.has_private_count
     )
     if not has_default_neighbours or not plan.target.voted or len(points) < MIN_POINTS:
         reason = f"because it takes {MIN_POINTS} public rows and the default neighbours"

@@ -121,7 +121,7 @@ def split(
                 "shards would have to share one filter."
             )
         plans = (restore_plan(source, audience) for audience in ledger.audiences.values())
-        if any(plan.private_count for plan in plans):
+        if any(plan.has_private_count for plan in plans):
             raise create_private_count_error()
 
         def choose_checked(subject: SubjectId) -> int:

@@ -22,7 +22,11 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.parameters import AUTO
-from vicinal.planning.guarantees import count_draws_by_scale, create_guarantee, ind_knn_guarantee
+from vicinal.planning.guarantees import (
+    count_draws_by_scale,
+    create_guarantee,
+    create_ind_knn_guarantee,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.inputs import FitSeries
@@ -237,7 +241,7 @@ class IndKNNLabeller(Labeller):
             share = self._classifier.model_share_
             reason = ""
             if self._model_share == AUTO and not share:
-                reason = self._classifier._plan.why_no_model or _NO_MODEL_REASON
+                reason = self._classifier._plan.no_model_reason or _NO_MODEL_REASON
             self._model_choice = (share, reason)
         else:
             resume_fit(
@@ -297,13 +301,13 @@ class IndKNNLabeller(Labeller):
         plan = IndKNNPlan.from_estimator(self._classifier)
         if self._model_choice is not None:
             share, reason = self._model_choice
-            plan = plan.changed(model_share=share, why_no_model=reason)
+            plan = plan.changed(model_share=share, no_model_reason=reason)
         elif plan.may_train():
             # Whether a model is trained is decided by the fit. The guarantee with a model also
             # holds without one.
             share = plan.model_share or MAX_TRAINING_SHARE
             plan = plan.changed(model_share=share)
-        return ind_knn_guarantee(plan)
+        return create_ind_knn_guarantee(plan)
 
     def _parameters(self) -> object:
         # Rounds change these two parameters of the classifier, so the constructor's values count.
@@ -487,7 +491,7 @@ class PrivateKNNLabeller(Labeller):
     def epsilon(self) -> float:
         """Return the epsilon of all rounds together, as in :meth:`guarantee`, also if simulated."""
         plan = PricedPlan.from_dict(self.plan())
-        return plan.composition().least_epsilon(plan.delta)
+        return plan.composition().compute_min_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
         """Return the composed guarantee of all rounds."""

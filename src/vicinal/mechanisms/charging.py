@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal.accounting.budget import MAX_NORM
-from vicinal.accounting.charges import charge, find_affordable_norm, label_charge
+from vicinal.accounting.charges import charge, compute_label_charge, find_affordable_norm
 from vicinal.arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal.compiled import compiled
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, multiply_towards_zero
@@ -213,7 +213,7 @@ def charge_votes(  # type: ignore[no-untyped-def]
                 remaining_units = remaining[slot]
                 weight = find_affordable_norm(weight, remaining_units, rate)
                 if label_only:
-                    cost = label_charge(
+                    cost = compute_label_charge(
                         weight, remaining_units, rate, query_columns_per_step, price_table
                     )
                 else:
@@ -407,7 +407,7 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
         price_table = price.price_table
         norm = find_affordable_norm(min(abs(vector[last_nonzero]), max_norm), remaining, rate)
         if price.label_only:
-            cost = label_charge(norm, remaining, rate, columns_per_step, price_table)
+            cost = compute_label_charge(norm, remaining, rate, columns_per_step, price_table)
         else:
             cost = charge(norm * norm, rate)
         vector[last_nonzero] = norm if vector[last_nonzero] > 0 else -norm

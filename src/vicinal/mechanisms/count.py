@@ -9,7 +9,7 @@ import numpy as np
 
 from vicinal.accounting.budget import unit_rate
 from vicinal.accounting.charges import charge
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Bools, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.mechanisms.charging import (
@@ -69,7 +69,7 @@ class NoisyCount:
     @property
     def slack_per_count(self) -> float:
         """Delta that rounding to the grid costs in one count."""
-        return grid_slack(self.scale)
+        return compute_grid_slack(self.scale)
 
     def charge_slack(self, n_queries: int) -> None:
         """Charge the delta slack of `n_queries` counts; raise PrivacyRefused if it is used up.

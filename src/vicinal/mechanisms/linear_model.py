@@ -22,7 +22,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.accounting.budget import MAX_SCALE, UNITS, unit_rate
 from vicinal.accounting.charges import charge
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal.compiled import compiled
 from vicinal.mechanisms.charging import LOW_BITS
@@ -135,7 +135,9 @@ class IndividualGradient:
 
         `noise`: their noise scale in clipping bounds.
         """
-        slack_per_release = self.n_features * self.n_scores * grid_slack(self._convert_noise(noise))
+        slack_per_release = (
+            self.n_features * self.n_scores * compute_grid_slack(self._convert_noise(noise))
+        )
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise: float) -> int:

@@ -114,8 +114,8 @@ class NoisyLabels(VoteMechanism):
         scales, rates = self._price_and_account(noise)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
-        single_rates = self._table.narrow * rates
-        columns_per_step = self._table.density / scales
+        single_rates = self._table.squared_shift_factor * rates
+        columns_per_step = self._table.cells_per_shift / scales
         return LabelRelease(self, scales, rates, single_rates, columns_per_step, self._table.shares)
 
     def select_classes(self, noisy: Steps, scales: Steps) -> Steps:

@@ -13,7 +13,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.accounting.budget import UNITS, unit_rate
 from vicinal.accounting.charges import charge
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Floats, Steps, Units
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise.source import NoiseSource
@@ -77,7 +77,7 @@ class NoisyTally:
         self._noise = noise
         self._slack_accountant = slack_accountant
         self._max_charge = math.floor(share * UNITS)
-        slack_accountant.check_slack(n_cells * grid_slack(self.scale))
+        slack_accountant.check_slack(n_cells * compute_grid_slack(self.scale))
 
     @property
     def noise(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.accounting.budget import MAX_NORM, MAX_SCALE, unit_rate
-from vicinal.accounting.gaussian import grid_slack
+from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import AnyArray, Floats, Steps
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms.charging import KernelWeights, VotePrices, charge_neighbours
@@ -74,7 +74,7 @@ class VoteMechanism(ABC):
 
     def bound_slack(self, min_noise: float) -> float:
         """Return the largest delta slack of a release whose noise is at least `min_noise` votes."""
-        return self.n_classes * grid_slack(self.grid.convert_noise(min_noise))
+        return self.n_classes * compute_grid_slack(self.grid.convert_noise(min_noise))
 
     def _price_and_account(self, noise: Floats) -> tuple[Steps, Floats]:
         """Return noise scales in steps, int64 (q,), and the units charged for a squared step, (q,).
@@ -250,7 +250,7 @@ class VoteGrid:
         - `remedy`: advice on parameters that increase the noise, for the message of InvalidInput.
         """
         min_noise = checks.check_real("noise scale", min_noise, above=0)
-        # grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
+        # compute_grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
         planned_scale = math.sqrt(0.43 * n_releases * n_coordinates / (SLACK_SHARE * delta))
         min_scale = max(MIN_SCALE, planned_scale)
         desired_scale = max(MIN_SCALE, planned_scale * math.sqrt(_RELEASE_MULTIPLE))
@@ -328,7 +328,7 @@ class DeltaSlackAccountant:
         - `scales`: noise scale of each release, in grid steps.
         - `n_coordinates`: number of coordinates of each release.
         """
-        slack_by_scale = {scale: grid_slack(scale) for scale in set(scales)}
+        slack_by_scale = {scale: compute_grid_slack(scale) for scale in set(scales)}
         additional = n_coordinates * math.fsum(slack_by_scale[scale] for scale in scales)
         # Rounded up: a long sum of small terms must not fall below the true slack.
         total = math.nextafter(self._spent + additional, math.inf)

@@ -1,4 +1,14 @@
-"""Creation of a query engine from a checked plan, planned from public facts only."""
+"""Creation of a query engine from a checked plan, planned from public facts only.
+
+Arguments of several functions:
+
+- `plan`: the checked plan, with automatic parameters.
+- `public`, array (m, d): public reference points, or None.
+- `noise`: source of the noise; None for a new one.
+- `slack`: counts the delta that the noise grid uses.
+- `interaction`: the registered fit, which ensures that interactions with the same subjects share
+  one budget; None if it is not registered.
+"""
 
 import math
 import warnings
@@ -75,11 +85,7 @@ def plan_engine(
     Planning uses the private records in two released values only, both charged: the number of
     records, if it is not declared, and a private model, if the plan has one.
 
-    - `plan`: the checked plan, with automatic parameters.
-    - `X`, array (n, d), `targets`, `subjects`: features, targets and subjects of the records.
-    - `public`, array (m, d): public reference points, or None.
-    - `interaction`: the registered fit, which ensures that interactions with the same subjects
-      share one budget; None if it is not registered.
+    `X`, array (n, d), `targets`, `subjects`: features, targets and subject ids of the records.
     """
     slack = create_slack_accountant(plan)
     noise = create_noise_source(plan.simulation_seed)
@@ -135,12 +141,10 @@ def train_and_charge_model(
     - `plan`: a plan for which :meth:`IndKNNPlan.may_train` holds.
     - `encoder`: kernel that has encoded the features.
     - `X`, array (n, d), `public`, array (m, d): encoded features of the records and public points.
-    - `subjects`: targets and subjects of the records. `subjects.remaining` must be the same array
-      object as that of `account`.
+    - `subjects`: targets and subjects of the records; `subjects.remaining` must be the array of
+      `account`.
     - `account`: the budgets, which are charged.
-    - `noise`: source of the noise.
-    - `slack`: counts the delta that the noise grid uses.
-    - `interaction`: the claim on the records, marked as released before training; None for none.
+    - `interaction` is marked as released before training.
     """
     if plan.n_records is None:
         size = _estimate_size(plan, subjects, account, noise, slack, interaction)
@@ -154,11 +158,10 @@ def train_and_charge_model(
     return plan, train_private_model(plan.training, features, public, gradients), gradients
 
 
+# Smallest and largest number of records that a plan is checked for if the number is estimated.
 _MIN_SUBJECTS, _MAX_SUBJECTS = 1, 10**8
-"""Smallest and largest number of records that a plan is checked for if it is to be estimated."""
-
+# Number of public points that a plan is checked with; with all points it would take seconds.
 _REHEARSAL_POINTS = 512
-"""Number of public points that a plan is checked with; with all points it would take seconds."""
 
 
 def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
@@ -168,8 +171,6 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     model's weights, and could be repeated with new noise and without a charge. The plan is carried
     out without records: for the smallest and the largest number of records if it is to be
     estimated, and for the smallest budget that a private model may leave for votes.
-
-    `n_features`: number of features. `public`, array (m, d): public points, or None.
     """
     points = None if public is None else public[:_REHEARSAL_POINTS]
     kernel = create_kernel(plan, points)
@@ -186,13 +187,13 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
             create_engine(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:
                 max_width = ModelFeatures.compute_max_width(width, size)
-                sized.training.check_delta_slack(max_width, slack, sized.trainings)
+                sized.training.check_delta_slack(max_width, slack, sized.n_trainings)
 
 
 def create_slack_accountant(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the accountant of the delta that the noise grid uses, which counts in GDP only.
 
-    `spent`: delta that the grid used before.
+    `spent`: delta that the grid has already used.
     """
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=plan.accounting == "gdp", spent=spent)
 
@@ -217,11 +218,7 @@ def create_engine(
     - `shard`: the records and their subjects' budgets.
     - `kernel`: the kernel of the shard, which with a private model is that of the model's metric.
     - `plan`: the plan, with the share of its private model set.
-    - `n_features`: number of features in that metric.
-    - `public`, array (m, n_features): public points in that metric, or None.
-    - `slack`: counts the delta that the noise grid uses.
-    - `interaction`: the registered fit, or None.
-    - `noise`: source of the noise; None for a new one.
+    - `n_features`, `public`: number of features, and public points, in that metric.
     - `model`: the trained private model, or None.
     - `vote_share`: share of each budget that is available for votes if there is no `model`.
     """
@@ -235,27 +232,31 @@ def create_engine(
     n_neighbors, radius = planner.create_radius()
     if plan.kernel == "rbf" and plan.bandwidth is None:
         # Shard and radius use similarities, which do not depend on the bandwidth.
-        kernel = _tune_bandwidth(kernel, radius, planner.points)
+        kernel = _set_median_bandwidth(kernel, radius, planner.points)
         planner = replace(
             planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
         )
     count = plan.get_typical_count(n_neighbors)
     multiplier = planner.choose_multiplier(radius, count)
     proxies = None
-    if planner.reference is not None and not plan.private_count:
+    if planner.reference is not None and not plan.has_private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.set_used_shares(model.spent_shares)
     min_scale = multiplier * math.sqrt(plan.get_min_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
-    counter = _create_neighbour_count(plan, noise, slack) if plan.private_count else None
-    gate = None if model is None else ModelGate(model, plan.n_asked)
+    counter = None
+    if plan.has_private_count:
+        sigma = compute_count_noise(plan.n_queries, plan.interaction_budget)
+        count_grid = VoteGrid.choose(sigma, plan.n_queries, 1, plan.grid_delta)
+        counter = NoisyCount(sigma, plan.interaction_budget, count_grid, noise, slack)
+    gate = None if model is None else ModelGate(model, plan.n_private_answers)
     reuse = None
     block = BLOCK_SIZE
     if plan.reuse_predictions:
         reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
-        block = 1 if plan.sequential else BLOCK_SIZE
+        block = 1 if plan.is_sequential else BLOCK_SIZE
     engine = QueryEngine(
         shard,
         radius,
@@ -266,7 +267,7 @@ def create_engine(
         slack,
         decision,
         min_scale,
-        plan.sequential,
+        plan.is_sequential,
         interaction,
         gate,
         proxies,
@@ -294,12 +295,12 @@ class EnginePlanner:
 
     @property
     def points(self) -> Reference:
-        """The public points, where a plan needs them."""
+        """The public points, of a plan that needs them."""
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
     def create_radius(self) -> tuple[int | None, Radius]:
-        """Return the planned number of neighbours, None if it varies, and the radius to search."""
+        """Return the planned number of neighbours (None if it varies) and the radius rule."""
         plan = self.plan
         n_records = plan.size
         if plan.min_similarity is not None:
@@ -320,15 +321,16 @@ class EnginePlanner:
         return k, AdaptiveRadius(self.points, k, n_records)
 
     def choose_multiplier(self, radius: Radius, count: float) -> float:
-        """Return the noise multiplier sigma2: as declared, or affordable for the plan.
+        """Return the noise multiplier sigma2: as declared, or as the plan's budgets pay for.
 
-        `radius`: the radius to search. `count`: number of records that take part in a query.
+        `radius`: rule that gives each query its radius. `count`: number of records that take part
+        in a query.
         """
         plan = self.plan
         budget_share = self.budget_share
         if plan.noise_multiplier is not None:
             return plan.noise_multiplier
-        if plan.private_count:
+        if plan.has_private_count:
             expected = float(radius.estimate_counts(self.points.points).mean())
             budget_share -= min(0.5, COUNT_CHARGE * expected / plan.size)
         usage = measure_participation(self.points, radius, self.n_features)
@@ -337,12 +339,12 @@ class EnginePlanner:
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
         """Return the rule that turns votes into labels.
 
-        It uses the expected sum of all votes of a query, measured on public points.
-
-        `radius`: the radius to search. `count`: number of records that take part in a query.
+        It uses the sum of votes expected for a query, measured on public points. The arguments are
+        those of :meth:`choose_multiplier`.
         """
 
         def measure_total() -> float:
+            """Return the expected sum of all votes of a query."""
             if self.reference is None:
                 return count
             usage = measure_participation(self.reference, radius, self.n_features)
@@ -359,10 +361,8 @@ class EnginePlanner:
     ) -> VoteMechanism:
         """Return the mechanism that releases noisy votes or labels, with its noise grid.
 
-        - `min_scale`: smallest noise scale in votes, which the grid must be fine enough for.
-        - `decision`: turns votes into labels.
-        - `noise`: source of the noise.
-        - `slack`: counts the delta that the noise grid uses.
+        `min_scale`: smallest noise scale in votes, for which the grid must be fine enough.
+        `decision`: turns votes into labels.
         """
         plan = self.plan
         width = plan.target.n_coordinates
@@ -376,7 +376,7 @@ class EnginePlanner:
         if plan.label_only:
             scores = None if decision.is_plurality else decision.scores
             return NoisyLabels(
-                self.kernel, self.n_features, width, plan.charges, grid, noise, slack, scores
+                self.kernel, self.n_features, width, plan.label_charges, grid, noise, slack, scores
             )
         return NoisyVotes(
             self.kernel, self.n_features, width, plan.interaction_budget, grid, noise, slack
@@ -384,10 +384,7 @@ class EnginePlanner:
 
 
 def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
-    """Return the kernel that encodes the records as integers.
-
-    `public`, array (m, d): public points, or None. Raises InvalidInput if the plan needs them.
-    """
+    """Return the kernel that encodes records as integers; InvalidInput if `public` is missing."""
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
         if public is None:
@@ -405,8 +402,11 @@ def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     return RBF(plan.bandwidth or 1.0, bound, precision)
 
 
-def _tune_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
-    """Return the RBF `kernel` with the median radius around public points as its bandwidth."""
+def _set_median_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
+    """Return the RBF `kernel` with the median radius around public points as its bandwidth.
+
+    `radius`: rule that gives each point its radius. `reference`: the public points.
+    """
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
@@ -421,12 +421,10 @@ def _estimate_size(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
-    """Estimate the number of records with noise, and charge the subjects; at least 1.
+    """Return the number of records, >= 1, estimated with noise, and charge the subjects for it.
 
-    - `subjects`: the records' subjects, whose remaining budgets are charged.
-    - `account`: counts the total of all charges.
-    - `noise`, `slack`: source of the noise; counts the delta that the noise grid uses.
-    - `interaction`: the registered fit, or None.
+    `subjects`: the records' subjects, whose remaining budgets are charged. `account`: counts the
+    total of all charges.
     """
     budget = plan.interaction_budget
     grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)
@@ -437,16 +435,3 @@ def _estimate_size(
         # which is used again.
         estimate = interaction.keep_first_noisy_count(estimate)
     return max(1, round(estimate))
-
-
-def _create_neighbour_count(
-    plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant
-) -> NoisyCount:
-    """Return the mechanism that releases the number of neighbours of a query with noise.
-
-    `noise`: source of the noise. `slack`: counts the delta that the noise grid uses.
-    """
-    budget = plan.interaction_budget
-    sigma = compute_count_noise(plan.n_queries, budget)
-    grid = VoteGrid.choose(sigma, plan.n_queries, 1, plan.grid_delta)
-    return NoisyCount(sigma, budget, grid, noise, slack)

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.plan import IndKNNPlan, choose_default_delta
 
-_METHODS = {
+_FILTER_METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
     "Thakurta 2022), 1 % of delta kept for the integer grid",
     "rdp": "individual Renyi filter (Feldman and Zrnic 2021), converted to (epsilon, delta) by "
@@ -25,21 +25,21 @@ _METHODS = {
     "1 % of delta kept for that and the integer grid",
 }
 
-
+# Assumptions of every guarantee about the records, and about the machine.
 RECORDS = (
     "each person's records carry that person's subject id (without ids, one record is one person)",
     "features are computed record by record, with nothing learnt from private records",
 )
 SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not observed")
-"""Assumptions of every guarantee about the records, and about the machine."""
 
 
-def describe_interactions(interactions: int) -> str:
+def describe_other_fits(n_fits: int) -> str:
     """Return the assumption about other releases from the same subjects, in words.
 
-    `interactions`: number of interactions that share the budget; 0 for public records.
+    `n_fits`: number of fits on the same subjects that the guarantee covers together; 0 for public
+    records.
     """
-    if interactions <= 1:
+    if n_fits <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "
             "one; it is refused where one process sees the same ids or, without ids, more equal "
@@ -47,7 +47,7 @@ def describe_interactions(interactions: int) -> str:
             "features made otherwise, or under other ids)"
         )
     return (
-        f"the subjects take part in at most {interactions} interactions of this kind, with this "
+        f"the subjects take part in at most {n_fits} interactions of this kind, with this "
         "budget and this declaration, which the guarantee covers together, and in no other release"
     )
 
@@ -61,21 +61,21 @@ _MODEL = (
 
 def _describe_model(plan: IndKNNPlan) -> tuple[str, ...]:
     """Return the public facts about a private model: its weights, or why "auto" trained none."""
-    if plan.why_no_model:
-        return (f"that no private model was trained, as {plan.why_no_model}",)
+    if plan.no_model_reason:
+        return (f"that no private model was trained, as {plan.no_model_reason}",)
     if not plan.model_share:
         return ()
-    if plan.trainings == 1:
+    if plan.n_trainings == 1:
         return (_MODEL,)
     return (
         (
             f"{_MODEL}, until a store trains it again on the people who are there then, at most "
-            f"{plan.trainings - 1} times, each paid for by the same budgets"
+            f"{plan.n_trainings - 1} times, each paid for by the same budgets"
         ),
     )
 
 
-def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
+def create_ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
     is_void = plan.simulation_seed is not None or plan.interactions == 0
     size = (
@@ -85,6 +85,9 @@ def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
     )
     if plan.delta == choose_default_delta(plan.n_records) < choose_default_delta(None):
         size += ", a tenth of whose inverse is delta"
+    method = _FILTER_METHODS["label" if plan.label_only else plan.accounting]
+    if plan.accounting == "rdp" and plan.label_only:
+        method = f"{_FILTER_METHODS['rdp']}; the label alone is charged as its votes would be"
     return Guarantee(
         epsilon=float("inf") if is_void else plan.epsilon,
         delta=1.0 if is_void else plan.delta,
@@ -105,30 +108,21 @@ def ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
             "all answers given",
             *_describe_model(plan),
         ),
-        method=_describe_method(plan),
+        method=method,
         assumptions=(
             *RECORDS,
             "the reference set holds no private record",
             *SYSTEM,
-            describe_interactions(plan.interactions),
+            describe_other_fits(plan.interactions),
         ),
         holds=not is_void,
         public_records=plan.interactions == 0,
     )
 
 
-def _describe_method(plan: IndKNNPlan) -> str:
-    """Return the accounting method of an Ind-KNN estimator, in words."""
-    if plan.accounting == "rdp" and plan.label_only:
-        return f"{_METHODS['rdp']}; the label alone is charged as its votes would be"
-    return _METHODS["label" if plan.label_only else plan.accounting]
-
-
 def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
-    """Return the epsilon of a share of a subject's budget, in (0, 1], at the plan's delta.
-
-    Rounding errors of the budget, a relative 1e-12, are counted against the guarantee.
-    """
+    """Return the epsilon of a share of a subject's budget, in (0, 1], at the plan's delta."""
+    # Rounding errors of the budget, a relative 1e-12, are counted against the guarantee.
     budget = share * (1 + 1e-12) * plan.interaction_budget
     if plan.accounting == "rdp":
         return min(plan.epsilon, zcdp_epsilon(budget, plan.delta))
@@ -136,7 +130,7 @@ def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
 
 
 def check_renewal(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput for a plan whose budgets cannot be released in renewal periods."""
+    """Raise InvalidInput for a plan whose budgets cannot be renewed in periods."""
     requirements = {
         "n_queries": (f"at least {plan.n_periods}, one a period", plan.n_queries < plan.n_periods),
         "interactions": ("1", plan.interactions != 1),
@@ -147,26 +141,24 @@ def check_renewal(plan: IndKNNPlan) -> None:
             raise InvalidInput(f"The {name!r} parameter must be {required} with 'renew'.")
 
 
-_TOTAL_SLACK = 0.1
-"""Share of the delta over all audiences that is reserved for their noise grids."""
-
+_TOTAL_SLACK = 0.1  # Share of the delta over all audiences that is reserved for their noise grids
+# Largest number of audiences whose noise grids fit into that share.
 _MAX_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
-"""Largest number of audiences whose noise grids fit into that share."""
 
 
 def compute_total_budget(epsilon: float, delta: float) -> float:
-    """Return the zCDP budget of one filter over all audiences, for epsilon and delta together.
+    """Return the zCDP budget of one filter over all audiences that satisfies (epsilon, delta)-DP.
 
     A share of delta is reserved for the noise grids of the audiences.
     """
     return zcdp_budget(epsilon, delta * (1 - _TOTAL_SLACK))
 
 
-def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
-    """Raise InvalidInput for a plan of an audience that cannot share one budget with others.
+def check_shared_budget(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
+    """Raise InvalidInput for a plan of an audience that cannot share one budget with other ones.
 
-    - `epsilon`, `delta`: guarantee over all audiences together.
-    - `n_audiences`: number of audiences with this one.
+    `epsilon`, `delta`: guarantee over all audiences together. `n_audiences`: their number, with
+    this one.
     """
     requirements = {
         "release": ("'votes'", plan.label_only),
@@ -184,7 +176,7 @@ def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audience
 
 
 def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
-    """Return epsilon and delta of all answers to several audiences, given the plan of each.
+    """Return epsilon and delta of all answers to several audiences, from the plan of each.
 
     The guarantee holds for queries that are chosen adaptively over all audiences. Budgets add up in
     GDP; otherwise, or if the noise grids would use more than half of delta, epsilons and deltas do.
@@ -200,8 +192,8 @@ def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
     return gdp_epsilon(math.sqrt(2 * budget), delta - slack), delta
 
 
+# Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8.
 MAX_EPSILON = 20.0
-"""Largest epsilon that is planned for without `accept_weak_plan`: a likelihood ratio of 5e8."""
 
 
 def refuse_weak_plan(
@@ -209,8 +201,8 @@ def refuse_weak_plan(
 ) -> None:
     """Raise PrivacyRefused for a guarantee that is too weak to protect subjects.
 
-    - `n_records`: declared number of records, or None.
-    - `name`: name of the parameter with epsilon, for the message.
+    `n_records`: declared number of records, or None. `name`: name of the parameter with epsilon,
+    for the message.
     """
     problem = ""
     if epsilon > MAX_EPSILON:
@@ -230,49 +222,36 @@ def refuse_weak_plan(
         )
 
 
-PROTECTED = "features, labels and presence of every record, over all answers since fit together"
-"""Protected facts in the guarantee of a fixed plan."""
-
-PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
-"""Public facts in the guarantee of every fixed plan."""
-
+# Share of delta that the noise grid may use; the accounting rounds delta up by more than that.
 GRID_SHARE = 5e-11
-"""Share of delta that the noise grid may use; the accounting rounds delta up by more than that."""
-
-_CHANGE_PER_DRAW = 1 / 6
-"""Largest change of a probability by one draw of integer noise, times the squared noise scale.
-
-See mechanisms/screening.md.
-"""
-
+# Descriptions of the accounting methods.
 METHODS = {
     "pld": "privacy loss distributions, composed numerically and rounded up",
     "rdp": "Renyi DP, converted by Balle et al. 2020",
     "gdp": "Gaussian DP",
     "rdp_mironov": "Renyi DP, converted by Mironov 2017",
 }
-"""Descriptions of the accounting methods."""
 
+# The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases.
 Plan = dict[str, Any]
-"""The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases."""
 
 
-def account_for(plan: Plan) -> dict[str, Any]:
-    """Return the privacy loss of a fixed plan: the fields of ``vicinal account`` by name."""
+def compute_plan_loss(plan: Plan) -> dict[str, Any]:
+    """Return the output of ``vicinal account`` for a plan: epsilon, delta, method, assumptions."""
     accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
     return accounting
 
 
 @lru_cache(maxsize=64)
 def _account_json(plan: str) -> str:
-    """Return the result of :func:`account_for` as JSON, for a plan as JSON; cached."""
+    """Return the result of :func:`compute_plan_loss` as JSON, for a plan as JSON; cached."""
     return json.dumps(account(json.loads(plan)))
 
 
 def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
     """Return the total number of noise draws by noise scale.
 
-    `draws`: pairs of a scale in grid steps and a number of draws.
+    `draws`: pairs of a noise scale in grid steps and a number of draws.
     """
     totals: dict[int, float] = {}
     for scale, count in draws:
@@ -283,64 +262,50 @@ def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]
 def compute_discretization_delta(epsilon: float, draws: dict[int, float]) -> float:
     """Return an upper bound on the delta that discrete instead of continuous noise adds.
 
-    Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
-    the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
-
-    - `epsilon`: epsilon of the guarantee with continuous noise.
-    - `draws`: number of noise draws by noise scale in grid steps.
+    `epsilon`: that of the guarantee with continuous noise. `draws`: number of noise draws by noise
+    scale in grid steps.
     """
-    change = _CHANGE_PER_DRAW * math.fsum(
-        count / float(scale) ** 2 for scale, count in draws.items()
-    )
+    # Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
+    # the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
+    change = 1 / 6 * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
     return change * (1 + math.exp(min(epsilon, 700.0)))
 
 
-def _rounding_headroom(plan: Plan, accounting: dict[str, Any]) -> float:
-    """Return a lower bound of the share of delta by which the accounting rounds up.
+def _add_grid_delta(plan: Plan, loss: dict[str, Any], draws: dict[int, float]) -> float:
+    """Return the plan's delta plus the delta that discrete instead of continuous noise costs.
 
-    The accounting increases delta by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by
-    a relative 1e-10, which increases delta by a relative (alpha - 1) D 1e-10. Its own errors are
-    below 1e-11. If this covers the delta of the discrete noise, delta need not be increased for it.
+    The cost is omitted if the upward rounding of the plan's delta already covers it.
 
-    `plan`: the JSON of a plan. `accounting`: method and delta of the plan, as :func:`account_for`
-    returns them.
-    """
-    if not accounting["method"].startswith("rdp"):
-        return GRID_SHARE
-    total = CheckedPlan.from_dict(plan).composition()
-    order = total.best_order(accounting["delta"])
-    return GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
-
-
-def _add_grid_delta(plan: Plan, accounting: dict[str, Any], draws: dict[int, float]) -> float:
-    """Return the plan's delta, increased for discrete noise unless it was rounded up by more.
-
-    - `plan`: the JSON of a plan.
-    - `accounting`: method, epsilon and delta of the plan, as :func:`account_for` returns them.
+    - `loss`: method, epsilon and delta of `plan`, as :func:`compute_plan_loss` returns them.
     - `draws`: number of noise draws by noise scale in grid steps.
     """
-    delta: float = accounting["delta"]
-    cost = compute_discretization_delta(accounting["epsilon"], draws)
-    if cost <= _rounding_headroom(plan, accounting) * delta:
+    delta: float = loss["delta"]
+    cost = compute_discretization_delta(loss["epsilon"], draws)
+    # The accounting increases delta by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D
+    # by a relative 1e-10, which increases delta by a relative (alpha - 1) D 1e-10. Its own errors
+    # are below 1e-11.
+    covered_share = GRID_SHARE
+    if loss["method"].startswith("rdp"):
+        total = CheckedPlan.from_dict(plan).composition()
+        order = total.find_best_order(delta)
+        covered_share = GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
+    if cost <= covered_share * delta:
         return delta
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
 
 def repeat_plan(plan: Plan, interactions: int) -> Plan:
-    """Return the plan of several interactions that share a guarantee and all have the plan `plan`.
+    """Return the plan of several interactions under one guarantee, each with the plan `plan`.
 
     `interactions`: their number; 0 for public records counts as 1.
     """
     times = max(1, interactions)
+    numbers = ("count", "answered")  # The fields of a release that are proportional to `times`
     releases = [
-        {**release, **{name: times * release[name] for name in _NUMBERS if name in release}}
+        {**release, **{name: times * release[name] for name in numbers if name in release}}
         for release in plan["releases"]
     ]
     return {**plan, "releases": releases}
-
-
-_NUMBERS = ("count", "answered")
-"""Fields of a release that are proportional to the number of interactions."""
 
 
 def create_guarantee(
@@ -361,21 +326,23 @@ def create_guarantee(
       which voids it.
     - `public`, `assumed`: public facts and assumptions in addition to those of every plan.
     """
-    accounting = account_for(plan)
+    loss = compute_plan_loss(plan)
     is_void = simulated or interactions == 0
     draws = {scale: max(1, interactions) * count for scale, count in draws.items()}
     return Guarantee(
-        epsilon=math.inf if is_void else accounting["epsilon"],
-        delta=1.0 if is_void else _add_grid_delta(plan, accounting, draws),
+        epsilon=math.inf if is_void else loss["epsilon"],
+        delta=1.0 if is_void else _add_grid_delta(plan, loss, draws),
         neighbouring=NEIGHBOURING,
-        protected=(PROTECTED,),
-        public=(*PUBLIC, *public),
-        method=METHODS[accounting["method"]],
+        protected=(
+            "features, labels and presence of every record, over all answers since fit together",
+        ),
+        public=("the queries", "the class names", "all parameters", "all answers given", *public),
+        method=METHODS[loss["method"]],
         assumptions=(
-            *accounting["assumptions"],
+            *loss["assumptions"],
             *RECORDS,
             *SYSTEM,
-            describe_interactions(interactions),
+            describe_other_fits(interactions),
             *assumed,
         ),
         holds=not is_void,

@@ -32,12 +32,11 @@ from vicinal.targets.label_sets import LabelSetsParameters
 from vicinal.targets.numbers import NumbersParameters
 from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
+# Kinds of an index: a scan of all records; hashing with random hyperplanes.
 EXACT = "exact"
 LSH = "lsh"
-"""Kinds of an index: a scan of all records; hashing with random hyperplanes."""
-
+# Names of the options of each kind of index.
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {EXACT: (), LSH: ("tables", "bits", "seed")}
-"""Names of the options of each kind of index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +68,13 @@ def create_index_factory(index: dict[str, Any]) -> IndexFactory:
     return partial(HyperplaneLSH, **options) if index["kind"] == LSH else ExactIndex
 
 
+# Words that may take the place of a number, or name a choice, in the parameters below.
 ADAPTIVE = "adaptive"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
-"""Words that may take the place of a number, or name a choice, in the parameters below."""
-
+# Largest number of interactions; a budget divided into more parts pays for no answer.
 MAX_INTERACTIONS = 10**6
-"""Largest number of interactions; a budget divided into more parts pays for no answer."""
 
 
 def check_interactions(value: object) -> int:
@@ -89,8 +87,8 @@ def check_interactions(value: object) -> int:
     return checks.check_integer("interactions", value, minimum=1, maximum=MAX_INTERACTIONS)
 
 
+# Check of the number of interactions that share the budget, or "public", which becomes 0.
 INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
-"""Check of the number of interactions that share the budget, or "public", which becomes 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +125,8 @@ class NumberPerClass(Check):
         return numbers
 
 
+# Smallest delta: with less, the rounding of votes to a grid may use up its share of delta.
 MIN_DELTA = 1e-12
-"""Smallest delta: with less, the rounding of votes to a grid may use up its share of delta."""
-
 MIN_SHARE = 1e-6
 """Smallest noise multiplier and smallest share of a budget: far below useful values, and far above
 those whose squares and inverses leave the range of floating-point numbers."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -45,8 +46,7 @@ Half-way between records that are never near the same query (1) and records that
 docs/decisions/0008-automatic-plan.md for measurements on the data set `rwm5yr`.
 """
 
-_SHARES_TOLERANCE = 0.001
-"""Largest difference between 1 and the sum of declared shares of classes."""
+_SHARES_TOLERANCE = 0.001  # Largest difference between 1 and the sum of declared shares of classes
 
 
 def choose_default_delta(n_records: int | None) -> float:
@@ -64,7 +64,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     A value of None stands for "auto" or "adaptive". All values are public.
 
     - `target`: kind of the records' targets: classes, numbers or several labels.
-    - `why_no_model`: why "auto" has chosen no private model; "" if that was not chosen.
+    - `no_model_reason`: why "auto" has chosen no private model; "" if it has not chosen that.
     - `n_public`: number of public rows, on which that choice depends; 0 for none.
     - `n_periods`: number of equal renewal periods over which answers and budgets are released; a
       model is trained in the first one.
@@ -72,14 +72,14 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     """
 
     target: Target
-    why_no_model: str = ""
+    no_model_reason: str = ""
     n_public: int = 0
     n_periods: int = 1
     carries_over: bool = True
 
     @classmethod
     def from_estimator(cls, estimator: object) -> Self:
-        """Return the checked plan of an estimator's parameters."""
+        """Return the checked plan of the parameters of an Ind-KNN `estimator`."""
         kind = next(kind for kind, table in PARAMETERS.items() if isinstance(estimator, table))
         names = [parameter.name for parameter in get_parameters(PARAMETERS[kind])]
         values = {name: getattr(estimator, name) for name in names}
@@ -87,25 +87,40 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Return the checked plan of parameter `values` by name, with defaults for missing ones."""
-        _check_parameter_names(target, values)
+        """Return the checked plan of parameter `values` by name; defaults replace missing ones.
+
+        Raises InvalidInput for a name that plans for this kind of target do not accept.
+        """
+        names_by_kind = {
+            kind: {parameter.name for parameter in get_parameters(table)}
+            for kind, table in PARAMETERS.items()
+        }
+        for name in values:
+            if name not in names_by_kind[target.kind]:
+                accepting = [kind for kind, names in names_by_kind.items() if name in names]
+                kinds = " and ".join(KINDS[kind].description for kind in accepting)
+                problem = f"is for {kinds}" if kinds else "is not one of a plan"
+                raise InvalidInput(
+                    f"The {name!r} parameter {problem}, and records carry {target.description} "
+                    "here. Leave it out."
+                )
         return cls.from_values(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:
-        """Return the plan with these parameters replaced, checked, and its model chosen again."""
+        """Return the plan with `parameters` replaced and checked, and its model chosen again."""
         checks = [(name, check) for name, check in get_checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in checks}
-        why = "" if "model_share" in parameters else self.why_no_model
-        plan = self.changed(why_no_model=why, **changes)
-        plan.check_combinations()
+        reason = "" if "model_share" in parameters else self.no_model_reason
+        plan = self.changed(no_model_reason=reason, **changes)
+        plan.complete_and_check()
         return plan.choose_model_share(plan.n_public)
 
-    def check_combinations(self) -> None:
-        """Set the default delta; raise InvalidInput for parameters that exclude each other."""
+    def complete_and_check(self) -> None:
+        """Set delta if it is "auto"; raise InvalidInput for parameters that exclude each other."""
         # The default uses the declared number of records, never an estimate from private records.
         if self.delta is None:
             vars(self).update(delta=choose_default_delta(self.n_records))
-        if self.reuse_predictions and not self.private_count:
+        if self.reuse_predictions and not self.has_private_count:
             raise InvalidInput(
                 "The 'reuse_predictions' parameter must be False unless neighbor_count='private': "
                 "earlier answers vote in the published algorithm alone, see zhu2023."
@@ -117,7 +132,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             )
 
     def _check_class_prior_and_cost(self) -> None:
-        """Raise InvalidInput for class shares or costs that do not fit classes or parameters."""
+        """Raise InvalidInput if `class_prior` or `cost` do not fit the classes or each other."""
         for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
             if isinstance(value, tuple) and len(value) != len(self.class_names):
                 raise InvalidInput(
@@ -134,11 +149,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
                 f"The 'cost' parameter must be numbers unless 'class_prior' is given: {BALANCED!r} "
                 "takes the inverse of public shares of classes."
             )
-        if self.plain_decision:
+        if self.is_plurality_decision:
             return
         requirements = {
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
-            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            f"neighbor_count={PUBLIC!r}": not self.has_private_count,
         }
         for requirement, is_met in requirements.items():
             if not is_met:
@@ -158,7 +173,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.release == "label"
 
     @property
-    def trainings(self) -> int:
+    def n_trainings(self) -> int:
         """Number of trainings of a private model, which share its part of a budget."""
         return 1 + self.model_refreshes
 
@@ -184,19 +199,18 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return np.asarray(self.cost or np.ones(self.target.n_coordinates), dtype=np.float64)
 
     @property
-    def plain_decision(self) -> bool:
-        """Whether the class with the most votes wins: equal shares, and equal costs."""
+    def is_plurality_decision(self) -> bool:
+        """Whether the class with the most votes wins, as all shares and costs are equal."""
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     def check_kernel(self, *, has_public: bool) -> None:
         """Raise InvalidInput for parameters that need a public reference or a declared bandwidth.
 
-        A fixed radius is a kernel value, which is undefined before the bandwidth is known.
         `has_public`: whether there is a public reference.
         """
         needs_public = {
             "min_similarity='adaptive'": self.min_similarity is None,
-            "neighbor_count='public'": not self.private_count,
+            "neighbor_count='public'": not self.has_private_count,
             "noise_multiplier='auto'": self.noise_multiplier is None,
             "norm_bound='auto'": self.kernel == "rbf" and self.norm_bound is None,
         }
@@ -207,6 +221,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
                     "of unlabelled reference points that nobody needs to protect, such as past "
                     "queries."
                 )
+        # A fixed radius is a kernel value, which is undefined before the bandwidth is known.
         if self.kernel == "rbf" and self.bandwidth is None and self.min_similarity is not None:
             raise InvalidInput(
                 "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
@@ -219,8 +234,8 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         requirements = {
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
-            f"neighbor_count={PUBLIC!r}": not self.private_count,
-            "release='votes' (with class shares or costs)": self.plain_decision
+            f"neighbor_count={PUBLIC!r}": not self.has_private_count,
+            "release='votes' (with class shares or costs)": self.is_plurality_decision
             or not self.label_only,
         }
         return next((name for name, is_met in requirements.items() if not is_met), "")
@@ -244,17 +259,17 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.model_share > 0
 
     @property
-    def private_count(self) -> bool:
+    def has_private_count(self) -> bool:
         """Whether the number of neighbours is released with noise at a charge."""
         return self.neighbor_count == PRIVATE
 
     @property
-    def sequential(self) -> bool:
+    def is_sequential(self) -> bool:
         """Whether queries are answered one after the other."""
         return self.execution == "sequential"
 
     @property
-    def charges(self) -> ChargeTable:
+    def label_charges(self) -> ChargeTable:
         """The table of charges of released labels; in Renyi DP labels are charged as votes."""
         if self.accounting == "rdp":
             return charge_table(self.interaction_budget, 0.0)
@@ -265,7 +280,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     @property
     def priced_classes(self) -> int | None:
         """Number of classes that determines a label's charge; None if class scores decide."""
-        return self.target.n_coordinates if self.plain_decision else None
+        return self.target.n_coordinates if self.is_plurality_decision else None
 
     @property
     def interaction_budget(self) -> float:
@@ -294,21 +309,18 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @property
     def plan_identity(self) -> Hashable:
-        """Values that all interactions which share one budget must have in common."""
+        """Values that are equal for all interactions that share one budget."""
         return "Ind-KNN", self.accounting, self.epsilon, self.delta
 
     def compute_record_budget(self, budget_share: float, shift: float = 0.0) -> float:
-        """Return the budget of one record for votes, in zCDP.
+        """Return the zCDP budget of one record for votes; a larger one for labels, which cost less.
 
-        Where the label alone is released, a larger budget is returned, because labels cost less
-        than votes.
-
-        - `budget_share`: share of a subject's budget that is used for votes.
-        - `shift`: weight of a record's vote in noise scales, on which the charge of labels depends.
+        `budget_share`: share of a subject's budget that is used for votes. `shift`: weight of a
+        record's vote in noise scales, on which the charge of labels depends.
         """
         budget = budget_share * self.interaction_budget
         if self.label_only and budget_share > 0:
-            budget = self.charges.worth(shift, budget_share)
+            budget = self.label_charges.compute_votes_budget(shift, budget_share)
         return budget / self.subject_use
 
     @property
@@ -322,57 +334,59 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return float(self.records_per_subject**RECORDS_EXPONENT) * self.target.typical_length**2
 
     @property
-    def n_asked(self) -> int:
-        """Number of queries that are expected to be answered by private records.
+    def n_private_answers(self) -> int:
+        """Expected number of queries that are answered by votes of private records.
 
-        A private model answers the queries of classes that it is sure of.
+        A private model of classes answers the other queries alone, if it is certain of the class.
         """
         if self.model_share and self.target.voted:
             return math.ceil(PRIVATE_VOTE_SHARE * self.n_queries)
         return self.n_queries
 
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        """Return the number of neighbours k that a share of the budgets should be planned for.
+        """Return the number of neighbours k that suits a share of each budget used for votes.
 
-        `reference`: public points, on whose intrinsic dimension k depends, or None. `budget_share`:
-        share of each budget that is used for votes.
+        `reference`: public points, on whose intrinsic dimension k depends, or None.
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
             return compute_n_neighbors(
-                self.size, self.n_asked, budget, n_groups, self.size, per_noise=per_noise
+                self.size, self.n_private_answers, budget, n_groups, self.size, per_noise=per_noise
             )
-        return fit_n_neighbors(reference, self.size, self.n_asked, budget, n_groups, per_noise)
+        return fit_n_neighbors(
+            reference, self.size, self.n_private_answers, budget, n_groups, per_noise
+        )
 
     def choose_multiplier(self, usage: Participation, count: float, budget_share: float) -> float:
-        """Return the noise multiplier sigma2 that a share of the budgets pays for.
+        """Return the noise multiplier sigma2 that a share of each budget used for votes pays for.
 
-        - `usage`: kernel weights and number of participations, measured on public points.
-        - `count`: number of records that take part in a query.
-        - `budget_share`: share of each budget that is used for votes.
+        `usage`: kernel weights and number of participations, measured on public points. `count`:
+        number of records that take part in a query.
         """
-
-        def compute_budget(shift: float) -> float:
-            return self.compute_record_budget(budget_share, shift)
-
-        return compute_noise_multiplier(usage, self.size, self.n_asked, count, compute_budget)
+        return compute_noise_multiplier(
+            usage,
+            self.size,
+            self.n_private_answers,
+            count,
+            partial(self.compute_record_budget, budget_share),
+        )
 
     @property
     def has_equal_noise(self) -> bool:
         """Whether all queries have the same noise scale."""
-        return not self.private_count and self.min_similarity is None
+        return not self.has_private_count and self.min_similarity is None
 
     def get_min_count(self, n_neighbors: int | None) -> float:
-        """Return the smallest number of neighbours for which a noise scale is computed.
+        """Return the smallest number of neighbours for which the noise grid must be fine enough.
 
-        The noise grid must be fine enough for that scale. `n_neighbors`: k, or None if it varies.
+        `n_neighbors`: k, or None if it varies between queries.
         """
-        return MIN_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
+        return MIN_COUNT if self.has_private_count or n_neighbors is None else float(n_neighbors)
 
     def get_typical_count(self, n_neighbors: int | None) -> float:
-        """Return k, or the smallest count if k varies between queries (None)."""
+        """Return `n_neighbors` k; if it varies between queries (None), the smallest count."""
         return MIN_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
@@ -383,7 +397,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             self.size,
             self.interaction_budget,
             self.model_share,
-            self.trainings,
+            self.n_trainings,
             self.loss,
             self.subject_use,
         )
@@ -397,19 +411,23 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return ClassLoss(self.class_shares)
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
-        """Return the share of each budget that remains for votes after all trainings of a model."""
+        """Return the share of each budget that remains for votes after all trainings of `model`.
+
+        `model`: the trained private model, or None.
+        """
         if model is None:
             return 1.0
         # If budgets are not carried over, the part of its share that training does not use is
         # available in the first period only.
         if not self.carries_over:
             return 1.0 - (self.model_share or 0.0)
-        return 1.0 - min(model.typical_spent_share * self.trainings, self.model_share or 0.0)
+        return 1.0 - min(model.typical_spent_share * self.n_trainings, self.model_share or 0.0)
 
     def choose_model_share(self, n_public: int) -> Self:
-        """Return the plan with the share of its private model chosen where it is "auto"; public.
+        """Return the plan with the share of its private model chosen, if it is "auto".
 
-        Without a model, `why_no_model` is the reason. `n_public`: number of public rows.
+        The choice is a public fact. Without a model, `no_model_reason` is the reason. `n_public`:
+        number of public rows.
         """
         plan = self.changed(n_public=n_public)
         if self.model_share is not None:
@@ -422,31 +440,13 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         share = limit if self.n_periods == 1 else limit / (self.n_periods * (1 - limit) + limit)
         return plan.changed(model_share=share)
 
-    def without_model(self, why: str) -> Self:
-        """Return the plan without a private model, for the reason `why`."""
-        return self.changed(model_share=0.0, why_no_model=why)
+    def without_model(self, reason: str) -> Self:
+        """Return the plan without a private model, with the `reason` why "auto" chose none."""
+        return self.changed(model_share=0.0, no_model_reason=reason)
 
     @property
     def automatic_model_share(self) -> float:
         """The share that "auto" gives a private model if labels alone are released; 0 for none."""
-        release = {} if not self.plain_decision else {"release": "label"}
+        release = {} if not self.is_plurality_decision else {"release": "label"}
         plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0
-
-
-def _check_parameter_names(target: Target, values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if plans for this kind of target lack a parameter of `values`, by name."""
-    names_by_kind = {
-        kind: {parameter.name for parameter in get_parameters(table)}
-        for kind, table in PARAMETERS.items()
-    }
-    for name in values:
-        if name not in names_by_kind[target.kind]:
-            kinds = [
-                KINDS[kind].description for kind, names in names_by_kind.items() if name in names
-            ]
-            problem = f"is for {' and '.join(kinds)}" if kinds else "is not one of a plan"
-            raise InvalidInput(
-                f"The {name!r} parameter {problem}, and records carry {target.description} here. "
-                "Leave it out."
-            )

@@ -32,8 +32,8 @@ from vicinal.neighbours.radius import AdaptiveRadius, Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError, VectorTarget
 
+# Mean squared kernel weight that is assumed without public points: the maximum.
 MAX_SQUARED_WEIGHT = 1.0
-"""Mean squared kernel weight that is assumed without public points: the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class PlanChoice:
           model. ``fit`` uses the value that it measures on public points.
         """
         n = plan.size
-        model = create_untrained_model(plan, reference)
+        model = simulate_model_training(plan, reference)
         if budget_share is None:
             min_share = 1 - (plan.model_share or 0.0)
             budget_share = min_share if model is None else plan.get_vote_share(model)
@@ -99,9 +99,9 @@ class PlanChoice:
         return self.usage.mean_squared_weight / (2 * self.noise**2 * self.budget)
 
     @property
-    def participations(self) -> float:
+    def n_participations(self) -> float:
         """Expected number of queries that a record takes part in."""
-        return self.plan.n_asked * self.n_neighbors / self.plan.size
+        return self.plan.n_private_answers * self.n_neighbors / self.plan.size
 
     @property
     def queries_until_spent(self) -> int:
@@ -113,7 +113,7 @@ class PlanChoice:
         participation_rate = self.usage.spread * self.n_neighbors / self.plan.size
         return math.floor(1 / (participation_rate * self.charged_share))
 
-    def expected_errors(self) -> list[ExpectedError]:
+    def list_expected_errors(self) -> list[ExpectedError]:
         """Return the errors that noise alone causes in typical answers that are averages.
 
         Differences among neighbours, and between neighbours and query, add further errors.
@@ -129,11 +129,11 @@ class PlanChoice:
         return target.expected_errors(weight, np.array([noise]))
 
 
-def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
-    """Return a private model of vectors with zero gradients; None for a plan without such a model.
+def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+    """Return the model that training on a vector target would give if all gradients were zero.
 
-    The charge of its training and the error that noise leaves in it depend on public points only,
-    because the squared loss has the same curvature at all weights.
+    It has the charge and the error of a trained model, which depend on public points only, because
+    the squared loss has the same curvature at all weights. None for a plan without such a model.
 
     `plan`: a plan with the number of records and the model's share. `reference`: public points, or
     None.
@@ -152,17 +152,17 @@ def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> Pri
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedModel:
-    """Predictions of simulated private models for public points, and the points in their metric.
+    """Predictions of simulated private models for m public points, and the points in their metric.
 
     - `reference`: the points in the learnt metric.
     - `predicted`: scores of each point and their standard deviations.
-    - `sure`, bool (m,): whether the model alone would answer each point.
+    - `is_certain`, bool (m,): whether the model alone would answer a query at each point.
     - `budget_share`: mean share of a budget that training leaves for votes near queried points.
     """
 
     reference: Reference
     predicted: Predictions
-    sure: Bools
+    is_certain: Bools
     budget_share: float
 
 
@@ -188,20 +188,21 @@ def simulate_model(
     in_first_half = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
     values = np.empty((len(points), n_classes))
-    doubts = np.empty(len(points))
-    predicted = Predictions(values, doubts, features.kernel is None)
-    sure = np.empty(len(points), dtype=np.bool_)
+    score_std = np.empty(len(points))
+    predicted = Predictions(values, score_std, features.kernel is None)
+    is_certain = np.empty(len(points), dtype=np.bool_)
     budget_shares = []
     for half in (in_first_half, ~in_first_half):
         model = _train_model(X[~half], labels[~half], X[half], features, plan, generator)
         rows[half], predictions = model.map_rows(X[half])
         values[half] = predictions.values
-        doubts[half] = predictions.score_std
-        sure[half] = model.is_certain(predictions.values)
+        score_std[half] = predictions.score_std
+        is_certain[half] = model.is_certain(predictions.values)
         budget_shares.append(plan.get_vote_share(model))
     metric = build_metric_kernel(rows)
     budget_share = float(np.mean(budget_shares))
-    return SimulatedModel(Reference(metric, metric.encode(rows)), predicted, sure, budget_share)
+    reference = Reference(metric, metric.encode(rows))
+    return SimulatedModel(reference, predicted, is_certain, budget_share)
 
 
 def _train_model(
@@ -227,31 +228,21 @@ def _train_model(
     noise = sigma * clip / training.n_records
 
     def publish_gradient(weights: Floats) -> tuple[Floats, float]:
-        gradient = _mean_gradient(rows, labels, weights, clip)
+        """Return the noisy gradient at `weights`, and the noise multiplier."""
+        # The mean of the rows' gradients of the logistic loss, each clipped to the norm `clip`.
+        residuals = softmax(rows @ weights)
+        residuals[np.arange(len(labels)), labels] -= 1.0
+        norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
+        residuals *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
+        gradient = np.asarray(rows.T @ residuals / len(rows))
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
     return descend_gradients(training, features, calibration_rows, publish_gradient)
 
 
-def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
-    """Return the mean of the rows' gradients, each clipped to the norm `clip`, float64 (D, c).
-
-    - `rows`, float64 (n, D): features.
-    - `labels`, int64 (n,): class indices.
-    - `weights`, float64 (D, c): weights of the logistic model.
-    """
-    residuals = softmax(rows @ weights)
-    residuals[np.arange(len(labels)), labels] -= 1.0
-    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
-    residuals *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
-    return np.asarray(rows.T @ residuals / len(rows))
-
-
+# Smallest number of public points that vote in a query; fewer would not represent the records.
 MIN_VOTERS = 25
-"""Smallest number of public points that vote in a query; fewer would not represent the records."""
-
-MIN_POINTS = 100
-"""Smallest number of public points for a simulation."""
+MIN_POINTS = 100  # Smallest number of public points for a simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +252,8 @@ class SimulationResult:
     - `agreement`, `at_end`: share of all answers, and of the last quarter, that noise and spent
       budgets do not change.
     - `accuracy`: share of correct answers.
-    - `plain_accuracy`: the same without noise and with full budgets.
-    - `commonest`: the same if all answers were the most common class.
+    - `plain_accuracy`: that share without noise and with full budgets.
+    - `commonest`: that share if all answers were the most common class.
     - `asked`: share of queries that are answered by private records.
     - `used`, `retired`: mean used share of budgets at the end, and share of points whose budget is
       spent.
@@ -281,14 +272,14 @@ class SimulationResult:
 
     @classmethod
     def mean(cls, results: Sequence[Self]) -> Self:
-        """Return the means over several simulations, with the total number of answers."""
+        """Return the means of several results, with the total number of answers."""
         names = [field.name for field in fields(cls)]
         means: dict[str, Any] = {
             name: float(np.mean([getattr(result, name) for result in results])) for name in names
         }
         return cls(**{**means, "answers": sum(result.answers for result in results)})
 
-    def error(self, share: float) -> float:
+    def compute_standard_error(self, share: float) -> float:
         """Return the standard error of a share of answers, such as `accuracy`."""
         return math.sqrt(max(share * (1 - share), 0.25 / self.answers) / self.answers)
 
@@ -315,7 +306,7 @@ class SimulationSetup:
         return [float(share) for share in counts / counts.sum()]
 
     def with_simulated_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the points in the metric of a private model, simulated for a plan with a seed."""
+        """Return the points in the metric of a private model of `plan`, simulated with `seed`."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
@@ -356,22 +347,23 @@ def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> Simul
     run = _SimulationRun(setup, choice, seed)
     order = run.queries
     for start in range(0, len(order), BLOCK_SIZE):
-        run.answer(order[start : start + BLOCK_SIZE])
+        run.answer_block(order[start : start + BLOCK_SIZE])
     return run.create_result()
 
 
+# Stands for an answer that has not been computed, or for a query outside the selection.
 _UNKNOWN = -1
-"""Stands for an answer that has not been computed, or for a query outside the selection."""
 
 
 class _SimulationRun:
     """State of one simulation: budgets and answers of all points.
 
-    `setup`, `choice`, `seed`: those of :func:`simulate`. Attribute `queries`: indices of the points
-    that are queried, in random order.
+    `setup`, `choice`, `seed`: the arguments of :func:`simulate`. Attribute `queries`: indices of
+    the points that are queried, in random order.
     """
 
     def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
+        """Draw the order of queries, and give every point its whole budget."""
         size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size)
@@ -386,7 +378,7 @@ class _SimulationRun:
         self._noiseless_answers = np.full(size, _UNKNOWN, dtype=np.int64)
         self._n_queried = 0
 
-    def answer(self, block: Places) -> None:
+    def answer_block(self, block: Places) -> None:
         """Answer a block of queries, (b,) indices of points, and charge the voters."""
         labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
@@ -414,19 +406,19 @@ class _SimulationRun:
     def _predict_by_model(self, block: Places) -> Places:
         """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest.
 
-        It answers if it is sure, or if no planned queries to private records remain. `block`, int64
-        (b,): indices of the queried points.
+        It answers if it is certain, or if no planned queries to private records remain. `block`,
+        int64 (b,): indices of the queried points.
         """
         model = self._setup.model
         if model is None:
             return np.full(len(block), _UNKNOWN, dtype=np.int64)
-        remaining = self._choice.plan.n_asked / self._answers_per_query - self._n_queried
-        unsure = ~model.sure[block]
-        queried = unsure & (np.cumsum(unsure) <= remaining)
+        remaining = self._choice.plan.n_private_answers / self._answers_per_query - self._n_queried
+        is_uncertain = ~model.is_certain[block]
+        queried = is_uncertain & (np.cumsum(is_uncertain) <= remaining)
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
     def _charge_voters(self, voters: _Voters) -> Floats:
-        """Charge the voters, and return the weight of each vote that its budget pays for."""
+        """Charge the voters, and return the weights of their votes that their budgets pay for."""
         variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = np.square(voters.weights) / variance * voters.share * self._answers_per_query
         budgets = self._budgets[voters.rows]
@@ -435,7 +427,7 @@ class _SimulationRun:
         return np.asarray(voters.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
     def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
-        """Return the votes for each class, (q, c), scaled to k voters for every query.
+        """Return the votes (q, c) for each class, scaled to k voters for every query.
 
         `weights`: the weight of each vote of `voters`.
         """
@@ -445,7 +437,7 @@ class _SimulationRun:
         return np.asarray(sums.reshape(voters.size, c))
 
     def create_result(self) -> SimulationResult:
-        """Return the result after all queries."""
+        """Return the simulated quality of all answers and the use of budgets."""
         order = self.queries
         is_unchanged = self._answers[order] == self._noiseless_answers[order]
         truth = self._setup.labels[order]
@@ -464,13 +456,13 @@ class _SimulationRun:
 
 @dataclass(frozen=True, slots=True)
 class _Voters:
-    """The voters of a number of queries, as pairs of a query and a public point.
+    """The public points that vote in a number of queries, as pairs of a query and a point.
 
-    - `queries`, `rows`: indices of the query and of the point in each pair.
-    - `weights`: kernel weight of each pair.
+    - `queries`, `rows`, `weights`: index of the query, index of the point, and kernel weight of
+      each pair.
     - `size`: number of queries.
-    - `records`: number of records that each vote stands for.
-    - `share`: share of a record's participations that each vote stands for.
+    - `records`, `share`: number of records, and share of a record's participations, that each vote
+      stands for.
     """
 
     queries: Places
@@ -492,21 +484,18 @@ class _Voters:
         return self._select_queries(new_index, int(mask.sum()))
 
     def _select_queries(self, new_index: Places, size: int) -> _Voters:
-        """Return the voters of `size` queries, given each query's new index or `_UNKNOWN`."""
+        """Return the voters of `size` selected queries.
+
+        `new_index`: new index of each query; `_UNKNOWN` if it is not selected.
+        """
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
-        return _Voters(
-            queries[is_kept],
-            self.rows[is_kept],
-            self.weights[is_kept],
-            size,
-            self.records,
-            self.share,
-        )
+        rows, weights = self.rows[is_kept], self.weights[is_kept]
+        return replace(self, queries=queries[is_kept], rows=rows, weights=weights, size=size)
 
 
 def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the nearest public points of each point of `reference`, which vote in its query."""
+    """Return the voters of a query at each point of `reference`: its nearest other points."""
     size = len(reference)
     k = choice.n_neighbors
     rank = k * size / choice.plan.size

@@ -28,7 +28,7 @@ MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noi
 
 
 def compute_unanimous_lead(choice: PlanChoice) -> float:
-    """Return the lead of a unanimous vote, in standard deviations of the noise on a lead."""
+    """Return the lead of a unanimous vote of k neighbours, in standard deviations of its noise."""
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 

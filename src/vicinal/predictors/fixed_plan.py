@@ -207,7 +207,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
     def _plan_releases(self, noise: float) -> list[Plan]:
         """Return the entries of the plan's JSON, for a noise standard deviation in votes."""
 
-    def check_combinations(self) -> None:
+    def complete_and_check(self) -> None:
         """Raise InvalidInput for parameters that exclude each other."""
         self._check_screening()
         if self.epsilon is not None and self.sigma_votes is not None:

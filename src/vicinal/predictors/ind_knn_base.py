@@ -23,7 +23,7 @@ from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.planning.engine_factory import PlannedEngine, convert_to_float, plan_engine
-from vicinal.planning.guarantees import ind_knn_guarantee
+from vicinal.planning.guarantees import create_ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.required_records import warn_about_small_data
@@ -122,7 +122,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             # "auto": planning has decided whether a private model is trained.
             final_plan = planned.plan
             plan = plan.changed(
-                model_share=final_plan.model_share, why_no_model=final_plan.why_no_model
+                model_share=final_plan.model_share, no_model_reason=final_plan.no_model_reason
             )
         self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
@@ -280,7 +280,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             With `epsilon`, `delta` and further fields.
         """
         check_is_fitted(self)
-        return ind_knn_guarantee(self._plan)
+        return create_ind_knn_guarantee(self._plan)
 
     def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features of rows `X` (n, d), in the metric of a private model if any."""

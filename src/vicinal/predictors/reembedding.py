@@ -77,9 +77,9 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
             "answers": np.array(classifier.n_answers_),
             "n_records": np.array(classifier.n_records_),
         }
-        why_no_model = classifier._plan.why_no_model
-        if why_no_model:
-            state["why_no_model"] = np.array(why_no_model)
+        no_model_reason = classifier._plan.no_model_reason
+        if no_model_reason:
+            state["why_no_model"] = np.array(no_model_reason)
         if gate is not None:
             state["model_share"] = np.array(classifier.model_share_)
             state["model_put"] = np.array(gate.n_asked)
@@ -131,7 +131,7 @@ def resume_fit(
     Raises InvalidInput, also for another number of subjects; the classifier is then unchanged.
     """
     n_answers = int(state["answers"])
-    why_no_model = str(state.get("why_no_model", ""))
+    no_model_reason = str(state.get("why_no_model", ""))
     # A model is valid only for the features of its training, so `state` has none for new features.
     model_share = float(state.get("model_share", 0))
     with inputs.restore_on_error(classifier):
@@ -142,7 +142,7 @@ def resume_fit(
             n_queries=scale_planned_queries(n_queries, share),
             n_records=int(state["n_records"]),
             model_share=model_share,
-            why_no_model=why_no_model,
+            no_model_reason=no_model_reason,
         )
         if plan.simulation_seed is not None:
             # The noise must differ from that of earlier answers.
@@ -159,7 +159,7 @@ def resume_fit(
         _install_features(classifier, plan, ledger, (X, y, subjects, public), state)
         n_planned = n_answers + plan.n_queries
         classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
-            n_queries=n_planned, model_share=model_share, why_no_model=why_no_model
+            n_queries=n_planned, model_share=model_share, no_model_reason=no_model_reason
         )
         if classifier._planned_answers is not None:
             classifier._planned_answers = n_planned

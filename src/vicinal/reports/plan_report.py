@@ -43,7 +43,7 @@ class Option:
         plan = choice.plan
         expected = {}
         if not plan.target.voted:
-            expected = {"expected": [asdict(error) for error in choice.expected_errors()]}
+            expected = {"expected": [asdict(error) for error in choice.list_expected_errors()]}
         return {
             "name": self.name,
             "n_records": plan.size,
@@ -54,14 +54,14 @@ class Option:
             "release": plan.release,
             "model_share": plan.model_share,
             "records_per_subject": plan.records_per_subject,
-            "no_model": plan.why_no_model,
+            "no_model": plan.no_model_reason,
             "n_public": plan.n_public,
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
-            "queries_expected": plan.n_asked,
+            "queries_expected": plan.n_private_answers,
             "queries_until_spent": choice.queries_until_spent,
-            "participations": choice.participations,
+            "participations": choice.n_participations,
             "cost_of_one": choice.charged_share,
             "outlook": None if self.simulation is None else asdict(self.simulation),
             **expected,
@@ -158,7 +158,7 @@ def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> st
     requested = options[0]
     errors = []
     if not requested.choice.plan.target.voted:
-        errors = requested.choice.expected_errors()
+        errors = requested.choice.list_expected_errors()
     template_values = {
         "requested": requested,
         "training": _compute_training_cost(requested.choice.plan),
@@ -171,7 +171,7 @@ def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> st
 
 def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
     """Return steps, noise and epsilon of the private model's training; None without a model."""
-    if plan.why_no_model or not plan.model_share:
+    if plan.no_model_reason or not plan.model_share:
         return None
     release = {
         "kind": "ind_knn",
@@ -191,9 +191,11 @@ def _format_row(option: Option) -> str:
     agreement = "-" if simulation is None else format_percent(simulation.agreement)
     accuracy_or_error = "-" if simulation is None else format_percent(simulation.accuracy)
     if not choice.plan.target.voted:
-        accuracy_or_error = f"{choice.expected_errors()[0].error:.3g}"
+        accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
     charged = (
-        choice.plan.n_asked / choice.plan.n_queries if simulation is None else simulation.asked
+        choice.plan.n_private_answers / choice.plan.n_queries
+        if simulation is None
+        else simulation.asked
     )
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "

@@ -18,7 +18,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.accounting.budget import UNITS
-from vicinal.accounting.guarantee import Guarantee, rounded_up
+from vicinal.accounting.guarantee import Guarantee, format_rounded_up
 from vicinal.arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal.engine.engine import QueryAnswers, QueryEngine
 from vicinal.engine.proxy_ledger import ProxyLedger
@@ -42,10 +42,10 @@ from vicinal.planning.engine_factory import (
 )
 from vicinal.planning.guarantees import (
     check_renewal,
-    check_under_total,
+    check_shared_budget,
     compute_share_epsilon,
     compute_total_guarantee,
-    ind_knn_guarantee,
+    create_ind_knn_guarantee,
     refuse_weak_plan,
 )
 from vicinal.planning.plan import IndKNNPlan
@@ -106,7 +106,7 @@ class TotalGuarantee:
         if not math.isfinite(self.epsilon):
             return "nothing"
         audiences = "all audiences ever opened" if self.capped else "the audiences opened so far"
-        epsilon, delta = rounded_up(self.epsilon), rounded_up(self.delta)
+        epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta)
         return f"epsilon {epsilon} at delta {delta}, for {audiences}"
 
 
@@ -228,7 +228,7 @@ class AudienceState:
         n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
         gate.n_asked = self.private_model.n_private_queries
-        gate.planned = math.ceil(self.plan.n_asked * self.planned_answers / n_queries)
+        gate.planned = math.ceil(self.plan.n_private_answers * self.planned_answers / n_queries)
 
     @property
     def noise_scale(self) -> float:
@@ -248,7 +248,7 @@ class AudienceState:
 
         `total`: the guarantee of all audiences of the store together, which the text quotes.
         """
-        guarantee = ind_knn_guarantee(self.requested)
+        guarantee = create_ind_knn_guarantee(self.requested)
         periods = self._describe_periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
@@ -378,7 +378,7 @@ def plan_total_limit(
     """
     plan = _build_plan(schema, parameters)
     epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
-    check_under_total(plan, epsilon, plan.delta, 1)
+    check_shared_budget(plan, epsilon, plan.delta, 1)
     if not accept_weak:
         refuse_weak_plan(epsilon, plan.delta, None, "epsilon_total")
     return epsilon, plan.delta
@@ -598,11 +598,11 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    refreshes = state.plan.trainings - state.private_model.n_trainings
+    refreshes = state.plan.n_trainings - state.private_model.n_trainings
     if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
-            f"'model_refreshes' {state.plan.trainings - 1}. Open another audience with more."
+            f"'model_refreshes' {state.plan.n_trainings - 1}. Open another audience with more."
         )
     slack = create_slack_accountant(state.plan, state.audience.slack)
     state.plan.training.check_delta_slack(state.private_model.model.model.features.width, slack, 1)

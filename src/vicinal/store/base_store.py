@@ -20,7 +20,7 @@ from vicinal.ledger.renewal import Renewal
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.tally import NoisyTally
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.planning.guarantees import check_under_total
+from vicinal.planning.guarantees import check_shared_budget
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import check_subjects_given
 from vicinal.store.audience_state import (
@@ -502,7 +502,7 @@ class BaseStore(ABC):
             )
         ledger.refuse_lost_audience(name)
         if ledger.total is not None:
-            check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
+            check_shared_budget(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
         return requested
 
     def refresh_model(self, audience: str = DEFAULT) -> int:

@@ -193,9 +193,9 @@ class Numbers(NumbersParameters, VectorTarget):
     answer_prefixes = ("error_",)
     public_metadata = ("the names and bounds of the targets",)
 
-    def check_combinations(self) -> None:
+    def complete_and_check(self) -> None:
         """Raise InvalidInput if bounds, typical range and scale contradict each other."""
-        super().check_combinations()
+        super().complete_and_check()
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")

@@ -160,7 +160,7 @@ class VectorTarget(Target):
     def answer_columns(self) -> list[str]:
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
-    def check_combinations(self) -> None:
+    def complete_and_check(self) -> None:
         """Raise InvalidInput if two columns of a table of answers would have the same name."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
