@@ -120,7 +120,7 @@ def predict(
             path, opened.schema.extractor, id_column, answer_columns
         )
         with records.add_file_to_errors(path, public=True):
-            rows, keys = opened.extracted(dataset.features)
+            rows, keys = opened.extract_features(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.

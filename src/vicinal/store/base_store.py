@@ -226,7 +226,7 @@ class BaseStore(ABC):
             raise reply
         return reply
 
-    def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
+    def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return features of raw queries or records, and a digest of each row's integer features.
 
         Rows with equal digests are equal to the store: such queries are one query. The features are
