@@ -41,7 +41,7 @@ from vicinal.planning.parameter_tables import PRIVATE
 from vicinal.store.audience_state import (
     AudienceState,
     begin_first_period,
-    decide_on_model,
+    decide_and_train_model,
     delay_warnings,
     pin_plan,
 )
@@ -385,7 +385,7 @@ class Coordinator(BaseStore):
         `plan_json`: inside the transaction that decides the change.
         """
         audience = self._ledger.open_audience(name, plan_json)
-        audience.plan = decide_on_model(self._parts, audience, begin_model_training)
+        audience.plan = decide_and_train_model(self._parts, audience, begin_model_training)
         self._remote_shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
         if is_training_pending(self._parts, audience):

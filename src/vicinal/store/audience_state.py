@@ -384,7 +384,7 @@ def plan_total_limit(
     return epsilon, plan.delta
 
 
-def decide_on_model(
+def decide_and_train_model(
     store: OpenStore,
     audience: Audience,
     train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
@@ -548,7 +548,7 @@ def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
         audience = store.ledger.open_audience(name, plan_json, requested.interaction_budget)
-        audience.plan = decide_on_model(store, audience, _train_model)
+        audience.plan = decide_and_train_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
         begin_first_period(store, audience, 0.0 if requested.n_records else MAX_SIZE_SHARE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
