@@ -64,7 +64,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             with store.ledger.change(LOST):
                 store.ledger.spend_all_budgets()
                 membership.write_epoch(store.database, b"")
-            store.mark_change()
+            store.report_change()
             store.ledger.complete_change()
         with coordinator.database.transaction():
             new_records = []
@@ -73,7 +73,7 @@ def accept_cluster_loss(path: str | Path) -> None:
                 record = membership.ShardRecord(number, store.folder.identity, state)
                 new_records.append(record)
             records.replace_all(cluster.identity, new_records)
-        coordinator.mark_change()
+        coordinator.report_change()
 
 
 def _list_audiences(store: OpenStore) -> dict[str, int]:

@@ -178,7 +178,7 @@ class Coordinator(BaseStore):
                 resources.callback(transport.close)
             if not read_only:
                 records.begin_epoch()
-                store.mark()
+                store.report_commit()
             coordinator = cls(store, description, records, transports, deadline, read_only)
             with coordinator._exclusive(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
@@ -205,7 +205,7 @@ class Coordinator(BaseStore):
 
     def _finish_answers(self) -> None:
         """Have the witness record durable answers, and then the shards delete their votes."""
-        self._parts.mark()  # before shards delete the votes
+        self._parts.report_commit()  # before shards delete the votes
         self._delete_votes()
 
     @contextmanager
@@ -374,7 +374,7 @@ class Coordinator(BaseStore):
                     state.answers.forget_queries()
             # An open transaction means that the deciding commit was interrupted.
             if not self._ledger.database.in_transaction:
-                self._parts.mark_change()
+                self._parts.report_change()
                 # A change that some shards have not made counts as complete here, because it stays
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()

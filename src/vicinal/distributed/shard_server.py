@@ -318,7 +318,7 @@ class ShardServer:
     def _follow_change(self) -> None:
         """Discard gradients of earlier records, and have the witness record the change."""
         self._gradients.clear()
-        self._parts.mark_change()
+        self._parts.report_change()
 
     # ------------------------------------------------------------ locks and transactions
 
@@ -330,7 +330,7 @@ class ShardServer:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._parts.ledger.check_usable()
             try:
-                with self._parts.marking():
+                with self._parts.reporting_commits():
                     yield
             except OSError:
                 self._failed = True

@@ -206,7 +206,7 @@ def _close_for_good(source: OpenStore, cluster: str) -> None:
     """
     with source.ledger.change("split"):
         source.database.put(SPLIT_CLUSTER, cluster)
-    source.mark_change()
+    source.report_change()
     source.ledger.complete_change()
 
 
@@ -273,7 +273,7 @@ def _write_shards(
             with store.database.transaction():
                 store.database.put(membership.CLUSTER, cluster)
                 store.database.put(membership.NUMBER, str(number))
-            store.mark_change()
+            store.report_change()
             state = ShardState.from_database(store.database)
             records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()
@@ -384,5 +384,5 @@ def _write_coordinator(
                     store.database.put(name, value)
             membership.ShardRecords(store.database).replace_all(cluster, records)
             store.database.put(_SOURCE_KEY, _format_state(source))
-        store.mark()
+        store.report_commit()
     folder.save()

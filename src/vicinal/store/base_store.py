@@ -145,7 +145,7 @@ class BaseStore(ABC):
         """
         with self._hold_lock():
             try:
-                with self._parts.marking():
+                with self._parts.reporting_commits():
                     self._finish_pending()
                     if not read_only and self._renew():
                         for state in self._audience_states.values():

@@ -83,26 +83,26 @@ class OpenStore:
     def __exit__(self, *_: object) -> None:
         self.resources.close()
 
-    def mark(self) -> None:
+    def report_commit(self) -> None:
         """Report the ledger's last commit to the witness."""
         self.witness.advance(*self.ledger.last_commit)
 
     @contextmanager
-    def marking(self) -> Iterator[None]:
+    def reporting_commits(self) -> Iterator[None]:
         """Report the commits of the body to the witness when it ends, also with an error."""
         try:
             yield
         finally:
             # Inside a transaction its commit was interrupted, and is undone.
             if not self.database.in_transaction:
-                self.mark()
+                self.report_commit()
 
-    def mark_change(self) -> None:
+    def report_change(self) -> None:
         """Report the ledger's last commit and its audiences to the witness, durably."""
         # If the ledger is inconsistent, memory may have audiences that were never committed.
         if self.ledger.is_consistent:
             self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
-        self.mark()
+        self.report_commit()
         self.witness.sync()
 
 

@@ -370,7 +370,7 @@ class Store(BaseStore):
         """Make answered queries count as new after a change of data; report it to the witness."""
         for state in self._audience_states.values():
             state.answers.forget_queries()
-        self._parts.mark_change()
+        self._parts.report_change()
 
 
 @dataclass(frozen=True, eq=False)
