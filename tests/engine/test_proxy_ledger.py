@@ -6,7 +6,7 @@ import pytest
 from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
-from vicinal.engine.proxy_ledger import RETIRED, ProxyLedger
+from vicinal.engine.proxy_ledger import SPENT_SHARE, ProxyLedger
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noisy_labels import LabelRelease
@@ -60,7 +60,7 @@ def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
     classifier.predict(of_one_class(600)[0])
     told, true = classifier.budget_usage(), used_truly(classifier)
     assert told.used == pytest.approx(true.mean(), abs=0.05)
-    assert told.retired == pytest.approx((true >= RETIRED).mean(), abs=0.05)
+    assert told.retired == pytest.approx((true >= SPENT_SHARE).mean(), abs=0.05)
     assert told.quantiles[1] == pytest.approx(np.quantile(true, 0.9), abs=0.1)
 
 

@@ -27,7 +27,7 @@ FULL_SHARE = (1 << 16) - 1
 MAX_POINTS = 2048
 """Maximum number of public points that are charged."""
 
-RETIRED = 0.99
+SPENT_SHARE = 0.99
 """Share of a budget above which it counts as spent: the rest pays for almost no vote."""
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -40,7 +40,7 @@ class BudgetUsage:
 
     - `used`: mean spent share of a budget.
     - `quantiles`: quantiles of that share, at the levels `QUANTILES`.
-    - `retired`: share of subjects that have spent at least `RETIRED` of their budget.
+    - `retired`: share of subjects that have spent at least `SPENT_SHARE` of their budget.
     """
 
     used: float
@@ -121,4 +121,4 @@ class ProxyLedger:
         """Return the estimated usage of the private budgets."""
         used = self.used
         quantiles = tuple(np.quantile(used, QUANTILES).tolist())
-        return BudgetUsage(float(used.mean()), quantiles, float((used >= RETIRED).mean()))
+        return BudgetUsage(float(used.mean()), quantiles, float((used >= SPENT_SHARE).mean()))

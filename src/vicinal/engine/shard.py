@@ -165,7 +165,7 @@ class TwoRounds:
         return self.shard.charge(release, self.neighbours)
 
 
-def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
+def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
     """Return the sum of several shards' sums of votes, (q, c), in grid steps. Private."""
     first, *remaining = shard_sums
     total = first.copy()

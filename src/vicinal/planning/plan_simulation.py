@@ -21,7 +21,7 @@ import numpy as np
 from vicinal.arrays import Bools, Floats, Floats32, Places
 from vicinal.engine.engine import BLOCK_SIZE
 from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure_participation
-from vicinal.engine.proxy_ledger import RETIRED
+from vicinal.engine.proxy_ledger import SPENT_SHARE
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
@@ -457,7 +457,7 @@ class _SimulationRun:
             commonest=float(np.bincount(truth).max() / len(order)),
             asked=self._n_queried / len(order),
             used=float(1 - self._budgets.mean()),
-            retired=float((self._budgets <= 1 - RETIRED).mean()),
+            retired=float((self._budgets <= 1 - SPENT_SHARE).mean()),
             answers=len(order),
         )
 
