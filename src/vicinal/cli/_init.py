@@ -81,13 +81,13 @@ def init(
     plain = feature_options.build_extractor(reference_options.public, other_columns)
     _check_column_names(plain, data)
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
-        if target.voted and not quiet and not dry_run:
+        if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = records.read_records(data, plain, label, subject, targets)
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = dry_run and target.voted and reference_options.public_has_column(label, plain)
+        uses_labels = dry_run and target.is_class_vote and reference_options.public_has_column(label, plain)
         extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, plain, label if uses_labels else None
         )

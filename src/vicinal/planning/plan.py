@@ -327,7 +327,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
         A private model answers the queries of classes that it is sure of.
         """
-        if self.model_share and self.target.voted:
+        if self.model_share and self.target.is_class_vote:
             return math.ceil(PRIVATE_VOTE_SHARE * self.n_queries)
         return self.n_queries
 

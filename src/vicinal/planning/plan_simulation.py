@@ -138,7 +138,7 @@ def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> Pri
     `plan`: a plan with the number of records and the model's share. `reference`: public points, or
     None.
     """
-    if not plan.model_share or plan.target.voted or reference is None:
+    if not plan.model_share or plan.target.is_class_vote or reference is None:
         return None
     points = np.asarray(reference.points, dtype=np.float32)
     assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)

@@ -340,7 +340,7 @@ def serialize_new_plan(
     plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
         check_renewal(plan)
-    if not schema.target.voted and not plan.has_equal_noise:
+    if not schema.target.is_class_vote and not plan.has_equal_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
@@ -469,7 +469,7 @@ def open_audience_state(
     planned = _assemble_engine(store, audience, plan, slack, model)
     if plan.label_only:
         answer_width = None
-    elif model is not None and plan.target.voted:
+    elif model is not None and plan.target.is_class_vote:
         # Votes, then the probabilities of the model and the votes together.
         answer_width = 2 * plan.target.n_coordinates
     else:

@@ -758,7 +758,7 @@ def _read_released_answers(
     bounds. The result is public.
     """
     schema = store.schema
-    if schema.target.voted:
+    if schema.target.is_class_vote:
         return ReleasedClasses.read(schema, state, block_numbers, offsets)
     answers = read_stored_answers(schema, state, block_numbers, offsets).labels
     target: Any = schema.target

@@ -38,7 +38,7 @@ def read_stored_answers(
     has each answer, and the answer's row in that block.
     """
     fields: dict[str, Any]
-    if schema.target.voted:
+    if schema.target.is_class_vote:
         labels, votes, probabilities = state.read_answers(block_numbers, offsets)
         scale = state.noise_scale
         fields = {

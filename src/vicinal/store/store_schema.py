@@ -284,7 +284,7 @@ class StoreSchema:
     @property
     def classes(self) -> list[Any]:
         """Class names; empty for other kinds of target."""
-        return self.target.names if self.target.voted else []
+        return self.target.names if self.target.is_class_vote else []
 
     def create_kernel(self, bandwidth: float | None = None) -> Kernel:
         """Return the kernel that encodes features as integers and computes similarities.

@@ -34,7 +34,7 @@ class Classes(ClassesParameter, Target):
     kind = CLASSES
     description = "classes"
     public_metadata = ("the class names",)
-    voted = True
+    is_class_vote = True
 
     @property
     def answer_columns(self) -> list[str]:

@@ -41,7 +41,7 @@ class Target(CheckedParameters, ABC):
     """The declared type of the records' targets; the declaration is public, the targets private.
 
     `kind`: name of the parameter that declares the type. `description`: the type in words, for
-    messages. `public_metadata`: the public parts of the declaration, for guarantees. `voted`:
+    messages. `public_metadata`: the public parts of the declaration, for guarantees. `is_class_vote`:
     whether records vote for a class; probabilities and the release of labels alone require it. A
     subclass has a parameter table with the declaring parameters as a second base.
     """
@@ -49,7 +49,7 @@ class Target(CheckedParameters, ABC):
     kind: ClassVar[str]
     description: ClassVar[str]
     public_metadata: ClassVar[tuple[str, ...]]
-    voted: ClassVar[bool] = False
+    is_class_vote: ClassVar[bool] = False
 
     @property
     def names(self) -> list[Any]:
