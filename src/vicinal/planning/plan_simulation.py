@@ -126,7 +126,7 @@ class PlanChoice:
             noise = float(
                 self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
             )
-        return target.expected_errors(weight, np.array([noise]))
+        return target.compute_expected_errors(weight, np.array([noise]))
 
 
 def create_untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:

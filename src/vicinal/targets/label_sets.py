@@ -88,7 +88,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
             means, errors = (means + 1) / 2, errors / 2
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+    def compute_expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         """Return the standard error of each label's share at a share of one half.
 
         `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.

@@ -283,7 +283,7 @@ class Numbers(NumbersParameters, VectorTarget):
             units_per_scale = values * units_per_scale
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+    def compute_expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         """Return the standard error of each number at a typical value.
 
         `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.

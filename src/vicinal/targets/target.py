@@ -180,7 +180,7 @@ class VectorTarget(Target):
         """
 
     @abstractmethod
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+    def compute_expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         """Return the standard error from the noise in a typical answer, for each name.
 
         `weight`: expected total kernel weight of the neighbours, in votes. `noise`, (1,): standard
