@@ -45,7 +45,7 @@ from vicinal.store.audience_state import (
     delay_warnings,
     pin_plan,
 )
-from vicinal.store.backups import pack
+from vicinal.store.backups import write_backup
 from vicinal.store.base_store import BaseStore
 from vicinal.store.erasure import forget_addition_digests
 from vicinal.store.evaluation import CountedRows
@@ -342,7 +342,7 @@ class Coordinator(BaseStore):
             target = Path(path).absolute()
             self._delete_votes()
             create_new_folder(target)
-            pack(self._parts, target / COORDINATOR)
+            write_backup(self._parts, target / COORDINATOR)
             paths = list_folders(target, len(self._clients))
             self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
             self._description.save(target)  # Written last: a folder without it is not a backup.

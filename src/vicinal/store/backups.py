@@ -18,7 +18,7 @@ from vicinal.store.record_files import RECORD_NAMES
 from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE
 
 
-def pack(store: OpenStore, path: Path) -> None:
+def write_backup(store: OpenStore, path: Path) -> None:
     """Write a backup of a store into the folder `path`, with the ledger as an SQLite file.
 
     Raises InvalidInput if `path` exists and is not an empty folder.
@@ -32,7 +32,7 @@ def pack(store: OpenStore, path: Path) -> None:
     folders.write_config(path, store.folder.identity, folders.SQLITE, "", backup=True)
 
 
-def unpack(
+def restore_folder(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
 ) -> folders.Folder:
     """Copy a backup into the folder `path` of a new store, and return it, without a `store.json`.

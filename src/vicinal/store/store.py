@@ -257,7 +257,7 @@ class Store(BaseStore):
         noise, and all subjects that were ever erased are erased again.
         """
         witness_path = None if witness is None else Path(witness)
-        folder = backups.unpack(
+        folder = backups.restore_folder(
             Path(backup), Path(path), ledger, witness_path, accept_loss=accept_loss
         )
         folder.save()
@@ -346,7 +346,7 @@ class Store(BaseStore):
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
         with self._exclusive(read_only=True):
-            backups.pack(self._parts, Path(path))
+            backups.write_backup(self._parts, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
 
