@@ -94,7 +94,7 @@ class Coordinator(BaseStore):
         self._description = description
         self._deadline = deadline
         self._is_read_only = read_only
-        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.key(), records)
+        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.read_key(), records)
         self._parts = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, read_only)

@@ -172,7 +172,7 @@ def finish_interrupted_split(
     coordinator_folder = layout.MemberFolder.read(path / layout.COORDINATOR).folder
     source_folder = Folder.read(Path(cluster.source))
     # Keys are compared first, as an edited description may name the store of another cluster.
-    if coordinator_folder.key() != source_folder.key():
+    if coordinator_folder.read_key() != source_folder.read_key():
         raise PrivacyRefused(f"The cluster was not made from the store {cluster.source}.")
     with (
         open_folder(coordinator_folder, accept_loss=accept_loss) as coordinator,
@@ -266,7 +266,7 @@ def _write_shards(
     records = []
     for number, path in enumerate(layout.list_folders(target, n_shards)):
         witness = layout.find_witness(target, path.name)
-        folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
+        folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
         with create_store(folder.folder, source.schema) as store:
             erased = [row for row in erased_rows if hash_to_shard(row[0], n_shards) == number]
             _copy_to_shard(source, store, subjects[number], slot_of_row, erased)
@@ -358,7 +358,7 @@ def _write_coordinator(
     """
     path = target / layout.COORDINATOR
     witness = layout.find_witness(target, layout.COORDINATOR)
-    folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
+    folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
     with create_store(folder.folder, source.schema) as store:
         with store.database.transaction():
             for table in _COPIED_TABLES:

@@ -66,7 +66,7 @@ def restore_folder(
         _move_ledger(folder)
     with closing(folder.connect(create=True)) as database:
         # A further commit: once the witness has seen it, the original store is an old copy.
-        Ledger(database, folder.key())
+        Ledger(database, folder.read_key())
         database.put("restored", fresh_key(16).hex())
     return folder
 

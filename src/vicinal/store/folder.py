@@ -121,7 +121,7 @@ class Folder:
             return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
 
-    def key(self) -> bytes:
+    def read_key(self) -> bytes:
         """Return the secret key of all keyed hashes of the store, from its file."""
         with translate_os_errors(self.path / KEY):
             return (self.path / KEY).read_bytes()

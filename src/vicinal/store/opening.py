@@ -111,7 +111,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
     with ExitStack() as resources:
         database = _open_database(folder, resources, create=True)
         refuse_used_database(database)
-        ledger = Ledger.create(database, folder.key())
+        ledger = Ledger.create(database, folder.read_key())
         schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
@@ -197,7 +197,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
         raise StoreDamaged("The ledger's database belongs to another store.")
     checks.check_file_format("The ledger", database.number("format"), FORMAT)
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
-    ledger = Ledger(database, folder.key())
+    ledger = Ledger(database, folder.read_key())
     check_file_digests(database, folder.path)
     unused_slots = ledger.slot_table.mark_unused()
     for audience in ledger.accounts:

@@ -249,7 +249,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
     faults_of_check = {
         "the database's structure": store.database.find_faults(),
         "all rows and the chain of commits, against their digests": find_chain_faults(
-            store.database, store.folder.key()
+            store.database, store.folder.read_key()
         ),
         "the record files, against their digests": find_file_faults(
             store.database, store.record_files, len(store.shard)
