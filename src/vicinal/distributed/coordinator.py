@@ -180,7 +180,7 @@ class Coordinator(BaseStore):
                 records.begin_epoch()
                 store.report_commit()
             coordinator = cls(store, description, records, transports, deadline, read_only)
-            with coordinator._exclusive(read_only=True):
+            with coordinator._hold_exclusively(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
@@ -222,7 +222,7 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add encoded records on the shards of their subjects.
 
         `addition`: the request with its idempotency key, stored with the change; None without key.
@@ -258,7 +258,7 @@ class Coordinator(BaseStore):
             forget_addition_digests(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
-        with self._exclusive():
+        with self._hold_exclusively():
             self._changes.run_on_shards(tasks.Ping())
             erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
@@ -266,7 +266,7 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
-        with self._exclusive():
+        with self._hold_exclusively():
             return Presence.from_standings(self._changes.list_standings(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
@@ -291,7 +291,7 @@ class Coordinator(BaseStore):
         self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
         self._finish_training()
 
-    def _refresh(self, state: AudienceState) -> None:
+    def _retrain_model(self, state: AudienceState) -> None:
         """Train the model of an audience again, on the subjects that are enrolled now."""
         self._changes.run_on_shards(tasks.Ping())
         with self._ledger.release(state.audience):
@@ -318,14 +318,14 @@ class Coordinator(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values; with `curator` also private ones of every shard."""
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.run_on_shards(tasks.Facts())
         return facts
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check all files, also for traces of subjects `erased` and integer features `rows`."""
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
@@ -338,7 +338,7 @@ class Coordinator(BaseStore):
 
         Each machine writes its own folder, under this path; see :func:`restore_cluster`.
         """
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             target = Path(path).absolute()
             self._delete_votes()
             create_new_folder(target)
@@ -421,7 +421,7 @@ class Coordinator(BaseStore):
         }
         return changes.ClusterChange(changes.AUDIENCE, audience=fields)
 
-    def _renew(self) -> bool:
+    def _begin_due_periods(self) -> bool:
         """Begin the due renewal periods on all shards; return whether there were any."""
         due = self._ledger.due_renewals
         if due:
@@ -456,7 +456,7 @@ class Coordinator(BaseStore):
         try:
             with (
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,
-                cluster._exclusive(),
+                cluster._hold_exclusively(),
             ):
                 cluster._changes.run_on_shards(tasks.Ping())
         except (PrivacyRefused, StorageFailed):

@@ -73,7 +73,7 @@ class BaseStore(ABC):
         """Do what a kind of store needs after answers are durable, before they are returned."""
 
     @abstractmethod
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records durably, and with them `addition`: the request, if it has a key."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class BaseStore(ABC):
         """Open an audience durably. `plan_json`: its checked plan."""
 
     @abstractmethod
-    def _refresh(self, state: AudienceState) -> None:
+    def _retrain_model(self, state: AudienceState) -> None:
         """Train an audience's private model again, durably."""
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class BaseStore(ABC):
         return plan
 
     @abstractmethod
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check all files and databases, and search for traces of erased data.
 
         `erased`: subject ids that no file may contain. `rows`, integers (m, width): encoded
@@ -117,7 +117,7 @@ class BaseStore(ABC):
     def _finish_pending(self) -> None:  # noqa: B027 (optional for subclasses)
         """Finish operations that an earlier call began and could not complete."""
 
-    def _renew(self) -> bool:
+    def _begin_due_periods(self) -> bool:
         """Add the budget parts of periods that have begun; return whether there were any."""
         return self._parts.ledger.renew()
 
@@ -138,7 +138,7 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self, *, read_only: bool = False) -> Iterator[None]:
+    def _hold_exclusively(self, *, read_only: bool = False) -> Iterator[None]:
         """Hold the lock, report commits to the witness, and close the store if the body fails.
 
         An error in a `read_only` body, such as a full disk during a backup, leaves the store open.
@@ -147,7 +147,7 @@ class BaseStore(ABC):
             try:
                 with self._parts.reporting_commits():
                     self._finish_pending()
-                    if not read_only and self._renew():
+                    if not read_only and self._begin_due_periods():
                         for state in self._audience_states.values():
                             state.reset_counters()  # counters follow the plan of the new period
                         self._parts.ledger.complete_change()
@@ -241,7 +241,7 @@ class BaseStore(ABC):
         An error refuses one request only, unless the whole commit fails: then StorageFailed is
         raised, and no request gets an answer.
         """
-        with self._exclusive():
+        with self._hold_exclusively():
             previous_clock = self._parts.ledger.clock
             replies = self._create_batch().run(queries)
             if self._parts.ledger.clock > previous_clock:
@@ -300,7 +300,7 @@ class BaseStore(ABC):
             subject once.
         """
         check_row_order(X, y=y, subjects=subjects)
-        with self._exclusive():
+        with self._hold_exclusively():
             state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(
@@ -335,7 +335,7 @@ class BaseStore(ABC):
         state = get_audience_state(self._audience_states, audience)
         name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
-        with self._exclusive():
+        with self._hold_exclusively():
             self._parts.ledger.set_quota(state.audience, name, max_answers)
 
     # ------------------------------------------------------------ the data
@@ -388,7 +388,7 @@ class BaseStore(ABC):
         check_row_order(X, y=y, subjects=subjects)
         records = StoredRecords.from_features(schema, schema.extract(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
-        with self._exclusive():
+        with self._hold_exclusively():
             if addition is not None:
                 earlier_version = addition.find_data_version(self._parts.database)
                 if earlier_version is not None:
@@ -397,7 +397,7 @@ class BaseStore(ABC):
             check_subjects_given(records.ids is not None, given_before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(self._count_similar_ids(records.ids))
-            self._add(records, addition)
+            self._add_records(records, addition)
             return ledger.version
 
     def _check_erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
@@ -453,7 +453,7 @@ class BaseStore(ABC):
         """
         name = normalize_name("name", name)
         plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
-        with self._exclusive():
+        with self._hold_exclusively():
             self._parse_new_plan(name, plan_json)
             self._open_audience(name, plan_json)
 
@@ -531,10 +531,10 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing. A training that was begun is finished later.
         """
-        with self._exclusive():
+        with self._hold_exclusively():
             state = get_audience_state(self._audience_states, audience)
             refreshes = count_remaining_refreshes(state)
-            self._refresh(state)
+            self._retrain_model(state)
         return refreshes - 1
 
     def verify(
@@ -550,10 +550,10 @@ class BaseStore(ABC):
             Raw erased records (before extraction) whose features the record files may not contain.
         """
         ids = checks.subject_ids("erased", list(erased))
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             kernel = self._parts.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.extract(features))
-            return self._verify(ids, rows)
+            return self._verify_files(ids, rows)
 
     @abstractmethod
     def backup(self, path: str | Path) -> None:

@@ -194,7 +194,7 @@ class Store(BaseStore):
             if total is not None:
                 with store._change_data(), store._parts.ledger.change("total"):
                     store._parts.ledger.limit_total(*total, compute_total_budget(*total))
-            store._add(records, None)
+            store._add_records(records, None)
             with store._change_data():
                 state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
                 store._audience_states[DEFAULT] = state
@@ -271,7 +271,7 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records in one transaction, and with them the request, if it has a key."""
         database, ledger = self._parts.database, self._parts.ledger
         with self._change_data():
@@ -301,7 +301,7 @@ class Store(BaseStore):
         """
         ids = self._check_erasable(subjects)
         store = self._parts
-        with self._exclusive(), self._change_data(), store.database.delay_log_writes():
+        with self._hold_exclusively(), self._change_data(), store.database.delay_log_writes():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._forget_queries()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
@@ -313,7 +313,7 @@ class Store(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
-        with self._exclusive():
+        with self._hold_exclusively():
             return status.Presence.from_standings(self._parts.ledger.find_statuses(set(ids)))
 
     # ------------------------------------------------------------ answers
@@ -337,7 +337,7 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values, by name; with `curator` also private ones."""
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             facts = status.collect_public_facts(self._parts, self._audience_states)
             if curator:
                 facts["private"] = status.collect_private_facts(self._parts)
@@ -345,12 +345,12 @@ class Store(BaseStore):
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             backups.write_backup(self._parts, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
 
-    def _refresh(self, state: AudienceState) -> None:
+    def _retrain_model(self, state: AudienceState) -> None:
         """Train an audience's private model again, durably, and replace the audience's state."""
         name = state.audience.name
         with self._change_data():
@@ -363,7 +363,7 @@ class Store(BaseStore):
             self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._forget_queries()
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
+    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
         return status.verify(self._parts, erased, rows)
 
     def _forget_queries(self) -> None:
