@@ -21,7 +21,7 @@ from vicinal.ledger.files import is_writable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from vicinal.store.evaluation import NoisyFigures
+    from vicinal.store.evaluation import NoisyEvaluation
     from vicinal.store.requests import Reply
 
 
@@ -254,7 +254,7 @@ def evaluate(
     echo(console.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
 
 
-def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
+def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> str:
     """Return the text of an evaluation: figures, confusion matrix and calibration, or errors."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 

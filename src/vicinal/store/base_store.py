@@ -34,7 +34,7 @@ from vicinal.store.evaluation import (
     DEFAULT_LARGEST_ERROR,
     DEFAULT_SHARE,
     CountedRows,
-    NoisyFigures,
+    NoisyEvaluation,
     evaluate,
 )
 from vicinal.store.opening import OpenStore
@@ -259,7 +259,7 @@ class BaseStore(ABC):
         share: float = DEFAULT_SHARE,
         largest_error: float = DEFAULT_LARGEST_ERROR,
         accept_noise: bool = False,
-    ) -> NoisyFigures:
+    ) -> NoisyEvaluation:
         """Return noisy figures of the accuracy of released answers, on private labelled rows.
 
         A row counts if a query with the same features was answered: its label is compared with the

@@ -56,7 +56,7 @@ _MAX_INTERVAL_SHARE = 0.4
 """A figure counts as noise if its 95 % interval is wider than this share of the figure's range."""
 
 
-class NoisyFigures(ABC):
+class NoisyEvaluation(ABC):
     """Noisy tables of counts of subjects, and the figures computed from them, which are public.
 
     `noise`: standard deviation of the noise in each count, in subjects. `share`: largest share of
@@ -77,7 +77,7 @@ class NoisyFigures(ABC):
         """Noisy number of subjects with queried rows, and its noise standard deviation."""
 
     @abstractmethod
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return the figures computed from tables, by name; NaN for undefined ones.
 
         `counts`: tables of the same shapes as those of the property, noisy or simulated.
@@ -103,10 +103,10 @@ class NoisyFigures(ABC):
                 + generator.normal(0, self.noise, table.shape)
                 for table in self.counts
             ]
-            simulations.append(self.compute_figures(tables))
+            simulations.append(self.compute_metrics(tables))
         n_subjects, std = self.subject_count_and_std
         figures = {}
-        for name, value in self.compute_figures(self.counts).items():
+        for name, value in self.compute_metrics(self.counts).items():
             if n_subjects > _MIN_SIGNAL_TO_NOISE * std and not np.isnan(value):
                 simulated = np.array([simulation[name] for simulation in simulations])
                 low, high = np.nanquantile(simulated, _INTERVAL_LEVELS).tolist()
@@ -118,9 +118,9 @@ class NoisyFigures(ABC):
     def is_uninformative(self, name: str) -> bool:
         """Return whether the figure `name` is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
-        return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_range(name))
+        return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_metric_range(name))
 
-    def get_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
+    def get_metric_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
         """Return the largest less the smallest possible value of the figure `name`."""
         return 1.0
 
@@ -227,7 +227,7 @@ near 0 and mean squares of small errors carry little noise."""
 
 
 @dataclass(frozen=True, eq=False)
-class NumberEvaluation(NoisyFigures):
+class NumberEvaluation(NoisyEvaluation):
     """Noisy histograms of the errors of predicted numbers, and the figures computed from them.
 
     Attributes
@@ -269,14 +269,14 @@ class NumberEvaluation(NoisyFigures):
         n_tables, n_bins = tables.shape
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
 
-    def get_range(self, name: str) -> float:
+    def get_metric_range(self, name: str) -> float:
         """Return the largest less the smallest value of a figure, as "TARGET rmse"."""
         target, _, figure = name.rpartition(" ")
         index = [str(target_name) for target_name in self.targets].index(target)
         largest_error = self.error_edges[index, -1]
         return float({"rmse": largest_error, "mean_error": 2 * largest_error, "r2": 1.0}[figure])
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return RMSE, mean error and R2 of each target, by name, as "TARGET rmse".
 
         `counts`: histograms of errors and of deviations, (p, b) each. RMSE is NaN for a negative
@@ -306,7 +306,7 @@ class NumberEvaluation(NoisyFigures):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSetEvaluation(NoisyFigures):
+class LabelSetEvaluation(NoisyEvaluation):
     """Noisy counts of subjects by true and predicted presence of each label.
 
     Attributes
@@ -333,7 +333,7 @@ class LabelSetEvaluation(NoisyFigures):
         n_labels = len(self.tables)
         return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return mean accuracy, and accuracy and balanced accuracy of each label, by name.
 
         `counts`: the tables (c, 2, 2), alone. A balanced accuracy is NaN if either true value of
@@ -414,7 +414,7 @@ class ReleasedNumbers:
         """Return the evaluation from noisy histograms.
 
         `tables`: p histograms of errors, then p of deviations. `noise`, `share`: standard deviation
-        in subjects, and largest charge, as of :class:`NoisyFigures`.
+        in subjects, and largest charge, as of :class:`NoisyEvaluation`.
         """
         counts = np.stack(tables)
         p = len(self.target.names)
@@ -484,7 +484,7 @@ class ReleasedLabelSets:
         """Return the evaluation from noisy confusion matrices.
 
         `tables`: one flat 2 x 2 confusion matrix per label, truth before answer. `noise`, `share`:
-        standard deviation in subjects, and largest charge, as of :class:`NoisyFigures`.
+        standard deviation in subjects, and largest charge, as of :class:`NoisyEvaluation`.
         """
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
@@ -520,7 +520,7 @@ DEFAULT_SHARE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation(NoisyFigures):
+class Evaluation(NoisyEvaluation):
     """Noisy confusion matrix and score histogram, and the figures computed from them.
 
     Attributes
@@ -563,7 +563,7 @@ class Evaluation(NoisyFigures):
         """Sum of the confusion matrix, which counts every subject once, and its noise."""
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return accuracy, balanced accuracy and, for two classes with scores, AUC, by name.
 
         `counts`: a confusion matrix (c, c), and a histogram of scores (2, b) if there is one.
@@ -614,7 +614,7 @@ def evaluate(
     largest_error: float,
     accept_noise: bool,
     charge_evaluation: ChargeEvaluation,
-) -> NoisyFigures:
+) -> NoisyEvaluation:
     """Compare released answers with labels, charge the evaluated subjects, return noisy figures.
 
     `state`: the audience with the evaluated answers and the charged budgets. `X`, `y`, `subjects`:
@@ -680,7 +680,7 @@ def _create_tally(
     return index_of_digest, released, tally
 
 
-def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyFigures:
+def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyEvaluation:
     """Return the evaluation that would result if every answer were right, for a subject of its own.
 
     Its counts are expected counts without noise, its noise level is that of `tally`. It is public,
@@ -842,7 +842,7 @@ class ReleasedClasses:
 
         `tables`: flat confusion matrix, truth before answer; then scores (2 b,) if there are
         probabilities. `noise`, `share`: standard deviation in subjects, and largest charge, as of
-        :class:`NoisyFigures`.
+        :class:`NoisyEvaluation`.
         """
         n_classes = len(self.schema.classes)
         confusion = tables[0].reshape(n_classes, n_classes)
