@@ -116,7 +116,7 @@ class FeatureOptions:
             return extractor, None
         if not components:
             return extractor, extractor.transform(rows)
-        return extractor.fitted(rows, components, self.power)
+        return extractor.fit_public_map(rows, components, self.power)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def predict(
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        columns = [*copied.items(), *reply.columns(answer_columns).items()]
+        columns = [*copied.items(), *reply.build_columns(answer_columns).items()]
         names = [name for name, _ in columns]
         arrays = [array for _, array in columns]
         _write_answers(pa.table(arrays, names=names), out_path)

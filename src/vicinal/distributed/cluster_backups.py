@@ -117,7 +117,9 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         witness = layout.find_witness(target, member_backup.name)
         create_private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
-        folders.append(restore_folder(member_backup, member_path, None, witness, accept_loss=accept))
+        folders.append(
+            restore_folder(member_backup, member_path, None, witness, accept_loss=accept)
+        )
         layout.MemberFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:

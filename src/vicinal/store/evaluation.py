@@ -118,7 +118,9 @@ class NoisyEvaluation(ABC):
     def is_uninformative(self, name: str) -> bool:
         """Return whether the figure `name` is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
-        return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_metric_range(name))
+        return bool(
+            np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_metric_range(name)
+        )
 
     def get_metric_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
         """Return the largest less the smallest possible value of the figure `name`."""

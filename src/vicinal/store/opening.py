@@ -115,7 +115,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
-            database.put("schema", schema.spec())
+            database.put("schema", schema.to_json())
             write_file_digests(database, folder.path)
         record_files = _open_record_files(folder, schema, resources, create=True)
         witness = _create_witness(folder, database, resources)

@@ -87,7 +87,7 @@ class Reply(ABC):
         """Return the released fields and counts as plain values for JSON, by name."""
 
     @abstractmethod
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return the columns of a table with one row for each query, by name.
 
         `names`: the names of all columns that a reply can have, in the order of the target;
@@ -142,7 +142,7 @@ class ClassReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return label, confidence and probability of each class, by name.
 
         `names`: of the columns of labels, confidence, and the probability of each class.
@@ -186,7 +186,7 @@ class NumberReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return prediction and standard error of each target. `names`: in that order."""
         return _interleave_columns(names, self.labels, self.errors)
 
@@ -225,7 +225,7 @@ class LabelSetReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return presence, share and standard error of each label. `names`: in that order."""
         return _interleave_columns(
             names,

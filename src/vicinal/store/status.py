@@ -111,7 +111,7 @@ def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) 
         "ledger": store.database.kind,
         "classes": schema.classes,
         "target": schema.target.facts,
-        "features": {"number": schema.n_features, **schema.extractor.spec()},
+        "features": {"number": schema.n_features, **schema.extractor.to_dict()},
         "kernel": schema.kernel,
         "index": schema.index,
         "version": store.ledger.version,

@@ -363,7 +363,9 @@ class Store(BaseStore):
             self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._forget_queries()
 
-    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
+    def _verify_files(
+        self, erased: list[SubjectId], rows: IntegerMatrix | None
+    ) -> status.Verification:
         return status.verify(self._parts, erased, rows)
 
     def _forget_queries(self) -> None:

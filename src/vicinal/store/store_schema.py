@@ -76,7 +76,7 @@ class StoreExtractor:
     >>> import numpy as np
     >>> from vicinal.store import StoreExtractor
     >>> raw = np.random.default_rng(0).normal(size=(100, 5))
-    >>> extractor, features = StoreExtractor("columns").fitted(raw, n_components=3)
+    >>> extractor, features = StoreExtractor("columns").fit_public_map(raw, n_components=3)
     >>> features.shape, extractor.transform(raw[:2]).shape
     ((100, 3), (2, 3))
     """
@@ -111,7 +111,9 @@ class StoreExtractor:
         """Version of the definition of the extractor's computation, from 1."""
         return int(getattr(self._extractor, "edition", 1))
 
-    def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
+    def fit_public_map(
+        self, raw: Any, n_components: int, power: float = 0.5
+    ) -> tuple[Self, AnyArray]:
         """Return this extractor with a map learned from public raw rows, and their features.
 
         Parameters
@@ -153,7 +155,7 @@ class StoreExtractor:
         """Names of the columns from which the map was learned, or None."""
         return None if self.public_map is None else vars(self.public_map).get("_column_names")
 
-    def spec(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all fields except the map as plain values, with the digest of a text model."""
         options: dict[str, Any] = json.loads(json.dumps(self.options))
         facts = {
@@ -172,7 +174,7 @@ class StoreExtractor:
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor with the fields of :meth:`spec`, and its map from `folder`.
+        """Return the extractor with the fields `spec` of :meth:`to_dict`, and its map from `folder`.
 
         Raises StorageFailed if its model cannot be read, or if the model or the version of the
         computation differ from those with which the store was made.
@@ -327,7 +329,7 @@ class StoreSchema:
         """
         return self.target.encode(y, size)
 
-    def spec(self) -> str:
+    def to_json(self) -> str:
         """Return all fields except arrays (public reference, extractor's map) as JSON."""
         return json.dumps(
             {
@@ -337,7 +339,7 @@ class StoreSchema:
                 "bound": self.bound,
                 "norm": self.precision.norm,
                 "limit": self.precision.limit,
-                "extractor": self.extractor.spec(),
+                "extractor": self.extractor.to_dict(),
                 "public": self.public is not None,
                 "index": self.index,
             }
@@ -353,7 +355,7 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema with the fields of :meth:`spec`, and its arrays from `folder`."""
+        """Return the schema with the JSON `spec` of :meth:`to_json`, and its arrays from `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC_FILE, allow_pickle=False) if fields["public"] else None
         return cls(
