@@ -87,7 +87,9 @@ def init(
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        uses_labels = dry_run and target.is_class_vote and reference_options.public_has_column(label, plain)
+        uses_labels = (
+            dry_run and target.is_class_vote and reference_options.public_has_column(label, plain)
+        )
         extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, plain, label if uses_labels else None
         )

@@ -51,8 +51,8 @@ class StoredModel:
     - `model`: the released weights.
     - `kernel`: cosine kernel of the model's feature space.
     - `public`, (m, width): public reference in the model's feature space, not rounded to integers.
-    - `n_private_queries`: number of queries whose answers used private records; the model alone
-      answered the others.
+    - `n_private_queries`: number of queries whose answers used private records; all other queries
+      were answered by the model alone.
     - `n_trainings`: number of completed trainings.
     """
 
@@ -73,8 +73,8 @@ class StoredModel:
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries in the model's feature space, and the model's predictions for them.
 
-        The first are integers (q, width) as of :meth:`map_records`; the predictions are combined
-        with the neighbours' votes. `rows` (q, d): queries as the store's integer features.
+        The mapped queries are integers (q, width); the predictions are later combined with the
+        neighbours' votes. `rows` (q, d): queries as the store's integer features.
         """
         features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions
@@ -82,8 +82,8 @@ class StoredModel:
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
         """Return an index of the store's records in the model's feature space.
 
-        Its charges are to the budgets of `audience`, and it follows all later changes of the
-        store's records. `plan`: the audience's, with the kind of index.
+        Its charges reduce the budgets of `audience`, and it follows all later changes of the
+        store's records. `plan`: that of the audience, with the kind of index.
         """
         index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
@@ -97,8 +97,9 @@ def train_model(
     """Train an audience's model, for the first time or again, on the current records.
 
     Call it within a ledger transaction: charges and the model become durable together, or neither
-    does. Returns `plan` with the model's share of budgets and the number of records filled in, and
-    float64 (m,): the share of its budget that this training would have cost each public row.
+    does. `plan`: that of the audience. Returns it with the model's share of budgets and the number
+    of records filled in; and, float64 (m,), the share of its budget that this training would have
+    cost each public row.
     """
     kernel = store.schema.create_kernel()
     records = store.record_files.features.map_rows(len(store.shard))
@@ -121,7 +122,8 @@ def train_model(
 def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
     """Write the feature map of a new audience's model, which the shards of a cluster train later.
 
-    Call it within a ledger transaction. Returns `plan` with the model's share of budgets filled in.
+    Call it within a ledger transaction. `plan`: that of the audience. Returns it with the model's
+    share of budgets filled in.
     """
     lifted = _get_encoder(store.schema).lifts
     public_rows = _encode_public_rows(store.schema)
@@ -138,7 +140,7 @@ def is_training_pending(store: OpenStore, audience: Audience) -> bool:
 
 
 def list_answering_audiences(store: OpenStore) -> list[Audience]:
-    """Return the audiences whose models are trained, or that have none."""
+    """Return the audiences that can answer: their models are trained, or they have no model."""
     return [
         audience
         for audience in store.ledger.audiences.values()
@@ -151,7 +153,7 @@ def create_training_noise(
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
     """Return the noise source of an audience's next training, and its accountant of delta slack.
 
-    `plan`: the audience's. The noise is seeded only if the plan is that of a simulation.
+    `plan`: that of the audience. The noise is seeded only if it is the plan of a simulation.
     """
     number = 1 + int(read_components(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
@@ -176,10 +178,11 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
 def resolve_model_share(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
-    """Return a requested plan with its model's share as decided, or without a model and the reason.
+    """Return a requested plan with the decided share of budgets for a private model.
 
-    `pinned`: by parameter, the automatic values that were decided when the audience was opened.
-    `schema`: the store's; a model needs public rows.
+    Without a decision and a requested share, the plan has no model, and states the reason.
+    `pinned`: the automatic values that were decided when the audience was opened, by parameter.
+    `schema`: has the public rows, which a model needs.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -191,8 +194,8 @@ def resolve_model_share(
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
     """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    `plan`: the audience's, with a decided model share. Raises StoreDamaged if the model is missing
-    or damaged.
+    `plan`: that of the audience, with a decided share of budgets for the model. Raises StoreDamaged
+    if the model is missing or damaged.
     """
     if not plan.model_share:
         return None
@@ -215,9 +218,9 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
 
 
 def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
-    """Return the feature map of an audience's model, and the public rows (m, width).
+    """Return the feature map of an audience's model, and the public reference (m, width).
 
-    The rows are the store's integers, in floating point, as training needs them.
+    The reference is returned as the store's integer features, in floating point, for training.
     """
     public_rows = _encode_public_rows(store.schema)
     stored = read_components(store.database, audience.number)

@@ -92,8 +92,7 @@ class StoreExtractor:
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
             schema = as_schema(self.options.get("schema")).require_features()
-            plain_options = {**self.options, "schema": schema.to_dict()}
-            object.__setattr__(self, "options", plain_options)
+            object.__setattr__(self, "options", {**self.options, "schema": schema.to_dict()})
         _ = self._extractor  # raises InvalidInput for options that the extractor does not have
 
     @property
@@ -124,7 +123,8 @@ class StoreExtractor:
             Number of principal components of the map; at most the number of rows, and of numbers
             per row, is used.
         power : float
-            Each component is divided by its public standard deviation to this power, 0 to 1.
+            Exponent, 0 to 1: each component is divided by its public standard deviation to this
+            power.
         """
         from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
@@ -135,7 +135,7 @@ class StoreExtractor:
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
-        """Return features (n, d) of raw rows, with the map applied; row i depends on raw row i."""
+        """Return features (n, d) of raw rows, with the map applied; row i depends on raw row i only."""
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
@@ -157,11 +157,10 @@ class StoreExtractor:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields except the map as plain values, with the digest of a text model."""
-        options: dict[str, Any] = json.loads(json.dumps(self.options))
         facts = {
             "kind": self.kind,
             "edition": self.edition,
-            "options": options,
+            "options": json.loads(json.dumps(self.options)),
             "mapped": self.public_map is not None,
             "columns": self.columns,
         }
@@ -174,7 +173,7 @@ class StoreExtractor:
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor with the fields `spec` of :meth:`to_dict`, and its map from `folder`.
+        """Return the extractor that :meth:`to_dict` described by `spec`, with its map in `folder`.
 
         Raises StorageFailed if its model cannot be read, or if the model or the version of the
         computation differ from those with which the store was made.
@@ -201,9 +200,9 @@ class StoreExtractor:
     @cached_property
     def _extractor(self) -> Any:
         """Instance of the extractor's class, which keeps a loaded network; None for "columns"."""
-        kind = EXTRACTOR_CLASSES[self.kind]
+        class_name = EXTRACTOR_CLASSES[self.kind]
         try:
-            return None if kind is None else getattr(features, kind)(**self.options)
+            return None if class_name is None else getattr(features, class_name)(**self.options)
         except TypeError:
             raise InvalidInput(
                 f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "
@@ -211,7 +210,7 @@ class StoreExtractor:
             ) from None
 
     def _extract_numbers(self, raw: Any) -> Any:
-        """Return the rows of numbers of raw records (n, .), before the map is applied."""
+        """Return the numbers (n, .) computed from n raw records, before the map is applied."""
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
             return align_columns("X", raw, names, "the store's first records")
@@ -225,7 +224,7 @@ class StoreExtractor:
 def compute_model_digest(model: Path) -> str:
     """Return the SHA-256 of a model's file, or of its folder's files and names, as hex digits.
 
-    Raises InvalidInput if `model` does not exist. Raises StorageFailed if it cannot be read.
+    Raises InvalidInput if the path `model` does not exist; StorageFailed if it cannot be read.
     """
     if model.is_file():
         return compute_file_digest(model).hex()
@@ -261,7 +260,7 @@ class ExtractedRows:
 
 @dataclass(eq=False)
 class StoreSchema:
-    """Public facts that are fixed when a store is made.
+    """Public facts that are fixed when a store is created.
 
     - `target`: kind and parameters of the records' targets: classes, numbers or several labels.
     - `n_features`: number d of features after extraction.
@@ -291,8 +290,8 @@ class StoreSchema:
     def create_kernel(self, bandwidth: float | None = None) -> Kernel:
         """Return the kernel that encodes features as integers and computes similarities.
 
-        `bandwidth`: that of an RBF kernel. It does not affect the integers, so it may be None
-        wherever the kernel only encodes.
+        `bandwidth`: length scale of an RBF kernel. It does not affect the integers, so it may be
+        None wherever the kernel only encodes.
         """
         if self.kernel == "cosine":
             return Cosine(self.precision, self.bound)
@@ -355,7 +354,7 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema with the JSON `spec` of :meth:`to_json`, and its arrays from `folder`."""
+        """Return the schema that :meth:`to_json` wrote as `spec`, with its arrays in `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC_FILE, allow_pickle=False) if fields["public"] else None
         return cls(
