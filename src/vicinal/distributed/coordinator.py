@@ -252,7 +252,7 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was already decided, nothing is answered until it
             is finished.
         """
-        ids = self._check_erasable(subjects)
+        ids = self._check_erasable_ids(subjects)
 
         def decide_change() -> changes.ClusterChange:
             forget_addition_digests(self._parts.database)
@@ -267,7 +267,7 @@ class Coordinator(BaseStore):
         """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._hold_exclusively():
-            return Presence.from_standings(self._changes.list_standings(ids))
+            return Presence.from_statuses(self._changes.list_standings(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return how many unknown ids differ from known ids, or each other, in spelling only."""

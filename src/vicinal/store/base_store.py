@@ -400,7 +400,7 @@ class BaseStore(ABC):
             self._add_records(records, addition)
             return ledger.version
 
-    def _check_erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
+    def _check_erasable_ids(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return the checked ids of subjects to erase.
 
         Raises NoSubjectIds if the store's records came without ids.

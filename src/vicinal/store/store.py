@@ -299,7 +299,7 @@ class Store(BaseStore):
             If the disk fails, or if the id of an erased subject is found in the database's files
             afterwards. The store must be opened again, which continues the erasure.
         """
-        ids = self._check_erasable(subjects)
+        ids = self._check_erasable_ids(subjects)
         store = self._parts
         with self._hold_exclusively(), self._change_data(), store.database.delay_log_writes():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
@@ -314,7 +314,7 @@ class Store(BaseStore):
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_exclusively():
-            return status.Presence.from_standings(self._parts.ledger.find_statuses(set(ids)))
+            return status.Presence.from_statuses(self._parts.ledger.find_statuses(set(ids)))
 
     # ------------------------------------------------------------ answers
 
