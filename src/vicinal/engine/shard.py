@@ -56,7 +56,7 @@ class Shards(Protocol):
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes.
 
-        `release`: fixes noise scales, contributions and charges of the whole block. `queries`, int8
+        `release`: the charging rule, noise scales and budget rule of the q queries. `queries`, int8
         or float32 (q, d): integer features. `thresholds`, int64 (q,): least similarity of a record
         that votes on each query. Returns int64 (q, c), in grid steps. The sums are private: only
         ``release.publish``, which adds the noise, may release them.
@@ -87,20 +87,24 @@ class LocalShardBase(ABC):
         """Return the index to search, after a check that its rows match targets and subjects."""
 
     def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
-        """Return the records within each query's radius; arguments of :meth:`charge_and_sum`."""
+        """Return the records within each query's radius.
+
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
+        """
         return self.get_index().search(queries, thresholds)
 
     def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
-        """Yield :meth:`search` of consecutive blocks of queries, as many as fit in memory."""
+        """Yield results of :meth:`search` for consecutive blocks of queries that fit in memory."""
         return self.get_index().search_in_blocks(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge neighbours and return sums of votes; arguments of :meth:`Shards.charge_and_sum`.
+        """Charge the neighbours of queries; return the private sums of their votes, int64 (q, c).
 
-        The search divides the queries by private counts, but the division affects no result: the
-        release covers the whole block, and no contribution depends on the order of subjects.
+        The arguments are those of :meth:`Shards.charge_and_sum` in this module. The search divides
+        the queries by private counts, but the division affects no result: the release covers the
+        whole block, and no contribution depends on the order of subjects.
         """
         # Every subject is charged in the order of the queries, for any division of them
         # (mechanisms/votes.md).
@@ -108,14 +112,17 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             chunk = slice(start, start + len(neighbours))
-            sums[chunk] = self.charge(release.select_queries(chunk), neighbours)
+            sums[chunk] = self.charge_and_sum_found(release.select_queries(chunk), neighbours)
             start += len(neighbours)
         return sums
 
     def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield queries with their neighbours, as :meth:`Shards.iterate_rounds` describes."""
+        """Yield queries with their neighbours, to be counted first and to vote after the count.
+
+        The arguments are those of :meth:`Shards.iterate_rounds` in this module.
+        """
         if together:
             yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
             return
@@ -125,8 +132,12 @@ class LocalShardBase(ABC):
                 yield TwoRounds(self, slice(start, start + 1), neighbours.select_query(query))
                 start += 1
 
-    def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge the given neighbours of queries; return the sums of their votes, private."""
+    def charge_and_sum_found(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
+        """Charge found neighbours of queries; return the private sums of their votes, int64 (q, c).
+
+        `release`: the charging rule, noise scales and budget rule of these q queries. `neighbours`:
+        the records found within the radius of each query. Sums are in grid steps.
+        """
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -161,8 +172,11 @@ class TwoRounds:
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge the counted neighbours for the vote, and return the sums of votes, (q, c)."""
-        return self.shard.charge(release, self.neighbours)
+        """Charge the counted neighbours for the vote; return the private sums of votes, (q, c).
+
+        `release`: the charging rule, noise scales and budget rule of these q queries.
+        """
+        return self.shard.charge_and_sum_found(release, self.neighbours)
 
 
 def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
@@ -240,7 +254,7 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` physically, and return their number."""
+        """Erase all records of `subjects` (ids) physically, and return their number."""
         rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
             self._register.remove(subjects)
@@ -258,7 +272,8 @@ class Shard(LocalShardBase):
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
             # Targets and slots are moved as the index rows are, so that they still match.
-            order = _compute_order(rows, movers, new_size)
+            order = np.arange(new_size)  # previous index of every remaining row
+            order[rows[rows < new_size]] = movers
             self._records[self._slots[rows]] = 0
             self._targets = self._targets[order]
             self._slots = self._slots[order]
@@ -275,7 +290,7 @@ class Shard(LocalShardBase):
             self._mapped.append(mapped)
 
     def detach_index(self, mapped: MappedIndex) -> None:
-        """Stop updating an index that :meth:`attach_index` added, as it is no longer searched."""
+        """Stop updating a further index of :meth:`attach_index` that is no longer searched."""
         self._mapped.remove(mapped)
 
     def find_rows_at(self, slots: Ints32) -> Ints:
@@ -343,14 +358,3 @@ class SharedShard(LocalShardBase):
         """Return the index in this account's metric if there is one, else that of the shard."""
         index = self.shard.get_index()
         return index if self.mapped is None else self.mapped.index
-
-
-def _compute_order(rows: Ints, movers: Ints, new_size: int) -> Ints:
-    """Return the old index of every remaining row, (new_size,), after an erasure.
-
-    `rows`: ascending indices of erased rows. `movers`: indices of the rows from the end that
-    replace those of `rows` below `new_size`, in the same order. `new_size`: number of rows left.
-    """
-    order = np.arange(new_size)
-    order[rows[rows < new_size]] = movers
-    return order

@@ -63,7 +63,14 @@ def restore_folder(
     folders.copy_file(backup / folders.LEDGER, path / folders.LEDGER)
     folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, witness_path)
     if folder.ledger != folders.SQLITE:
-        _move_ledger(folder)
+        with (
+            closing(SQLiteDatabase(path / folders.LEDGER)) as source,
+            closing(folder.connect(create=True)) as target,
+        ):
+            refuse_used_database(target)
+            target.create_tables()
+            copy_tables(source, target)
+        (path / folders.LEDGER).unlink()
     with closing(folder.connect(create=True)) as database:
         # A further commit: once the witness has seen it, the original store is an old copy.
         Ledger(database, folder.read_key())
@@ -72,10 +79,10 @@ def restore_folder(
 
 
 def copy_tables(source: Database, target: Database) -> None:
-    """Copy all rows of all tables of a database into empty tables, in one transaction.
+    """Copy all rows of all tables of a database into the empty tables of another, at once.
 
-    The links of the chain of commits are copied too, so the target must not have a chain attached
-    that would create new links.
+    The links of the chain of commits are copied too, so `target` must not be attached to a ledger,
+    which would create new links.
     """
     with target.transaction():
         for table in TABLES:
@@ -103,18 +110,6 @@ def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:
             "The backup is older than the store: more was charged than it knows of. Accept the "
             "loss, which spends every budget for good, or look for a later backup."
         )
-
-
-def _move_ledger(folder: folders.Folder) -> None:
-    """Move a restored ledger from its SQLite file into the folder's PostgreSQL database."""
-    with (
-        closing(SQLiteDatabase(folder.path / folders.LEDGER)) as source,
-        closing(folder.connect(create=True)) as target,
-    ):
-        refuse_used_database(target)
-        target.create_tables()
-        copy_tables(source, target)
-    (folder.path / folders.LEDGER).unlink()
 
 
 def _create_folders(path: Path) -> None:

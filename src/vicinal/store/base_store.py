@@ -54,7 +54,9 @@ class BaseStore(ABC):
 
     Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
     the noun for the store in messages, and set `_parts`, the open store with its files; its
-    `_audience_states`, by name; the `_lock`; and `_failed`, whether it is closed or has failed.
+    `_audience_states`, by the audiences' names; the `_lock`; and `_failed`, whether it is closed or
+    has failed. Everywhere in this class `addition` is a request to add records, None without an
+    idempotency key, and `plan_json` the checked plan of an audience.
     """
 
     _parts: OpenStore
@@ -65,16 +67,16 @@ class BaseStore(ABC):
 
     # ------------------------------------------------------------ for subclasses, with lock held
 
-    @abstractmethod
     def _create_batch(self) -> RequestBatch:
         """Return an empty batch that can answer requests to the audiences of the store."""
+        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
     def _finish_answers(self) -> None:  # noqa: B027 (optional for subclasses)
-        """Do what a kind of store needs after answers are durable, before they are returned."""
+        """Finish work that depends on durable answers, before these are returned."""
 
     @abstractmethod
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably, and with them `addition`: the request, if it has a key."""
+        """Add checked records durably, in one transaction with the request `addition`."""
 
     @abstractmethod
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
@@ -87,23 +89,23 @@ class BaseStore(ABC):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge the subjects of an evaluation, and yield the private sums over all table cells.
+        """Charge the subjects of an evaluation, and yield the private sum of each table cell.
 
-        `audience`: has the charged budgets. `tally`: sums the cells with noise. `counted`: the
-        labelled rows that were queried. Charges become durable when the body ends, with whatever it
-        writes; see :data:`~vicinal.store.evaluation.ChargeEvaluation`.
+        `audience`: has the charged budgets. `tally`: the counter of table cells, with the noise.
+        `counted`: the labelled rows that were queried. Charges, and whatever the body of the
+        context writes, become durable when the body ends.
         """
 
     @abstractmethod
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience durably. `plan_json`: its checked plan."""
+        """Open an audience durably, with its private model."""
 
     @abstractmethod
     def _retrain_model(self, state: AudienceState) -> None:
         """Train an audience's private model again, durably."""
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters of a new plan, by name, with those that this kind of store fixes."""
+        """Return the parameters `plan` of an audience, by name, with those that the store fixes."""
         return plan
 
     @abstractmethod
@@ -115,15 +117,15 @@ class BaseStore(ABC):
         """
 
     def _finish_pending(self) -> None:  # noqa: B027 (optional for subclasses)
-        """Finish operations that an earlier call began and could not complete."""
+        """Finish operations that an earlier call began and could not complete, as with shards."""
 
     def _begin_due_periods(self) -> bool:
-        """Add the budget parts of periods that have begun; return whether there were any."""
+        """Begin due renewal periods, which add parts of budgets; return whether there were any."""
         return self._parts.ledger.renew()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock during a read-only body.
+        """Hold the lock while the body of the context reads the store.
 
         Raises StorageFailed if the store is closed or has failed.
         """
@@ -260,7 +262,7 @@ class BaseStore(ABC):
         largest_error: float = DEFAULT_LARGEST_ERROR,
         accept_noise: bool = False,
     ) -> NoisyEvaluation:
-        """Return noisy figures of the accuracy of released answers, on private labelled rows.
+        """Return noisy metrics of the accuracy of released answers, on private labelled rows.
 
         A row counts if a query with the same features was answered: its label is compared with the
         answer. All other rows are ignored. The subjects of the rows are charged.
@@ -280,7 +282,7 @@ class BaseStore(ABC):
             For numbers: the largest counted error, as a share of the distance between the bounds.
             Larger errors count as this large. Noise on RMSE and R2 grows with its square.
         accept_noise : bool
-            Charge subjects even if every figure would be noise.
+            Charge subjects even if every metric would be noise.
 
         Returns
         -------
@@ -294,7 +296,7 @@ class BaseStore(ABC):
         IdsAlike
             If new ids are too similar, without `ids_differ`.
         PrivacyRefused
-            If the delta slack of the noise grid does not fit, or all figures would be noise.
+            If the delta slack of the noise grid does not fit, or all metrics would be noise.
         ShardMissing
             If a shard of a cluster is missing. The evaluation can be repeated, and charges every
             subject once.
@@ -482,17 +484,17 @@ class BaseStore(ABC):
     ) -> str:
         """Return the checked plan of a new audience as JSON.
 
-        `plan`: estimator parameters by name. `accept_weak`: accept a weak guarantee. `renew`: how
-        budgets renew, or None.
+        `plan`: estimator parameters by name. `accept_weak`, `renew`: `accept_weak_plan` and `renew`
+        of :meth:`open_audience`.
         """
         completed = self._complete_parameters(plan)
         return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
 
     def _parse_new_plan(self, name: str, plan_json: str) -> IndKNNPlan:
-        """Parse and check the plan of a new audience `name`.
+        """Return the requested plan of a new audience `name`, after checks against other audiences.
 
         Raises InvalidInput if the name is in use; PrivacyRefused if the name was lost with an old
-        copy, or the plan does not fit the limit over all audiences. `plan_json`: the checked plan.
+        copy, or the plan does not fit the limit over all audiences.
         """
         ledger = self._parts.ledger
         requested = parse_requested_plan(self.schema, plan_json)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from vicinal.neighbours.scan import fill_holes
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
-    list_tiles_from,
+    list_tiles,
     update_slot_checksum,
     write_digests,
 )
@@ -85,16 +85,12 @@ class Erasure:
         """Write the note into the ledger's database, within a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
 
-    def advance_to(self, step: str) -> Erasure:
-        """Return the note of the same erasure with `step` as its next step."""
-        return Erasure(step, self.size, self.rows, self.hashes, self.clock)
-
 
 def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Remove subjects and their records from memory and the ledger; return the number of records.
 
-    `shard`: the records in memory. `subjects`: ids, of which those that are not enrolled are
-    ignored; the data version increases in any case. The decision is durable when this returns;
+    `shard`: the records in memory. `subjects`: their ids; ids that are not enrolled are ignored.
+    The data version increases in any case. The decision is durable when this returns;
     :func:`finish_erasure` then changes the files.
     """
     with ledger.change("erase"):
@@ -133,10 +129,10 @@ def write_erasure(
 
 
 def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Run the remaining steps of a pending erasure, if there is one.
+    """Run the remaining steps of a pending erasure, if there is one, on all files of a store.
 
-    `witness`: the rollback guard, which records the hashes. Raises StorageFailed if the disk fails.
-    Opening the store again then continues the erasure.
+    `witness`: the rollback guard, which records the hashes of the erased subjects. Raises
+    StorageFailed if the disk fails. Opening the store again then continues the erasure.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))
@@ -153,7 +149,7 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
 def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
-    """Run the step "moving": write the hashes to the witness, and copy rows over erased ones."""
+    """Run the step "moving": add the hashes to the witness; overwrite erased rows with others."""
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
@@ -161,7 +157,7 @@ def _overwrite_erased_rows(
     moved_indices = fill_holes(rows, erasure.size)
     record_files.copy_over_erased(erased_indices, moved_indices, erasure.size)
     with database.transaction():
-        erasure.advance_to(_CUTTING).write(database)
+        replace(erasure, step=_CUTTING).write(database)
 
 
 def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
@@ -170,10 +166,10 @@ def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFi
     new_size = erasure.size - len(rows)
     record_files.truncate(new_size)
     overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
-    changed_tiles = {*overwritten_tiles, *list_tiles_from(new_size, new_size)}
+    changed_tiles = {*overwritten_tiles, *list_tiles(new_size, start=new_size)}
     with database.transaction():
         write_digests(database, record_files, new_size, sorted(changed_tiles))
-        erasure.advance_to(_SCRUBBING).write(database)
+        replace(erasure, step=_SCRUBBING).write(database)
 
 
 def forget_addition_digests(database: Database) -> None:

@@ -109,14 +109,18 @@ class Folder:
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
 
     def discard(self) -> None:
-        """Remove the folder and the witness of a new store whose creation failed."""
+        """Remove the folder and the witness of a new store after an error during its creation."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(StorageFailed, InvalidInput):  # another store may have one there
             if WitnessState.read(self.witness).identity.hex() == self.identity:
                 self.witness.unlink()
 
     def connect(self, *, create: bool = False) -> Database:
-        """Return a connection to the ledger's database: a new one if `create`, else for reading."""
+        """Return a connection to the ledger's database.
+
+        `create`: create the database if it does not exist; else an SQLite file, which must exist,
+        is not written before :meth:`Database.recover`.
+        """
         if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
@@ -130,7 +134,7 @@ class Folder:
 def choose_witness_path(path: Path, witness: Path | None) -> Path:
     """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists.
 
-    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
+    `path`: folder of the store. `witness`: declared path, or None for a witness beside the folder.
     """
     check_new_folder(path)
     witness_path = resolve_witness_path(path, witness)
@@ -212,8 +216,8 @@ def create_private_folder(path: Path) -> None:
 def refuse_links(folder: Path) -> None:
     """Raise InvalidInput if a folder, its records, or an entry of them is a link or special file.
 
-    `folder`: that of a store or a cluster. Otherwise another user, who made the folder, could make
-    this process read or overwrite a file of this user through a link. The socket of a service is
+    `folder`: folder of a store or a cluster. Through a link, another user who created the folder
+    could make this process read or overwrite a file of this user. The socket of a service is
     permitted.
     """
     for directory in (folder, folder / RECORDS):
@@ -245,7 +249,8 @@ def read_config(path: Path) -> dict[str, Any]:
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     """Write `store.json` into the folder `path` of a store, or of a `backup`.
 
-    `identity`, `ledger`, `witness`: fields of :class:`Folder`, as texts.
+    `identity`, `ledger`, `witness`: the store's id, kind or URL of its ledger, and path of its
+    witness, as texts.
     """
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
     write_sealed(path / CONFIG, FORMAT, fields)

@@ -108,7 +108,7 @@ def train_model(
         plan,
         kernel,
         convert_to_float(records),
-        _encode_public_rows(store.schema),
+        _encode_public_rows(store.schema)[0],
         store.shard.subject_table_of(audience.account),
         audience.account,
         noise,
@@ -125,8 +125,7 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
     Call it within a ledger transaction. `plan`: that of the audience. Returns it with the model's
     share of budgets filled in.
     """
-    lifted = _get_encoder(store.schema).lifts
-    public_rows = _encode_public_rows(store.schema)
+    public_rows, lifted = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
     features = ModelFeatures.for_training(public_rows, plan.size, lifted=lifted)
     write_components(store.database, audience.number, _encode_arrays(features.arrays()))
@@ -203,8 +202,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     if store.schema.public is None or not {_USED, _TRAINED, N_ASKED} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
-        public_rows = _encode_public_rows(store.schema)
-        lifted = _get_encoder(store.schema).lifts
+        public_rows, lifted = _encode_public_rows(store.schema)
         arrays = _decode_arrays(stored)
         model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
@@ -222,24 +220,22 @@ def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeature
 
     The reference is returned as the store's integer features, in floating point, for training.
     """
-    public_rows = _encode_public_rows(store.schema)
+    public_rows, lifted = _encode_public_rows(store.schema)
     stored = read_components(store.database, audience.number)
-    lifted = _get_encoder(store.schema).lifts
     features = ModelFeatures.from_arrays(public_rows, _decode_arrays(stored), lifted=lifted)
     return features, public_rows
 
 
-def _encode_public_rows(schema: StoreSchema) -> FloatMatrix:
-    """Return the public reference as the store's integers (m, width), in floating point."""
-    assert schema.public is not None  # noqa: S101 (a model needs it)
-    return convert_to_float(_get_encoder(schema).encode(schema.public))
+def _encode_public_rows(schema: StoreSchema) -> tuple[FloatMatrix, bool]:
+    """Return the public reference as the store's integers (m, width), and whether it is lifted.
 
-
-def _get_encoder(schema: StoreSchema) -> Cosine:
-    """Return the store's kernel, which encodes features; with a model it is a cosine kernel."""
+    The integers are returned in floating point. They are lifted if the store's kernel adds a column
+    that makes all rows equally long.
+    """
     encoder = schema.create_kernel()
+    assert schema.public is not None  # noqa: S101 (a model needs it)
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
-    return encoder
+    return convert_to_float(encoder.encode(schema.public)), encoder.lifts
 
 
 def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def create_erasure_receipt(
 ) -> dict[str, Any]:
     """Return a receipt, signed with `key`, that subjects are erased from an open store.
 
-    `subjects`: ids of at least one subject. `models_kept`: state in the receipt that the weights of
+    `subjects`: their ids, at least one. `models_kept`: state in the receipt that the weights of
     private models were not changed.
 
     Raises PrivacyRefused if a subject is enrolled, or never was; InvalidInput without a subject.
@@ -159,8 +159,8 @@ def find_receipt_faults(
 ) -> list[str]:
     """Return a sentence for each reason why a receipt is not valid for an open store.
 
-    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that it must cover; may
-    be empty.
+    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids, possibly none, whose
+    erasure the receipt must state.
     """
     ledger = store.ledger
     if receipt["store"] != store.folder.identity:

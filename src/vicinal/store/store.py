@@ -49,7 +49,6 @@ from vicinal.store.records import (
     refuse_similar_ids,
     write_id_mode,
 )
-from vicinal.store.request_batch import RequestBatch
 from vicinal.store.store_schema import StoreExtractor, StoreSchema, create_schema
 from vicinal.tabular import check_row_order
 from vicinal.targets.target import CLASSES
@@ -63,6 +62,13 @@ class Store(BaseStore):
 
     A failure of the disk or the database closes the store. It gives no answers until it is opened
     again, which recovers the durable state.
+
+    A store may limit the privacy loss of a subject to all audiences together (`epsilon_total`): a
+    further filter for each subject counts the charges of every audience. The limit holds even if
+    answers to one audience change the records that answer another. Every audience must have
+    `release="votes"`, `accounting="gdp"` and `interactions=1` then, there are ten at most, and the
+    store cannot be split. A later audience starts with the remainder of the total; subjects with
+    less than 1 - `model_share` of a full budget add nothing to a model that is trained once.
 
     Examples
     --------
@@ -138,12 +144,7 @@ class Store(BaseStore):
             default: beside the folder.
         epsilon_total : float, optional
             Upper bound on the privacy loss of a subject to all audiences together, at this plan's
-            delta: a further filter for each subject counts the charges of every audience. It holds
-            even if answers to one audience change the records that answer another. Every audience
-            must have `release="votes"`, `accounting="gdp"` and `interactions=1` then, there are
-            ten at most, and the store cannot be split. A later audience starts with the remainder
-            of the total; subjects with less than 1 - `model_share` of a full budget add nothing to
-            a model that is trained once.
+            delta (see :class:`Store`).
         renew : Renewal, optional
             Release budgets and answers in parts, one per period: epsilon, delta and `n_queries`
             are those of all periods together. An audience's model is trained in the first period,
@@ -162,7 +163,7 @@ class Store(BaseStore):
         InvalidInput, PrivacyRefused
             Before anything is written.
         """
-        new_store = NewStore.from_arguments(
+        return NewStore.from_arguments(
             (path, ledger, witness),
             (X, y, subjects),
             public,
@@ -172,8 +173,7 @@ class Store(BaseStore):
             epsilon_total=epsilon_total,
             accept_weak_plan=accept_weak_plan,
             renew=renew,
-        )
-        return new_store.create()
+        ).create()
 
     @classmethod
     def _create(
@@ -272,7 +272,7 @@ class Store(BaseStore):
     # ------------------------------------------------------------ the data
 
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records in one transaction, and with them the request, if it has a key."""
+        """Add checked records, and the request `addition` if it is not None, in one transaction."""
         database, ledger = self._parts.database, self._parts.ledger
         with self._change_data():
             with ledger.change("add"):
@@ -318,10 +318,8 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def _create_batch(self) -> RequestBatch:
-        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
-
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
+        """Return the number of new ids that are similar to known ids, or to each other."""
         return len(self._parts.ledger.find_similar_unknown_ids(subjects))
 
     @contextmanager
@@ -369,7 +367,10 @@ class Store(BaseStore):
         return status.verify(self._parts, erased, rows)
 
     def _forget_queries(self) -> None:
-        """Make answered queries count as new after a change of data; report it to the witness."""
+        """Make answered queries count as new after a change of data; report it to the witness.
+
+        The change must be committed.
+        """
         for state in self._audience_states.values():
             state.answers.forget_queries()
         self._parts.report_change()
@@ -410,10 +411,8 @@ class NewStore:
         """Check the arguments of :meth:`Store.init`, and return the store that they describe.
 
         `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
-        ids. `public`: features of the public reference. `plan`: estimator parameters by name, with
-        the classes. `ids_differ`: accept similar ids. `epsilon_total`: limit over all audiences, or
-        None. `accept_weak_plan`: accept a plan with hardly any protection. `renew`: how budgets
-        renew, or None.
+        ids. `plan`: estimator parameters by name, with the classes. All other arguments are those
+        of :meth:`Store.init` with the same names.
 
         Raises InvalidInput or PrivacyRefused if an argument is unusable or refused.
         """
@@ -443,7 +442,7 @@ class NewStore:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The requested plan of the first audience, with automatic parameters still open."""
+        """The requested plan of the first audience, with automatic parameters undecided."""
         return parse_requested_plan(self.schema, self.plan_json)
 
     def create(self) -> Store:

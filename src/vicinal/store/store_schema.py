@@ -135,7 +135,7 @@ class StoreExtractor:
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
-        """Return features (n, d) of raw rows, with the map applied; row i depends on raw row i only."""
+        """Return features (n, d) of n raw rows, each computed from its row alone, with the map."""
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 

@@ -38,6 +38,7 @@ class Classes(ClassesParameter, Target):
 
     @property
     def answer_columns(self) -> list[str]:
+        """Column names of a table of answers: label, confidence, and each class's probability."""
         return ["label", "confidence", *(f"p_{name}" for name in self.names)]
 
     @property
@@ -66,10 +67,11 @@ class Classes(ClassesParameter, Target):
         return targets.reshape(-1, 1)
 
     def decode_rows(self, rows: Ints32) -> Ints32:
+        """Return class indices, int32 (n,), from the form stored on disk, (n, 1); private."""
         return np.array(rows[:, 0], dtype=np.int32)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if a stored class index, (n, 1), is out of range; else None."""
+        """Return a message if a stored class index, int32 (n, 1), is out of range, or None."""
         is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
         return "A label is not one of the classes." if is_invalid else None
 

@@ -88,16 +88,17 @@ class LabelSets(LabelSetsParameters, VectorTarget):
             means, errors = (means + 1) / 2, errors / 2
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
-    def compute_expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return the standard error of each label's share at a share of one half.
+    def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
+        """Return the standard error from the noise of each label's share at a share of one half.
 
-        `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.
+        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
+        deviation of the noise on each coordinate, in votes.
         """
         # Two records with complementary label sets average to a share of one half for every label.
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
         sums = weight * self.encode(complementary_sets, 2).to_dense().mean(axis=0, keepdims=True)
-        answers = self.compute_answers(sums, noise)
+        answers = self.compute_answers(sums, noise_std)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [
             ExpectedError(str(name), float(share), float(error))
@@ -118,6 +119,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def residual(self) -> float:
+        """Assumed distance of a record's label coordinates from their mean: b, their full length."""
         return self._vector_factors[1]
 
     @property
