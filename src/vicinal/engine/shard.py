@@ -4,6 +4,13 @@ The engine passes a release to :class:`Shards`, which charges the subjects and r
 integer votes, to which the engine adds noise once. All records of a subject are on one shard, a
 subject's contribution does not depend on other subjects' records (mechanisms/votes.md), and integer
 sums do not depend on the order. So any split of the records gives the same sums and charges.
+
+Everywhere in this module `release` is the charging rule, noise scales and budget rule of a block of
+q queries; `queries`, int8 or float32 (q, d), are their integer features, `thresholds`, int64 (q,),
+their radii as least similarities of a record that votes. Sums of votes, int64 (q, c) in grid steps,
+are private: only ``release.publish``, which adds the noise, may release them. Records are given as
+`integers`, (n, d), their `targets`, class indices int32 (n,) or RecordVectors, and their `subjects`
+(ids) or these subjects' `slots`, int32 (n,).
 """
 
 from __future__ import annotations
@@ -54,21 +61,14 @@ class Shards(Protocol):
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours of the queries; return the sums of their votes.
-
-        `release`: the charging rule, noise scales and budget rule of the q queries. `queries`, int8
-        or float32 (q, d): integer features. `thresholds`, int64 (q,): least similarity of a record
-        that votes on each query. Returns int64 (q, c), in grid steps. The sums are private: only
-        ``release.publish``, which adds the noise, may release them.
-        """
+        """Charge the neighbours of the queries; return the sums of their votes, (q, c)."""
 
     def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
         """Yield queries with their neighbours, to be counted first and to vote after the count.
 
-        `queries`, (q, d), and `thresholds`, (q,): as for :meth:`charge_and_sum`. `together`:
-        whether all queries are one object, or each query is one.
+        `together`: yield all queries as one object, instead of one object for each query.
         """
 
 
@@ -86,25 +86,17 @@ class LocalShardBase(ABC):
     def get_index(self) -> Index:
         """Return the index to search, after a check that its rows match targets and subjects."""
 
-    def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
-        """Return the records within each query's radius.
-
-        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
-        """
-        return self.get_index().search(queries, thresholds)
-
     def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
-        """Yield results of :meth:`search` for consecutive blocks of queries that fit in memory."""
+        """Yield the records within the queries' radii, in blocks of queries that fit in memory."""
         return self.get_index().search_in_blocks(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours of queries; return the private sums of their votes, int64 (q, c).
+        """Charge the neighbours of the queries; return the sums of their votes, (q, c).
 
-        The arguments are those of :meth:`Shards.charge_and_sum` in this module. The search divides
-        the queries by private counts, but the division affects no result: the release covers the
-        whole block, and no contribution depends on the order of subjects.
+        The search divides the queries by private counts, but the division affects no result: the
+        release covers the whole block, and no contribution depends on the order of subjects.
         """
         # Every subject is charged in the order of the queries, for any division of them
         # (mechanisms/votes.md).
@@ -119,12 +111,10 @@ class LocalShardBase(ABC):
     def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield queries with their neighbours, to be counted first and to vote after the count.
-
-        The arguments are those of :meth:`Shards.iterate_rounds` in this module.
-        """
+        """Yield queries with their neighbours: all as one object if `together`, else one by one."""
         if together:
-            yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
+            neighbours = self.get_index().search(queries, thresholds)
+            yield TwoRounds(self, slice(0, len(queries)), neighbours)
             return
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
@@ -133,11 +123,7 @@ class LocalShardBase(ABC):
                 start += 1
 
     def charge_and_sum_found(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge found neighbours of queries; return the private sums of their votes, int64 (q, c).
-
-        `release`: the charging rule, noise scales and budget rule of these q queries. `neighbours`:
-        the records found within the radius of each query. Sums are in grid steps.
-        """
+        """Charge the found `neighbours` of queries; return the sums of their votes, (q, c)."""
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -172,15 +158,12 @@ class TwoRounds:
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge the counted neighbours for the vote; return the private sums of votes, (q, c).
-
-        `release`: the charging rule, noise scales and budget rule of these q queries.
-        """
+        """Charge the counted neighbours for the vote; return the sums of their votes, (q, c)."""
         return self.shard.charge_and_sum_found(release, self.neighbours)
 
 
 def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
-    """Return the sum of several shards' sums of votes, (q, c), in grid steps. Private."""
+    """Return the sum of several shards' sums of votes, (q, c)."""
     first, *remaining = shard_sums
     total = first.copy()
     for shard_sum in remaining:
@@ -235,8 +218,7 @@ class Shard(LocalShardBase):
     ) -> Ints32:
         """Add records and return the slot of each record's subject, int32 (n,). Private.
 
-        A subject that is or was enrolled continues with its remaining budget. `integers`, (n, d):
-        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: id of each record.
+        A subject that is or was enrolled continues with its remaining budget.
         """
         # Raises errors of invalid targets before a subject is enrolled.
         all_targets = join_targets(self._targets, targets)
@@ -303,8 +285,6 @@ class Shard(LocalShardBase):
         """Load records of subjects that are already enrolled into an empty shard.
 
         `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
-        `targets`: class indices, int32 (n,), or RecordVectors. `slots`, int32 (n,): slot of each
-        record's subject.
         """
         with self._mark_changing():
             for block in blocks:

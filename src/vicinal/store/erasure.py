@@ -149,7 +149,7 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
 def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
-    """Run the step "moving": add the hashes to the witness; overwrite erased rows with others."""
+    """Run the step "moving": add the hashes to the witness, and copy rows over erased ones."""
     witness.add_erased(erasure.hash_list, erasure.clock)
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)

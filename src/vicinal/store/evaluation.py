@@ -769,7 +769,7 @@ class ReleasedClasses:
 
         `y`: true class names of `size` rows. Raises InvalidInput if one is not a declared class.
         """
-        return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
+        return np.asarray(self.schema.target.encode(y, size), dtype=np.int64)
 
     @cached_property
     def edges(self) -> Floats:

@@ -1,4 +1,8 @@
-"""A store's folder: its files, its identity, and the locations of its ledger and witness."""
+"""A store's folder: its files, its identity, and the locations of its ledger and witness.
+
+Everywhere in this module `path` is the folder of a store, and `witness` the declared path of its
+rollback guard, or None for a witness beside the folder.
+"""
 
 import errno
 import os
@@ -71,9 +75,8 @@ class Folder:
     def create(cls, path: Path, ledger: str | None, witness: Path | None) -> Self:
         """Create the folder of a new store, with a new id and a new key.
 
-        `path`, `ledger`, `witness`: the fields of the class; None for SQLite, and for a witness
-        beside the folder. Raises InvalidInput if `path` or `witness` is in use, or `ledger` is no
-        valid URL or has a password.
+        `ledger`: None or "sqlite", or the URL of a PostgreSQL database. Raises InvalidInput if
+        `path` or `witness` is in use, or `ledger` is no valid URL or has a password.
         """
         witness_path = choose_witness_path(path, witness)
         if ledger not in (None, SQLITE):
@@ -132,10 +135,7 @@ class Folder:
 
 
 def choose_witness_path(path: Path, witness: Path | None) -> Path:
-    """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists.
-
-    `path`: folder of the store. `witness`: declared path, or None for a witness beside the folder.
-    """
+    """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists."""
     check_new_folder(path)
     witness_path = resolve_witness_path(path, witness)
     check_path_free(witness_path)
@@ -143,10 +143,7 @@ def choose_witness_path(path: Path, witness: Path | None) -> Path:
 
 
 def resolve_witness_path(path: Path, witness: Path | None) -> Path:
-    """Return the path of a store's witness; raise InvalidInput if it is in the store's folder.
-
-    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
-    """
+    """Return the path of a store's witness; raise InvalidInput if it is in the store's folder."""
     witness_path = default_witness_path(path) if witness is None else witness.absolute()
     if witness_path.resolve().is_relative_to(path.resolve()):
         raise InvalidInput(

@@ -2,6 +2,9 @@
 
 A model maps each row of stored integer features to a model feature space, by public weights; its
 neighbours are searched there. So the record files do not depend on the models of audiences.
+
+Everywhere in this module `plan` is that of the `audience`, and `rows` (n, d) are integer features
+as the store has them.
 """
 
 import base64
@@ -63,18 +66,14 @@ class StoredModel:
     n_trainings: int
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
-        """Map stored integer features to the model's feature space, as integers (n, width).
-
-        `rows` (n, d): the store's integer features. Each row is computed by itself; `width` is the
-        number of columns of `public`.
-        """
+        """Map `rows` to the model's feature space, as integers (n, width), each row by itself."""
         return self.kernel.encode(self.model.compute_metric_rows(convert_to_float(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries in the model's feature space, and the model's predictions for them.
 
-        The mapped queries are integers (q, width); the predictions are later combined with the
-        neighbours' votes. `rows` (q, d): queries as the store's integer features.
+        The queries are mapped to integers (q, width); the predictions are later combined with the
+        neighbours' votes.
         """
         features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions
@@ -83,7 +82,7 @@ class StoredModel:
         """Return an index of the store's records in the model's feature space.
 
         Its charges reduce the budgets of `audience`, and it follows all later changes of the
-        store's records. `plan`: that of the audience, with the kind of index.
+        store's records.
         """
         index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
@@ -97,9 +96,8 @@ def train_model(
     """Train an audience's model, for the first time or again, on the current records.
 
     Call it within a ledger transaction: charges and the model become durable together, or neither
-    does. `plan`: that of the audience. Returns it with the model's share of budgets and the number
-    of records filled in; and, float64 (m,), the share of its budget that this training would have
-    cost each public row.
+    does. Returns `plan` with the model's share of budgets and the number of records filled in; and,
+    float64 (m,), the share of its budget that this training would have cost each public row.
     """
     kernel = store.schema.create_kernel()
     records = store.record_files.features.map_rows(len(store.shard))
@@ -122,8 +120,7 @@ def train_model(
 def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
     """Write the feature map of a new audience's model, which the shards of a cluster train later.
 
-    Call it within a ledger transaction. `plan`: that of the audience. Returns it with the model's
-    share of budgets filled in.
+    Call it within a ledger transaction. Returns `plan` with the model's share of budgets filled in.
     """
     public_rows, lifted = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
@@ -152,7 +149,7 @@ def create_training_noise(
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
     """Return the noise source of an audience's next training, and its accountant of delta slack.
 
-    `plan`: that of the audience. The noise is seeded only if it is the plan of a simulation.
+    The noise is seeded only if `plan` is that of a simulation.
     """
     number = 1 + int(read_components(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
@@ -193,8 +190,8 @@ def resolve_model_share(
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
     """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    `plan`: that of the audience, with a decided share of budgets for the model. Raises StoreDamaged
-    if the model is missing or damaged.
+    `plan` must have a decided share of budgets for the model. Raises StoreDamaged if the model is
+    missing or damaged.
     """
     if not plan.model_share:
         return None

@@ -7,6 +7,9 @@ happened. The database also has a checksum of the slots of all enrolled records,
 operations and not from the files: it detects an erasure that missed a record, or removed one of
 another subject. The key, the public rows and the extractor's map have one digest each; the digest
 of the extractor's model is in the schema.
+
+Everywhere in this module `size` is the number n of rows or records, all indices of rows are below
+it, and `tiles` are numbers of tiles (blocks of :data:`TILE` rows, the last one shorter), from 0.
 """
 
 import errno
@@ -117,10 +120,7 @@ class RecordFile:
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
-
-        `size`: number of rows of the file; all indices are smaller.
-        """
+        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         if len(erased_indices):
             rows = self.map_rows(size, change=True)
             rows[erased_indices] = rows[moved_indices]
@@ -142,10 +142,7 @@ class RecordFile:
             os.fsync(self._descriptor)
 
     def compute_digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield number and SHA-256 digest of the tiles (blocks of :data:`TILE` rows) in `tiles`.
-
-        `tiles`: their numbers, from 0. `size`: number of rows, at which the last tile ends.
-        """
+        """Yield number and SHA-256 digest of each of `tiles`."""
         for tile in tiles:
             rows = self.read_rows(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(rows.data).digest()
@@ -199,10 +196,7 @@ class RecordFiles:
         self.slots.append(start, slots)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy records at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
-
-        `size`: number of records; all indices are smaller.
-        """
+        """Copy records at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         for record_file in self.file_of.values():
             record_file.copy_over_erased(erased_indices, moved_indices, size)
 
@@ -260,10 +254,7 @@ def _iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[in
 
 
 def list_tiles(size: int, start: int = 0) -> range:
-    """Return the numbers of the tiles (blocks of :data:`TILE` rows) of `size` rows.
-
-    `start`: omit the tiles in which all rows are before this row.
-    """
+    """Return the numbers of the tiles of `size` rows that contain row `start` or later rows."""
     return range(start // TILE, -(-size // TILE))
 
 
@@ -299,10 +290,7 @@ def check_file_digests(
 def write_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
-    """Write the number `size` of records, and digests of changed tiles, within a transaction.
-
-    `tiles`: numbers of the changed tiles; None for all.
-    """
+    """Write `size` and the digests of changed `tiles` (None: all) within a ledger transaction."""
     changed_tiles = list(list_tiles(size) if tiles is None else tiles)
     digests = [
         (name, tile, digest)
@@ -356,8 +344,7 @@ def find_file_faults(
 ) -> list[str]:
     """Return a sentence for each record file that differs from its committed length or digests.
 
-    `size`: number of committed records. `allow_excess`: allow rows beyond these, which an
-    interrupted operation leaves.
+    `allow_excess`: allow rows beyond the committed ones, which an interrupted operation leaves.
     """
     faults = []
     for name, record_file in record_files.file_of.items():

@@ -89,7 +89,7 @@ class StoredRecords:
         the curator gave them. `subjects` (n,): subject ids, or None if each record is a new
         subject. Raises InvalidInput if targets or ids are unusable.
         """
-        targets = schema.encode_targets(y, len(X))
+        targets = schema.target.encode(y, len(X))
         ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
         frame_ids(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.create_kernel().encode(X)

@@ -77,7 +77,7 @@ class Presence:
 
     @classmethod
     def from_statuses(cls, statuses: Iterable[int]) -> Presence:
-        """Return the numbers of subjects, from one status (:class:`EnrollmentStatus`) for each."""
+        """Return the numbers of subjects; `statuses`: an :class:`EnrollmentStatus` for each."""
         counts = Counter(statuses)
         enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
         erased = counts.pop(EnrollmentStatus.ERASED, 0)

@@ -176,36 +176,6 @@ class Store(BaseStore):
         ).create()
 
     @classmethod
-    def _create(
-        cls,
-        folder: Folder,
-        schema: StoreSchema,
-        records: StoredRecords,
-        plan_json: str,
-        total: tuple[float, float] | None,
-    ) -> Self:
-        """Write a new store into a new folder, with its first records and audience; return it open.
-
-        `plan_json`: checked plan of the audience. `total`: epsilon and delta of the limit over all
-        audiences, or None.
-        """
-        store = cls(create_store(folder, schema))
-        try:
-            if total is not None:
-                with store._change_data(), store._parts.ledger.change("total"):
-                    store._parts.ledger.limit_total(*total, compute_total_budget(*total))
-            store._add_records(records, None)
-            with store._change_data():
-                state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
-                store._audience_states[DEFAULT] = state
-                store._forget_queries()
-            folder.save()
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    @classmethod
     def open(cls, path: str | Path, *, accept_loss: bool = False, read_only: bool = False) -> Self:
         """Open an existing store, after finishing operations that a crash interrupted.
 
@@ -450,14 +420,22 @@ class NewStore:
         path, ledger, witness = self.locations
         folder = Folder.create(path, ledger, witness)
         store = None
+        is_complete = False
         try:
             with delay_warnings():
-                store = Store._create(folder, self.schema, self.records, self.plan_json, self.total)
+                store = Store(create_store(folder, self.schema))
+                if self.total is not None:
+                    with store._change_data(), store._parts.ledger.change("total"):
+                        total_budget = compute_total_budget(*self.total)
+                        store._parts.ledger.limit_total(*self.total, total_budget)
+                store._add_records(self.records, None)
+                store._open_audience(DEFAULT, self.plan_json)
+                folder.save()
+                is_complete = True
         except BaseException:
-            if store is None:
-                folder.discard()
-            else:
-                # The store is complete, and a warning was raised as an error: it can be opened.
+            if store is not None:
                 store.close()
+            if not is_complete:  # else a warning was raised as an error: the store can be opened
+                folder.discard()
             raise
         return store

@@ -18,7 +18,6 @@ from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
-from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
@@ -319,14 +318,6 @@ class StoreSchema:
         matrix = read_matrix("X", rows)
         refuse_other_width(matrix.values, self.n_features, "the store")
         return convert_to_floats("X", matrix)
-
-    def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Return the encoded targets of `size` records: class indices (n,), or target vectors.
-
-        `y`: class names (n,), numbers (n, p), or presence of each label, 0 or 1 (n, c), as the
-        target declares. Raises InvalidInput if it does not fit the target, or has not `size` rows.
-        """
-        return self.target.encode(y, size)
 
     def to_json(self) -> str:
         """Return all fields except arrays (public reference, extractor's map) as JSON."""

@@ -119,7 +119,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def residual(self) -> float:
-        """Assumed distance of a record's label coordinates from their mean: b, their full length."""
+        """Typical distance of a record's label coordinates from their mean: the factor b."""
         return self._vector_factors[1]
 
     @property

@@ -313,10 +313,8 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def residual(self) -> float:
-        """Assumed distance of a typical record's number coordinates from their mean: b / 2.
-
-        It is half of their distance from the center at the ends of the typical range.
-        """
+        """Typical distance of a record's number coordinates from their mean: half the factor b."""
+        # At the ends of the typical range the distance from its centre is b.
         return self.relative_typical_range.vector_factors[1] / 2
 
     @property

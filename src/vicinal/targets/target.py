@@ -196,7 +196,7 @@ class VectorTarget(Target):
     @property
     @abstractmethod
     def residual(self) -> float:
-        """Assumed distance of a typical record's other coordinates from their mean; public."""
+        """Typical distance of a record's other coordinates from their mean; public."""
 
     @property
     @abstractmethod
