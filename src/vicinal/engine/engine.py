@@ -225,7 +225,7 @@ class QueryEngine:
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Return noisy votes or labels, and their noise, whose scale follows from noisy counts.
+        """Return noisy votes or labels, and their noise, with a scale that noisy counts determine.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers, or None.
         `counter`: the private count mechanism. Only subjects that could pay for the count also

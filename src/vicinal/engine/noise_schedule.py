@@ -90,7 +90,7 @@ def fit_n_neighbors(
 ) -> int:
     """Return k, the expected number of neighbours of a query, for the dimension of public points.
 
-    `reference`: the public points, whose intrinsic dimension is estimated. The other arguments are
+    The intrinsic dimension is estimated on the public points `reference`. All further arguments are
     those of :func:`compute_n_neighbors`.
     """
     plan = n_records, n_queries, budget, n_classes, len(reference)

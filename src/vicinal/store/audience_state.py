@@ -370,8 +370,8 @@ def plan_total_limit(
 ) -> tuple[float, float]:
     """Return epsilon and delta of a limit on the privacy loss to all audiences together.
 
-    `parameters`: those of the first audience, whose epsilon must be at most `epsilon_total`, and
-    whose delta is that of the limit. `accept_weak`: accept a limit too weak to protect subjects.
+    `parameters`: those of the first audience; their epsilon must be at most `epsilon_total`, and
+    their delta is that of the limit. `accept_weak`: accept a limit too weak to protect subjects.
 
     Raises InvalidInput if the limit or the plan is unusable; PrivacyRefused for a weak limit.
     """
@@ -482,8 +482,8 @@ def _assemble_engine(
 ) -> PlannedEngine:
     """Return the engine of an audience, which answers queries from the store's records.
 
-    `plan`: that of the audience. `model`: its trained private model, in whose feature space the
-    neighbours are searched, or None.
+    `plan`: that of the audience. `model`: its trained private model, or None; neighbours are
+    searched in the feature space of the model.
     """
     schema = store.schema
     if model is None:

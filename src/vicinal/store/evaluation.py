@@ -174,7 +174,7 @@ def _convert_nan_to_none(number: float) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class CountedRows:
-    """Labelled rows whose features were queried, as cells of tables. Private, except for `plan`.
+    """Labelled rows with queried features, as cells of tables. Private, except for `plan`.
 
     - `plan`: sizes of the tables, and the largest charge of a subject.
     - `cells`, int64 (rows, tables): index of each row's cell in each table.

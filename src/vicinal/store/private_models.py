@@ -54,8 +54,8 @@ class StoredModel:
     - `model`: the released weights.
     - `kernel`: cosine kernel of the model's feature space.
     - `public`, (m, width): public reference in the model's feature space, not rounded to integers.
-    - `n_private_queries`: number of queries whose answers used private records; all other queries
-      were answered by the model alone.
+    - `n_private_queries`: number of queries that were answered with private records, in addition
+      to the model.
     - `n_trainings`: number of completed trainings.
     """
 

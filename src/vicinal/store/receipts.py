@@ -159,8 +159,8 @@ def find_receipt_faults(
 ) -> list[str]:
     """Return a sentence for each reason why a receipt is not valid for an open store.
 
-    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids, possibly none, whose
-    erasure the receipt must state.
+    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that the receipt must
+    cover, possibly none.
     """
     ledger = store.ledger
     if receipt["store"] != store.folder.identity:

@@ -119,8 +119,7 @@ class Addition:
     def from_records(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
         """Return the request of a curator to add these records under an idempotency key.
 
-        `ledger`: the store's, whose secret key makes the keyed digest. `curator`, `key`: checked,
-        normalized texts.
+        `ledger`: has the secret key of the digest. `curator`, `key`: checked, normalized texts.
         """
         subjects = b"everyone new" if records.ids is None else b"".join(frame_ids(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())

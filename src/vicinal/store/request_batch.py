@@ -96,7 +96,7 @@ class _CheckedRequest:
 
     state: AudienceState
     analyst: str
-    idempotency_key: str | None
+    key_digest: bytes | None
     vectors: AnyArray
 
 
@@ -182,29 +182,19 @@ class RequestBatch:
         Queries without an answer are added to the new queries of their audiences.
         """
         checked = [self._check_request(query) for query in queries]
-        rows_of_requests = self._encode_queries(
-            [request.vectors for request in checked if not isinstance(request, VicinalError)]
-        )
-        key_digests = []
-        for request in checked:
-            key_digest = None
-            if not isinstance(request, VicinalError) and request.idempotency_key is not None:
-                audience = request.state.audience.name
-                key_digest = digest_request(audience, request.analyst, request.idempotency_key)
-            key_digests.append(key_digest)
+        accepted = [request for request in checked if not isinstance(request, VicinalError)]
+        rows_of_requests = self._encode_queries([request.vectors for request in accepted])
         self._stored_requests = load_requests(
-            self._ledger.database, [digest for digest in key_digests if digest is not None]
+            self._ledger.database,
+            [request.key_digest for request in accepted if request.key_digest is not None],
         )
         requests: list[_LocatedRequest | VicinalError] = []
-        for key_digest, request in zip(key_digests, checked, strict=True):
+        for request in checked:
             if isinstance(request, VicinalError):
                 requests.append(request)
                 continue
             try:
-                rows = next(rows_of_requests)
-                requests.append(
-                    self._locate_request(request.state, request.analyst, key_digest, rows)
-                )
+                requests.append(self._locate_request(request, next(rows_of_requests)))
             except VicinalError as error:
                 requests.append(error)
         return requests
@@ -214,10 +204,11 @@ class RequestBatch:
         try:
             state = get_audience_state(self._states, query.audience)
             analyst = normalize_name("analyst", query.analyst)
-            key = query.idempotency_key
-            if key is not None:
-                key = normalize_name("idempotency_key", key)
-            return _CheckedRequest(state, analyst, key, self._schema.extract(query.queries))
+            key_digest = None
+            if query.idempotency_key is not None:
+                key = normalize_name("idempotency_key", query.idempotency_key)
+                key_digest = digest_request(state.audience.name, analyst, key)
+            return _CheckedRequest(state, analyst, key_digest, self._schema.extract(query.queries))
         except VicinalError as error:
             return error
 
@@ -232,28 +223,28 @@ class RequestBatch:
             ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
-    def _locate_request(
-        self, state: AudienceState, analyst: str, key_digest: bytes | None, rows: AnyArray
-    ) -> _LocatedRequest:
-        """Return a request with the locations of its answers; new queries are added to the batch.
+    def _locate_request(self, request: _CheckedRequest, rows: AnyArray) -> _LocatedRequest:
+        """Return `request` with the locations of its answers; new queries are added to the batch.
 
         Raises PrivacyRefused or KeyReused if the request is refused.
         """
-        self._refuse_second_audience(state, analyst)
+        state = request.state
+        key_digest = request.key_digest
+        self._refuse_second_audience(state, request.analyst)
         digests = digest_queries(rows)
         if key_digest is None:
-            return self._locate_or_enqueue(state, analyst, digests, rows)
+            return self._locate_or_enqueue(state, request.analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
         earlier = self._find_earlier_request(state, key_digest, body)
         if earlier is not None:
             return earlier
-        request = self._locate_or_enqueue(state, analyst, digests, rows)
+        located = self._locate_or_enqueue(state, request.analyst, digests, rows)
         # A request without new answers needs no entry: repeated, it is not charged either.
-        if request.charged:
-            request.key_digest = key_digest
-            request.body = body
-            self._keyed_requests[key_digest] = request
-        return request
+        if located.charged:
+            located.key_digest = key_digest
+            located.body = body
+            self._keyed_requests[key_digest] = located
+        return located
 
     def _refuse_second_audience(self, state: AudienceState, analyst: str) -> None:
         """Raise PrivacyRefused if an analyst has answers of another audience than that of `state`.

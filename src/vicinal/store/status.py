@@ -145,8 +145,8 @@ def _collect_audience_facts(
 def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     """Return statistics of the spent shares of subjects' budgets, estimated on public points.
 
-    These are the mean, quantiles, and the share of subjects whose budgets are almost spent. None
-    without public points, or if new subjects get no budget (after an accepted loss).
+    These are the mean, quantiles, and the share of subjects with almost spent budgets. None without
+    public points, or if new subjects get no budget (after an accepted loss).
     """
     if state.proxies is None or not state.audience.initial_budget:
         return None
