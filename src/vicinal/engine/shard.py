@@ -163,7 +163,7 @@ class TwoRounds:
 
 
 def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
-    """Return the sum of several shards' sums of votes, (q, c)."""
+    """Return the total of `shard_sums`, the sums of votes (q, c) of all shards."""
     first, *remaining = shard_sums
     total = first.copy()
     for shard_sum in remaining:
@@ -264,7 +264,7 @@ class Shard(LocalShardBase):
     def attach_index(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
         """Add all records to a further index, and update it with every later change of records.
 
-        `blocks`, iterable of (m, d): integer features of all records, in order.
+        `mapped`: the new index. `blocks`, iterable of (m, d): integer features of all records.
         """
         with self._mark_changing():
             for block in blocks:

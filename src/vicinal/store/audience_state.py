@@ -207,7 +207,7 @@ class AudienceState:
             shard.detach_index(own_shard.mapped)
 
     def add_block(self, number: int, block: AnswerBlock) -> None:
-        """Add a block of answers that became durable under a block number."""
+        """Add answers, and the public counters after them, which are durable as block `number`."""
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -529,7 +529,7 @@ def compute_lead(votes: np.ndarray, scale: float) -> np.ndarray:
 
 
 def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str) -> AudienceState:
-    """Open an audience with a budget for every subject, and return its state.
+    """Open the audience `name` with a budget for every subject, and return its state.
 
     The charges of planning (the estimate of the number of records, the training of a private model)
     become durable in one transaction with the audience and its model. All refusals come before any
@@ -619,7 +619,8 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
 def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
     """Charge an audience's public proxy points for another training, within a ledger transaction.
 
-    `used_shares`, float64 (m,): share of its budget that the training would have cost each point.
+    `state`: that of the audience. `used_shares`, float64 (m,): share of its budget that the
+    training would have cost each of m public points.
     """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.restore_shares(state.budget_usage)

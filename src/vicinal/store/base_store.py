@@ -98,11 +98,11 @@ class BaseStore(ABC):
 
     @abstractmethod
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience durably, with its private model."""
+        """Open the audience `name` durably, with its private model."""
 
     @abstractmethod
     def _retrain_model(self, state: AudienceState) -> None:
-        """Train an audience's private model again, durably."""
+        """Train the private model of the audience of `state` again, durably."""
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters `plan` of an audience, by name, with those that the store fixes."""
@@ -229,7 +229,7 @@ class BaseStore(ABC):
         return reply
 
     def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
-        """Return features of raw queries or records, and a digest of each row's integer features.
+        """Return features of `raw` queries or records, and a digest of each row's integer features.
 
         Rows with equal digests are equal to the store: such queries are one query. The features are
         accepted wherever raw rows are. Nothing is charged.
@@ -329,11 +329,14 @@ class BaseStore(ABC):
         return state.guarantee(TotalGuarantee.from_ledger(self._parts.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return used and remaining answers of an audience, and of one of its analysts. Public."""
+        """Return used and remaining answers of an audience, and of an `analyst`, if named. Public."""
         return compute_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
-        """Set the largest number of new answers of an analyst; None for the audience's limit."""
+        """Set the `quota` of an analyst (name): the largest number of new answers.
+
+        None: only the limit of the audience applies.
+        """
         state = get_audience_state(self._audience_states, audience)
         name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)

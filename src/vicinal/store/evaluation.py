@@ -14,6 +14,8 @@ Everywhere in this module:
   its block, and its row in the block.
 - `answer_indices`, int64 (n,): index, among the released answers, of the answer to the query that
   equals each of n labelled rows.
+- `y`, `size`: private targets of labelled rows, and the number of these rows.
+- `state`: that of the audience with the evaluated answers.
 """
 
 from __future__ import annotations
@@ -606,8 +608,8 @@ def evaluate(
 ) -> NoisyEvaluation:
     """Compare released answers with labels, charge the evaluated subjects, return noisy metrics.
 
-    `state`: the audience with the evaluated answers and the charged budgets. `X`, `y`, `subjects`:
-    private raw rows (before extraction), their labels and subject ids. `accept_noise`: accept
+    `X`, `y`, `subjects`: private raw rows (before extraction), their targets and subject ids; the
+    budgets of the audience of `state` are charged. `accept_noise`: accept
     metrics that would all be noise even if every answer were right. `charge_evaluation`: charges
     the subjects on the machines that have their budgets; charges and metrics become durable when
     its body ends, before this returns.
@@ -645,9 +647,9 @@ def _create_tally(
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
     """Return the index of each query's newest answer by digest, all answers, and an empty tally.
 
-    The tally is the noisy counter of the tables' cells. `state`: the audience's. Raises
-    InvalidInput if `share` or `largest_error` is out of range, or `share` exceeds the part of a
-    full budget that a subject can have in this renewal period.
+    The tally is the noisy counter of the tables' cells. Raises InvalidInput if `share` or
+    `largest_error` is out of range, or `share` exceeds the part of a full budget that a subject can
+    have in this renewal period.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
@@ -719,10 +721,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
 def _read_answered_queries(
     store: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], Places, Places]:
-    """Return the index of the newest answer by query digest, and `block_numbers`, `offsets` of all.
-
-    `state`: that of the audience with the answers.
-    """
+    """Return the newest answer's index by query digest; `block_numbers`, `offsets` of all answers."""
     blocks = store.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )

@@ -174,9 +174,9 @@ def check_new_folder(path: Path) -> None:
 
 
 def _belongs_to_user(status: os.stat_result, path: Path) -> bool:
-    """Return whether the folder at `path` is this user's, or one that root makes for its owner.
+    """Return whether the folder at `path`, with this file `status`, belongs to the process's user.
 
-    Folders that root creates belong to the owner of the folder around them.
+    Root also accepts a folder of the owner of the parent folder.
     """
     user = os.geteuid()
     is_for_owner = user == ROOT_USER and status.st_uid == path.absolute().parent.stat().st_uid
@@ -254,7 +254,7 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a store durably to `target`, which must not exist; links are refused."""
+    """Copy the file `source` of a store durably to `target`, a new file; links are refused."""
     source_flags = os.O_RDONLY | os.O_NOFOLLOW
     with (
         translate_os_errors(source),

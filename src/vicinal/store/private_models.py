@@ -158,7 +158,7 @@ def create_training_noise(
 
 
 def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
-    """Write a newly trained model of an audience into the ledger, within a transaction.
+    """Write a newly trained `model` of an audience into the ledger, within a transaction.
 
     The budget shares spent by all its trainings are added up, at most to 1.
     """
@@ -174,7 +174,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
 def resolve_model_share(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
-    """Return a requested plan with the decided share of budgets for a private model.
+    """Return the plan `requested` with the decided share of budgets for a private model.
 
     Without a decision and a requested share, the plan has no model, and states the reason.
     `pinned`: the automatic values that were decided when the audience was opened, by parameter.

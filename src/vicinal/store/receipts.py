@@ -90,7 +90,7 @@ class SigningKey:
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a receipt (fields by name) with the public key and the signature added."""
+        """Return `receipt`, fields by name, with the public key and the signature added."""
         content = {**receipt, "public_key": self.public_key}
         return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 

@@ -247,7 +247,7 @@ class RequestBatch:
         return located
 
     def _refuse_second_audience(self, state: AudienceState, analyst: str) -> None:
-        """Raise PrivacyRefused if an analyst has answers of another audience than that of `state`.
+        """Raise PrivacyRefused if `analyst` (name) has answers of another audience than `state`'s.
 
         The service's file of keys also ties an analyst to one audience, but it may be replaced by
         an older copy.
@@ -347,7 +347,7 @@ class RequestBatch:
             state.reset_counters()
 
     def _find_refusal(self, request: _LocatedRequest) -> VicinalError | None:
-        """Return the error that refused the new answers of a request, or None."""
+        """Return the error that refused the new answers of a located request, or None."""
         new = self._new_queries.get(request.state.audience.name)
         if new is None or new.refusal is None:
             return None

@@ -403,7 +403,7 @@ def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[
 
 
 def _make_residue_pattern(subject: SubjectId) -> bytes:
-    """Return the bytes that prove that a file contains a subject id, whole or partly overwritten.
+    """Return bytes that are in a file if it contains the id `subject`, even partly overwritten.
 
     A database that frees a cell may overwrite its first four bytes, so they are not searched for.
     An id that would then have fewer than :data:`_MIN_RESIDUE_BYTES` is searched for with all bytes

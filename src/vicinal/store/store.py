@@ -296,7 +296,10 @@ class Store(BaseStore):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        """Charge the subjects of counted rows in one transaction, and yield the private sums."""
+        """Charge the subjects of the rows `counted`, and yield the private sums of table cells.
+
+        `tally`: the counter of the cells. Charges, and what the body writes, are one transaction.
+        """
         ledger = self._parts.ledger
         with ledger.release(audience):
             yield charge_evaluated_subjects(ledger, audience, tally, counted)
@@ -319,14 +322,14 @@ class Store(BaseStore):
     # ------------------------------------------------------------ called with the lock held
 
     def _retrain_model(self, state: AudienceState) -> None:
-        """Train an audience's private model again, durably, and replace the audience's state."""
+        """Train an audience's private model again, durably, and replace its `state`."""
         name = state.audience.name
         with self._change_data():
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
             self._forget_queries()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience durably, with its private model. `plan_json`: its checked plan."""
+        """Open the audience `name` durably, with its private model and the checked plan."""
         with delay_warnings(), self._change_data():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._forget_queries()
@@ -334,6 +337,7 @@ class Store(BaseStore):
     def _verify_files(
         self, erased: list[SubjectId], rows: IntegerMatrix | None
     ) -> status.Verification:
+        """Check all files and the database; search for ids `erased` and integer features `rows`."""
         return status.verify(self._parts, erased, rows)
 
     def _forget_queries(self) -> None:
@@ -382,7 +386,7 @@ class NewStore:
 
         `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
         ids. `plan`: estimator parameters by name, with the classes. All other arguments are those
-        of :meth:`Store.init` with the same names.
+        of :meth:`Store.init` of the same name.
 
         Raises InvalidInput or PrivacyRefused if an argument is unusable or refused.
         """

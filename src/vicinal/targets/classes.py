@@ -43,14 +43,17 @@ class Classes(ClassesParameter, Target):
 
     @property
     def class_names(self) -> AnyArray:
+        """The declared class names, (c,)."""
         return self.classes
 
     @property
     def n_coordinates(self) -> int:
+        """Number of sums of votes: one for each class."""
         return len(self.classes)
 
     @property
     def n_groups(self) -> int:
+        """Number of classes: each needs neighbours."""
         return len(self.classes)
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> Ints32:
@@ -59,6 +62,7 @@ class Classes(ClassesParameter, Target):
 
     @property
     def row_width(self) -> int:
+        """Number of int32 values stored for a record: its class index."""
         return 1
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
@@ -76,9 +80,11 @@ class Classes(ClassesParameter, Target):
         return "A label is not one of the classes." if is_invalid else None
 
     def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial labels of `n_records` records: all class names in turn."""
         return np.resize(np.array(self.names, dtype=object), n_records)
 
     def describe(self) -> str:
+        """Return a description of the targets with the class names, for messages."""
         return f"the classes {', '.join(map(str, self.names))}"
 
 

@@ -52,10 +52,12 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def class_names(self) -> AnyArray:
+        """The declared names of the labels, (c,)."""
         return self.labels
 
     @property
     def n_coordinates(self) -> int:
+        """Number of coordinates of a target vector: the weight, and one for each label."""
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
@@ -106,6 +108,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         ]
 
     def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial 0/1 label vectors of `n_records` records, (n_records, c)."""
         return np.resize([0, 1, 1], (n_records, len(self.labels)))
 
     @property
@@ -115,6 +118,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def weight_coordinate(self) -> float:
+        """The first coordinate of every target vector: the factor a."""
         return self._vector_factors[0]
 
     @property
@@ -124,9 +128,11 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def extremes(self) -> tuple[Any, Any]:
+        """All labels, and no label, each as a row of `y`."""
         return [1] * len(self.labels), [0] * len(self.labels)
 
     def describe(self) -> str:
+        """Return a description of the targets with the label names, for messages."""
         return f"the labels {', '.join(map(str, self.names))}"
 
 

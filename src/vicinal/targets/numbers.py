@@ -86,7 +86,7 @@ class BoundsOfTargets(Check):
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
-        """Return the bounds by target name of texts such as ``age=0..110``; bad bounds stay str."""
+        """Return bounds by target name from `texts` such as ``age=0..110``; bad bounds stay str."""
         # A name may contain an equals sign, bounds cannot: the last one separates them.
         items = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts]
         names = checks.check_distinct_names("bounds", [name.strip() for name, _, _ in items])
@@ -107,7 +107,10 @@ class BoundsOfTargets(Check):
 
 
 def _check_low_high(name: str, value: object) -> tuple[float, float]:
-    """Return a parameter's value as finite (low, high) with low < high, else InvalidInput."""
+    """Return the `value` of the parameter `name` as (low, high); raise InvalidInput if unusable.
+
+    Both numbers must be finite, and low < high.
+    """
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
     if isinstance(value, tuple) and any(isinstance(bound, str) for bound in value):
         # A tuple with strings comes from the command line: a bound that is not a number.
@@ -221,10 +224,12 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def names(self) -> list[Any]:
+        """The names of the targets; "number" for a single target without a name."""
         return list(self.bounds.names or ("number",))
 
     @property
     def declaration(self) -> Any:
+        """The bounds in JSON types: a pair, or a mapping of names to pairs."""
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
@@ -242,10 +247,12 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def neighbors_per_noise(self) -> float:
+        """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
         return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_length
 
     @property
     def typical_length(self) -> float:
+        """Length of target vectors at the ends of typical ranges; the longest vectors have 1."""
         return self.relative_typical_range.length
 
     @cached_property
@@ -267,6 +274,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def n_coordinates(self) -> int:
+        """Number of coordinates of a target vector: the weight, and one for each number."""
         return 1 + len(self.bounds)
 
     def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
@@ -309,6 +317,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def weight_coordinate(self) -> float:
+        """The first coordinate of every target vector: the factor a."""
         return self.relative_typical_range.vector_factors[0]
 
     @property
