@@ -75,12 +75,6 @@ class Erasure:
         """Indices of the records to erase, int64 (m,)."""
         return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
 
-    @property
-    def hash_list(self) -> list[bytes]:
-        """Keyed hashes of the subjects, 32 bytes each."""
-        content = base64.b64decode(self.hashes)
-        return [content[start : start + 32] for start in range(0, len(content), 32)]
-
     def write(self, database: Database) -> None:
         """Write the note into the ledger's database, within a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
@@ -150,7 +144,9 @@ def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
     """Run the step "moving": add the hashes to the witness, and copy rows over erased ones."""
-    witness.add_erased(erasure.hash_list, erasure.clock)
+    content = base64.b64decode(erasure.hashes)
+    hashes = [content[start : start + 32] for start in range(0, len(content), 32)]
+    witness.add_erased(hashes, erasure.clock)
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
     erased_indices = rows[rows < new_size]

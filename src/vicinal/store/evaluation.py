@@ -632,7 +632,15 @@ def evaluate(
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _build_perfect_evaluation(released, tally).refuse_uninformative()
+        # The counts that are expected if every answer is right, for a subject of its own. They are
+        # public, and an upper bound on the information in the metrics.
+        perfect_cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
+        tables = [
+            np.bincount(column, minlength=n_cells).astype(np.float64)
+            for column, n_cells in zip(perfect_cells, tally.plan.sizes, strict=True)
+        ]
+        perfect = released.build_evaluation(tables, tally.noise, tally.plan.share)
+        perfect.refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
         figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
@@ -680,20 +688,6 @@ def _create_tally(
     return index_of_digest, released, tally
 
 
-def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyEvaluation:
-    """Return the evaluation that would result if every answer were right, for a subject of its own.
-
-    Its counts are expected counts without noise; its noise level is that of `tally`, the counter of
-    the tables. It is public, and an upper bound on the information in the metrics of `released`.
-    """
-    cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
-    tables = [
-        np.bincount(column, minlength=size).astype(np.float64)
-        for column, size in zip(cells, tally.plan.sizes, strict=True)
-    ]
-    return released.build_evaluation(tables, tally.noise, tally.plan.share)
-
-
 def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
     """Return all earlier evaluations of an audience in their JSON form. Public."""
     stored: list[dict[str, Any]] = parse_json(
@@ -721,7 +715,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
 def _read_answered_queries(
     store: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], Places, Places]:
-    """Return the newest answer's index by query digest; `block_numbers`, `offsets` of all answers."""
+    """Return the newest answer's index by query digest; `block_numbers` and `offsets` of all."""
     blocks = store.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )

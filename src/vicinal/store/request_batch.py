@@ -183,7 +183,13 @@ class RequestBatch:
         """
         checked = [self._check_request(query) for query in queries]
         accepted = [request for request in checked if not isinstance(request, VicinalError)]
-        rows_of_requests = self._encode_queries([request.vectors for request in accepted])
+        rows_of_requests: Iterator[AnyArray] = iter(())
+        if accepted:
+            # All rows are encoded in one call: the integers of a row depend on no other row.
+            vectors = [request.vectors for request in accepted]
+            ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
+            integers = self._schema.create_kernel().encode(np.concatenate(vectors))
+            rows_of_requests = iter(np.split(integers, ends))
         self._stored_requests = load_requests(
             self._ledger.database,
             [request.key_digest for request in accepted if request.key_digest is not None],
@@ -211,17 +217,6 @@ class RequestBatch:
             return _CheckedRequest(state, analyst, key_digest, self._schema.extract(query.queries))
         except VicinalError as error:
             return error
-
-    def _encode_queries(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
-        """Yield the integer features (q, width) of each request.
-
-        `vectors`: features (q, d) of each request. All rows are encoded in one call; the integers
-        of a row do not depend on other rows.
-        """
-        if vectors:
-            kernel = self._schema.create_kernel()
-            ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
-            yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
     def _locate_request(self, request: _CheckedRequest, rows: AnyArray) -> _LocatedRequest:
         """Return `request` with the locations of its answers; new queries are added to the batch.
