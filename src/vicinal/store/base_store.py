@@ -329,7 +329,7 @@ class BaseStore(ABC):
         return state.guarantee(TotalGuarantee.from_ledger(self._parts.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return used and remaining answers of an audience, and of `analyst` unless None. Public."""
+        """Return used and remaining answers of an audience, and of `analyst` if given. Public."""
         return compute_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
