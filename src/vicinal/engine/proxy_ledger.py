@@ -79,15 +79,15 @@ class ProxyLedger:
         return len(self._points)
 
     @property
-    def used(self) -> Floats:
+    def used_shares(self) -> Floats:
         """The spent share of the virtual budget of each of m charged points, float64 (m,)."""
         return np.asarray(1 - self._subjects.remaining / self._full_units)
 
     @property
-    def shares(self) -> Shares:
-        """The spent shares, uint16 (m,), in the form that is stored (:meth:`restore_shares`)."""
+    def stored_shares(self) -> Shares:
+        """The spent shares, uint16 (m,), in steps of 1 / `FULL_SHARE`, as they are stored."""
         # Rounded up, so that a restart never lowers the usage.
-        return np.asarray(np.ceil(self.used * FULL_SHARE), dtype=np.uint16)
+        return np.asarray(np.ceil(self.used_shares * FULL_SHARE), dtype=np.uint16)
 
     def restore_shares(self, shares: Shares) -> None:
         """Set the spent shares of virtual budgets to stored values.
@@ -125,7 +125,7 @@ class ProxyLedger:
         release.contribute_and_charge(self._index.search(queries, thresholds), self._subjects)
 
     def budget_usage(self) -> BudgetUsage:
-        """Return the estimated usage of the private budgets."""
-        used = self.used
+        """Return the estimate of spent shares of the private budgets. Public."""
+        used = self.used_shares
         quantiles = tuple(np.quantile(used, QUANTILES).tolist())
         return BudgetUsage(float(used.mean()), quantiles, float((used >= SPENT_SHARE).mean()))

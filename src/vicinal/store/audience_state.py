@@ -625,4 +625,4 @@ def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) 
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.restore_shares(state.budget_usage)
         state.proxies.spend_shares(used_shares)
-        store.ledger.write_proxy_shares(state.audience, state.proxies.shares)
+        store.ledger.write_proxy_shares(state.audience, state.proxies.stored_shares)

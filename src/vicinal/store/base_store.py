@@ -245,7 +245,7 @@ class BaseStore(ABC):
         """
         with self._hold_exclusively():
             previous_clock = self._parts.ledger.clock
-            replies = self._create_batch().run(queries)
+            replies = self._create_batch().answer_requests(queries)
             if self._parts.ledger.clock > previous_clock:
                 self._finish_answers()
         return replies

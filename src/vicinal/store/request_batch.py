@@ -80,7 +80,7 @@ class _NewQueries:
     n_queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def add(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
+    def append_queries(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
         """Append queries of an analyst; `row_of_digest`: integer features (width,) by digest."""
         for digest, row in row_of_digest.items():
             self.offset_of[digest] = len(self.rows)
@@ -139,7 +139,7 @@ class RequestBatch:
         self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
         self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
 
-    def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+    def answer_requests(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return a reply for each request, or the error that refuses it.
 
         New answers are durable, with their charges, when this returns.
@@ -295,7 +295,7 @@ class RequestBatch:
             if location is None and digest not in new.offset_of
         }
         _refuse_excess_answers(state, new, analyst, len(row_of_digest))
-        new.add(analyst, row_of_digest)
+        new.append_queries(analyst, row_of_digest)
         locations = [
             location or (_NEW_BLOCK, new.offset_of[digest])
             for digest, location in zip(digests, stored_locations, strict=True)
@@ -325,7 +325,7 @@ class RequestBatch:
             pack_answers(answers),
             state.slack.spent,
             new.n_queries_of,
-            None if state.proxies is None else state.proxies.shares,
+            None if state.proxies is None else state.proxies.stored_shares,
             state.n_private_queries,
         )
 
