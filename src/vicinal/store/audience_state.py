@@ -183,7 +183,7 @@ class AudienceState:
         scale = self.noise_scale
         if self.private_model is None:
             labels = decision.decide_labels(stored, scale)
-            return labels, stored, decision.probabilities(stored, scale)
+            return labels, stored, decision.compute_probabilities(stored, scale)
         votes, probabilities = np.split(stored, 2, axis=1)
         if decision.is_plurality:
             labels = votes.argmax(axis=1)
@@ -193,7 +193,7 @@ class AudienceState:
 
     @property
     def n_private_queries(self) -> int | None:
-        """Number of queries that a private model left to private records, or None. Public."""
+        """Number of queries for which a private model used private records, or None. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
 
@@ -518,14 +518,14 @@ def _build_plan(
     return plan.changed(n_periods=renewal["periods"], carries_over=renewal["unspent"] != LOST_PARTS)
 
 
-def compute_lead(votes: np.ndarray, scale: float) -> np.ndarray:
+def compute_lead(votes: np.ndarray, noise_std: float) -> np.ndarray:
     """Return the lead of the best class over the next, in noise standard deviations, (q,).
 
-    `votes` (q, c) have independent noise of standard deviation `scale`, so the noise of a
+    `votes` (q, c) have independent noise of standard deviation `noise_std`, so the noise of a
     difference is sqrt(2) times as large.
     """
     top_two = np.partition(votes, -2, axis=1)[:, -2:]
-    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * scale))
+    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * noise_std))
 
 
 def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str) -> AudienceState:

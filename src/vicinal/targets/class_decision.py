@@ -60,7 +60,7 @@ class ClassDecision:
         """Score functions of the classes: cost times expected true votes; the largest wins."""
         return self._tabulate_class_scores(self._costs / self._costs.max())
 
-    def probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
+    def compute_probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
         `votes`, float (q, c): released noisy votes; a row with NaN has probabilities NaN. `noise`,
