@@ -99,7 +99,7 @@ def fit_n_neighbors(
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
-    """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
+    """Return the intrinsic dimension of `reference` at the scale of its `rank`-th neighbours.
 
     In D dimensions the distance of the `rank`-th neighbour is 4^(1/D) times that of the neighbour
     of rank `rank` / 4. The logarithms of this ratio are averaged over points, as MacKay &

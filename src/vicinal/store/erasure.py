@@ -12,8 +12,9 @@ cutting    the end of every file is overwritten with zeros and truncated
 scrubbing  the database is rewritten without free pages, and its log is emptied
 =========  =========================================================================================
 
-Each step can be repeated: rows are copied from indices that are not overwritten, and the end is
-overwritten only after the copies and the note of the next step are durable.
+`erasure` is the note of the pending work everywhere in this module, and `witness` the rollback
+guard. Each step can be repeated: rows are copied from indices that are not overwritten, and the end
+is overwritten only after the copies and the note of the next step are durable.
 """
 
 from __future__ import annotations
@@ -125,8 +126,7 @@ def write_erasure(
 def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Run the remaining steps of a pending erasure, if there is one, on all files of a store.
 
-    `witness`: the rollback guard, which records the hashes of the erased subjects. Raises
-    StorageFailed if the disk fails. Opening the store again then continues the erasure.
+    Raises StorageFailed if the disk fails. Opening the store again then continues the erasure.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))

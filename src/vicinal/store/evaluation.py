@@ -653,11 +653,11 @@ def evaluate(
 def _create_tally(
     store: OpenStore, state: AudienceState, share: float, largest_error: float
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
-    """Return the index of each query's newest answer by digest, all answers, and an empty tally.
+    """Return the newest answer's index by query digest, all released answers, and an empty tally.
 
-    The tally is the noisy counter of the tables' cells. Raises InvalidInput if `share` or
-    `largest_error` is out of range, or `share` exceeds the part of a full budget that a subject can
-    have in this renewal period.
+    The tally is the noisy counter of the tables' cells of this evaluation. Raises InvalidInput if
+    `share` or `largest_error` is out of range, or `share` exceeds the part of a full budget that a
+    subject can have in this renewal period.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)

@@ -246,9 +246,9 @@ def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def _decode_arrays(stored: Mapping[str, str]) -> dict[str, AnyArray]:
-    """Return the arrays among a model's stored entries (texts by name), by name.
+    """Return a model's arrays by name from its entries `stored` in the ledger, texts by name.
 
-    Raises ValueError if one is damaged.
+    Raises ValueError if an array is damaged.
     """
     files = {
         name: io.BytesIO(base64.b64decode(stored[name])) for name in MODEL_ARRAYS & stored.keys()

@@ -63,8 +63,8 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
         """Return the target vectors of `n_records` records, (n, 1 + c); private.
 
-        `y`: 0 and 1 in shape (n, c). With the factors a and b of `_averages`, the first coordinate
-        is a. The rest is b times the 0/1 vector, clipped to length sqrt(tau) and divided by it (the
+        `y`: 0 and 1 in shape (n, c). The first coordinate is a constant a, and a^2 + b^2 = 1. The
+        rest is b times the 0/1 vector, clipped to length sqrt(tau) and divided by it (the
         tau-approximation of ZYCW20); without `tau`, b times 1 for a present and -1 for an absent
         label, divided by sqrt(c).
         """
