@@ -261,7 +261,7 @@ def _write_shards(
     - `subjects`: the subjects of each shard.
     """
     n_shards = len(subjects)
-    slot_of_row = source.record_files.read_column("slots", len(source.shard))
+    slot_of_row = source.record_files.read_slots(len(source.shard))
     erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.list_folders(target, n_shards)):

@@ -416,7 +416,7 @@ def _load_store(
     shard.load_enrolled(
         record_files.read_feature_chunks(size),
         schema.target.decode_rows(record_files.labels.map_rows(size)),
-        record_files.read_column("slots", size),
+        record_files.read_slots(size),
     )
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
@@ -441,7 +441,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
     slots, hashes, folded = ledger.list_enrolled(erased_again)
     size = database.number("records")
-    slot_of_row = record_files.read_column("slots", size)
+    slot_of_row = record_files.read_slots(size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):

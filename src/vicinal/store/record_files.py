@@ -220,12 +220,9 @@ class RecordFiles:
         for start in range(0, size, step):
             yield self.features.read_rows(start, min(start + step, size))
 
-    def read_column(self, name: str, size: int) -> Ints32:
-        """Return the first number of each of the first `size` records, int32 (size,).
-
-        `name`: the file, "labels" or "slots".
-        """
-        return np.array(self.file_of[name].map_rows(size)[:, 0], dtype=np.int32)
+    def read_slots(self, size: int) -> Ints32:
+        """Return the slots of the subjects of the first `size` records, int32 (size,)."""
+        return np.array(self.slots.map_rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
         """Close all files."""
@@ -335,7 +332,7 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
 
     The slots of the first `size` records on disk are compared with the stored checksum.
     """
-    slots = record_files.read_column("slots", size)
+    slots = record_files.read_slots(size)
     return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
 
 

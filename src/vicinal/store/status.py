@@ -275,7 +275,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
 def _find_record_faults(store: OpenStore) -> Iterator[str]:
     """Yield a sentence for each disagreement of record files, subject table and memory."""
     size = len(store.shard)
-    slots = store.record_files.read_column("slots", size)
+    slots = store.record_files.read_slots(size)
     target_rows = store.record_files.labels.map_rows(size)
     enrolled = store.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
