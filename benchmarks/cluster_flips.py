@@ -56,4 +56,4 @@ def _shard(parts: Any) -> tuple[Any, ...]:
     ]
     departed = parts.database.read("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
     features = np.asarray(parts.record_files.features.map_rows(size)).tobytes()
-    return budgets, departed, features, parts.record_files.read_column("labels", size).tolist()
+    return budgets, departed, features, parts.record_files.labels.map_rows(size)[:, 0].tolist()

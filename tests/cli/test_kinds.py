@@ -54,7 +54,7 @@ def store(kind, path):
     with made(path / "store", kind) as opened:
         reply = opened.predict(ASKED)
         assert type(reply) is REPLIES[kind]
-        assert {len(column) for column in reply.columns(names).values()} == {len(ASKED)}
+        assert {len(column) for column in reply.build_columns(names).values()} == {len(ASKED)}
         assert opened.verify().faults == ()
 
 

@@ -141,7 +141,7 @@ def test_a_store_takes_tables_of_all_forms(folder, store):
             for rows in (table, table.to_pylist(), table.to_pydict())
         ]
         assert labels[0] == labels[1] == labels[2]
-        rows, keys = opened.extracted(table)
+        rows, keys = opened.extract_features(table)
         assert keys[0] == keys[6]
         assert opened.predict(rows).charged == 0
 

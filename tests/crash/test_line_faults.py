@@ -106,7 +106,7 @@ def open_store(path):
 def enrolled_records(store):
     """Return the encoded rows on disk of every enrolled subject, sorted, by id; of one folder."""
     parts = store._parts
-    slots = parts.record_files.read_column("slots", parts.record_files.slots.count_bytes() // 4)
+    slots = parts.record_files.read_slots(parts.record_files.slots.count_bytes() // 4)
     rows = np.vstack([*parts.record_files.read_feature_chunks()] or [np.zeros((0, tools.D))])
     held = {}
     for subject, slot in parts.ledger.slot_table.slot_of.items():

@@ -311,7 +311,7 @@ def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answe
     broken, tmp_path, monkeypatch, first
 ):
     shutil.copytree(tmp_path / "store", tmp_path / "kept")
-    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.mark_change"):
+    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.report_change"):
         shard_tools.local(broken)
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "kept").rename(tmp_path / "store")
@@ -330,7 +330,7 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
     broken, tmp_path, monkeypatch
 ):
     """Fails if neither can be opened any more, or its loss can be accepted by the store."""
-    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.mark_change"):
+    with tools.broken_off(monkeypatch, "vicinal.store.opening.OpenStore.report_change"):
         shard_tools.local(broken)
     (tmp_path / "store.witness").unlink()
     with pytest.raises(errors.PrivacyRefused, match="was split"):
@@ -435,7 +435,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
         row = store.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
         with store.database.transaction():
             store.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
-        store.mark()
+        store.report_commit()
         cluster = store.database.get("cluster")
     if how in ("link", "copy"):
         shutil.rmtree(gift / "shard-0")

@@ -125,7 +125,7 @@ GUARD_CALLS = {
     "how far": lambda parts: parts.witness.advance(9, bytes(32)),
     "who was erased": lambda parts: parts.witness.add_erased([bytes(32)], 9),
     "an audience": lambda parts: parts.witness.add_audiences(["press"], 9),
-    "what it knows": lambda parts: parts.mark(),
+    "what it knows": lambda parts: parts.report_commit(),
 }
 
 
@@ -159,7 +159,7 @@ def test_a_guard_is_told_nothing_before_its_commit(tmp_path, monkeypatch, postgr
                     tell(lambda: None)
             assert len(told) == 3
             assert parts.folder.witness.read_bytes() == before
-            parts.mark_change()
+            parts.report_change()
 
 
 @pytest.mark.parametrize("kind", ["store", "cluster"])

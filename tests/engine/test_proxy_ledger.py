@@ -6,7 +6,7 @@ import pytest
 from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
-from vicinal.engine.proxy_ledger import RETIRED, ProxyLedger
+from vicinal.engine.proxy_ledger import SPENT_SHARE, ProxyLedger
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noisy_labels import LabelRelease
@@ -52,7 +52,7 @@ def test_a_point_pays_what_a_record_in_its_place_pays(release, monkeypatch):
     classifier.predict(data(3, 300)[0])
     truth = used_truly(classifier)
     assert 0 < truth.mean() < 1
-    np.testing.assert_array_equal(shadow_of(classifier).used, truth)
+    np.testing.assert_array_equal(shadow_of(classifier).used_shares, truth)
 
 
 def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
@@ -60,7 +60,7 @@ def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
     classifier.predict(of_one_class(600)[0])
     told, true = classifier.budget_usage(), used_truly(classifier)
     assert told.used == pytest.approx(true.mean(), abs=0.05)
-    assert told.retired == pytest.approx((true >= RETIRED).mean(), abs=0.05)
+    assert told.retired == pytest.approx((true >= SPENT_SHARE).mean(), abs=0.05)
     assert told.quantiles[1] == pytest.approx(np.quantile(true, 0.9), abs=0.1)
 
 
@@ -99,7 +99,7 @@ def public_course(release, patch, *, seed=0, records=data, **parameters):
     classifier = fitted(seed, records, release=release, **parameters)
     answers = [classifier.query(block) for block in np.split(queries, 6)]
     asked, noise = (np.concatenate([getattr(a, n) for a in answers]) for n in ("asked", "noise"))
-    return noise[asked], asked, shadow_of(classifier).used
+    return noise[asked], asked, shadow_of(classifier).used_shares
 
 
 def same(first, second):
@@ -145,6 +145,6 @@ def test_a_ledger_that_peeks_at_private_budgets_is_caught(monkeypatch):
         return 1 - shards[-1].ledger.remaining / UNITS
 
     monkeypatch.setattr(Shard, "__init__", remember)
-    monkeypatch.setattr(ProxyLedger, "used", property(peek))
+    monkeypatch.setattr(ProxyLedger, "used_shares", property(peek))
     worlds = [public_course("votes", monkeypatch, records=r) for r in (data, far_away)]
     assert not same(*worlds)

@@ -56,7 +56,7 @@ def of_backup(path):
 def of_ledger(path):
     with tools.make(path) as store:
         store._parts.database.put("format", "7")
-        store._parts.mark_change()
+        store._parts.report_change()
     return lambda: Store.open(path)
 
 

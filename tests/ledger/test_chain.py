@@ -363,7 +363,7 @@ def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeyp
                 pass
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(RequestBatch, "run", broken)
+        monkeypatch.setattr(RequestBatch, "answer_requests", broken)
         with pytest.raises(KeyboardInterrupt):
             store.predict(Q[:1])
         ledger, state = store._parts.ledger, store._parts.witness.state

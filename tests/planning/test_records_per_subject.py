@@ -86,7 +86,7 @@ def test_public_points_wear_as_subjects_do():
     for declared in (1, EACH):
         made = fitted(declared, **noise)
         made.predict(Q)
-        used.append(made._engine.proxies.used.mean())
+        used.append(made._engine.proxies.used_shares.mean())
     true = 1 - made._engine.shard.ledger.remaining.mean() / UNITS
     assert used[0] < 0.5 * true
     assert used[1] == pytest.approx(true, rel=0.4)

@@ -344,7 +344,7 @@ def test_a_set_is_refused_as_it_has_no_order(estimator, argument):
 def store(request, tmp_path):
     extractor, public = None, frame(PUBLIC)
     if request.param == "a fitted map":
-        extractor, public = StoreExtractor("columns").fitted(frame(PUBLIC), n_components=3)
+        extractor, public = StoreExtractor("columns").fit_public_map(frame(PUBLIC), n_components=3)
     elif request.param == "a map of the caller":
         public_map = PublicMap(3).fit(frame(PUBLIC))
         extractor = StoreExtractor(public_map=public_map)

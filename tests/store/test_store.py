@@ -476,7 +476,7 @@ def test_a_store_is_made_in_a_new_place_only(tmp_path):
 
 def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (40, 12, 12))
-    extractor, reference = StoreExtractor("hog", {"cell": 3}).fitted(images[:15], 5)
+    extractor, reference = StoreExtractor("hog", {"cell": 3}).fit_public_map(images[:15], 5)
     plan = {"n_neighbors": 5, "noise_multiplier": 1.0, "n_records": 20, "epsilon": 8.0}
     with Store.init(
         tmp_path / "store", images[15:35], np.arange(20) % 2, classes=[0, 1], public=reference,

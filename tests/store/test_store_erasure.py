@@ -305,7 +305,7 @@ def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
     """As after an erasure that took the wrong rows: files and digests agree with each other."""
     with Store.open(path) as store:
         parts = store._parts
-        slots = parts.record_files.read_column("slots", len(X))
+        slots = parts.record_files.read_slots(len(X))
         changed = np.flatnonzero(slots != slot)[:1]
         parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
         with parts.database.transaction():

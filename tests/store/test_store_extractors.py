@@ -17,7 +17,7 @@ INIT = ["--epsilon", "8", "--queries", "50", "--records", "20", "--classes", "0,
 def test_another_model_is_refused(tmp_path):
     (tmp_path / "modules.json").write_text("[]")
     extractor = StoreExtractor("text", {"model": str(tmp_path)})
-    spec = extractor.spec()
+    spec = extractor.to_dict()
     assert len(spec["model"]) == 64
     assert StoreExtractor.load(spec, tmp_path).digest == spec["model"]
     (tmp_path / "weights").write_bytes(b"other")
@@ -27,7 +27,7 @@ def test_another_model_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["hog"])
 def test_another_definition_of_the_arithmetic_is_refused(tmp_path, kind):
-    spec = StoreExtractor(kind).spec()
+    spec = StoreExtractor(kind).to_dict()
     assert StoreExtractor.load(spec, tmp_path).edition == spec["edition"] == 1
     with pytest.raises(StorageFailed, match="another version of its extractor"):
         StoreExtractor.load({**spec, "edition": 2}, tmp_path)

@@ -35,7 +35,7 @@ def found_by(store):
     """Return the rows that an index finds, as a set for each of some queries."""
     engine = store._audience_states["default"].engine
     queries = engine.votes.kernel.encode(Q[:30])
-    near = store._parts.shard.search(queries, engine.radius.thresholds(queries))
+    near = store._parts.shard.get_index().search(queries, engine.radius.thresholds(queries))
     return [
         set(near.rows[a:b].tolist()) for a, b in zip(near.starts, near.starts[1:], strict=False)
     ]

@@ -164,12 +164,12 @@ def test_the_records_in_the_metric_follow_the_store(opened):
 
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
-    n_asked, usage = state.n_private_queries, state.proxies.used.copy()
+    n_asked, usage = state.n_private_queries, state.proxies.used_shares.copy()
     with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
     state.reset_counters()
     assert state.n_private_queries == n_asked
-    assert np.abs(state.proxies.used - usage).max() < 1e-4
+    assert np.abs(state.proxies.used_shares - usage).max() < 1e-4
 
 
 def test_labels_alone_and_quotas_go_together_with_it(tmp_path):

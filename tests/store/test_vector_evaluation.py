@@ -69,14 +69,14 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     if kind == "classes":  # more of these in test_evaluation.py
         assert np.trace(evaluation.confusion) == pytest.approx((answers == truth).sum())
         return
-    figures = evaluation.compute_figures(evaluation.counts)
+    figures = evaluation.compute_metrics(evaluation.counts)
     if kind == "labels":
         assert isinstance(evaluation, LabelSetEvaluation)
         assert figures["accuracy"] == pytest.approx((answers == truth).mean())
         assert figures["up accuracy"] == pytest.approx((answers == truth)[:, 1].mean())
         recalls = [(answers[truth[:, 2] == t, 2] == t).mean() for t in (0, 1)]
         silent = type(evaluation)(evaluation.labels, evaluation.tables, 1e-9, evaluation.share)
-        balanced = silent.compute_figures(silent.counts)["near balanced_accuracy"]
+        balanced = silent.compute_metrics(silent.counts)["near balanced_accuracy"]
         assert balanced == pytest.approx(np.mean(recalls))
         return
     assert isinstance(evaluation, NumberEvaluation)
@@ -89,7 +89,7 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
         assert figures[f"{name} rmse"] == pytest.approx(rmse, abs=widest[i] / 4)
         assert figures[f"{name} mean_error"] == pytest.approx(errors.mean(), abs=widest[i] / 4)
         exact = replace(evaluation, noise=1e-9)
-        r2 = exact.compute_figures(exact.counts)[f"{name} r2"]
+        r2 = exact.compute_metrics(exact.counts)[f"{name} r2"]
         off = ((rmse + widest[i] / 4) ** 2 - rmse**2) / truth[:, i].var()
         assert r2 == pytest.approx(r2_score(truth[:, i], answers[:, i]), abs=off)
 
@@ -132,7 +132,7 @@ def test_errors_beyond_the_largest_count_as_that_large(store, monkeypatch):
     silence_noise(store, monkeypatch)
     far_truth = np.tile([0.0, 10.0], (60, 1))
     evaluation = store.evaluate(Q, far_truth, VISITORS, largest_error=0.05, accept_noise=True)
-    assert evaluation.compute_figures(evaluation.counts)["age rmse"] <= 0.05 * 110
+    assert evaluation.compute_metrics(evaluation.counts)["age rmse"] <= 0.05 * 110
     assert evaluation.errors[0, -1] == pytest.approx(60)
 
 

@@ -169,7 +169,7 @@ def test_an_erased_vector_is_on_no_disk(tmp_path):
         tmp_path / "store", np.vstack([X, X[:1]]), np.append(TABLE[:, 0], rare),
         [*PEOPLE, "goes"], bounds=(0, 110), **PLAN,
     ) as store:  # fmt: skip
-        code = store.schema.encode_targets([rare], 1).to_steps().tobytes()
+        code = store.schema.target.encode([rare], 1).to_steps().tobytes()
         file = tmp_path / "store" / "records" / "labels"
         assert code in file.read_bytes()
         store.erase(["goes"])

@@ -31,7 +31,7 @@ def test_public_points_are_asked_once_however_many_blocks_are_answered():
     rule = ClassDecision(np.array(RARE), np.ones(2), lambda: calls.append(0) or 100.0)
     assert calls == []
     votes, noise = np.ones((3, 2)), np.ones(3)
-    rule.probabilities(votes, noise)
+    rule.compute_probabilities(votes, noise)
     rule.decide_labels(votes, noise)
     assert calls == [0]
 
@@ -64,7 +64,7 @@ def test_expected_votes_are_the_posterior_mean_of_a_gamma_under_gaussian_noise()
         for row, vote in enumerate(votes[:, column]):
             weights = prior * np.exp(-(((vote - true) / noise) ** 2) / 2)
             expected[row, column] = (weights * true).sum() / weights.sum()
-    found = decision(total=total).probabilities(votes, noise)
+    found = decision(total=total).compute_probabilities(votes, noise)
     brute = expected / expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, brute, rtol=2e-3)
 
@@ -72,14 +72,14 @@ def test_expected_votes_are_the_posterior_mean_of_a_gamma_under_gaussian_noise()
 def test_probabilities_follow_votes_and_their_noise():
     votes = np.array([[100.0, 0.0], [0.0, 0.0], [-5.0, -5.0], [3.0, -90.0], [np.nan, np.nan]])
     equal = decision((0.5, 0.5))
-    found = equal.probabilities(votes, 1.0)
+    found = equal.compute_probabilities(votes, 1.0)
     np.testing.assert_allclose(found[:4].sum(axis=1), 1)
     assert found[0, 0] == pytest.approx(1, abs=0.01)
     np.testing.assert_allclose(found[1:3], 0.5)
     assert found[3, 0] > 0.98
     assert np.isnan(found[4]).all()
-    assert equal.probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.5, abs=1e-3)
-    assert decision().probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.9, abs=1e-3)
+    assert equal.compute_probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.5, abs=1e-3)
+    assert decision().compute_probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.9, abs=1e-3)
 
 
 def test_the_label_is_the_largest_cost_times_probability():
@@ -87,7 +87,7 @@ def test_the_label_is_the_largest_cost_times_probability():
     votes = rng.normal(0, 30, (500, 2)) + np.array([60, 10])
     for costs in ((1.0, 1.0), (1.0, 9.0), (5.0, 0.1)):
         rule = decision(costs=costs)
-        best = (rule.probabilities(votes, 10.0) * costs).argmax(axis=1)
+        best = (rule.compute_probabilities(votes, 10.0) * costs).argmax(axis=1)
         np.testing.assert_array_equal(rule.decide_labels(votes, 10.0), best)
     assert decision((0.5, 0.5)).is_plurality
     assert not decision().is_plurality

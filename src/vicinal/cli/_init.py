@@ -90,8 +90,10 @@ def init(
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        may_use_labels = dry_run and target.voted
+        may_use_labels = (
+            dry_run and target.voted
         has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
+        )
         extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, unfitted, label if has_labels else None
         )

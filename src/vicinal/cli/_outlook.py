@@ -92,7 +92,7 @@ def show_outlook(
     with show_progress_bars(silent=json) as begin:
         options = evaluate_plan_options(plan, reference, setup, seed, begin, only_requested=dry_run)
     class_shares = [] if setup is None else setup.shares
-    advice = assess_plan(plan, class_shares) if plan.target.voted else []
+    advice = assess_plan(plan, class_shares) if plan.target.is_class_vote else []
     if dry_run:
         advice.append("Dry run: nothing was written, drawn or charged.")
     if not json:
@@ -138,7 +138,7 @@ def _prepare_simulation(
     has_default_neighbours = (
         plan.kernel == "cosine" and plan.min_similarity is None and not plan.has_private_count
     )
-    if not has_default_neighbours or not plan.target.voted or len(points) < MIN_POINTS:
+    if not has_default_neighbours or not plan.target.is_class_vote or len(points) < MIN_POINTS:
         reason = f"because it takes {MIN_POINTS} public rows and the default neighbours"
         return reference, None, reason
     if labels is None:

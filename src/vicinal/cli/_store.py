@@ -27,7 +27,7 @@ from vicinal.ledger.files import is_writable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from vicinal.store.evaluation import NoisyFigures
+    from vicinal.store.evaluation import NoisyEvaluation
     from vicinal.store.requests import Reply
 
 UNKNOWN_IDS = 2
@@ -127,11 +127,11 @@ def predict(
             path, opened.schema.extractor, id_column, answer_columns
         )
         with records.add_file_to_errors(path, public=True):
-            rows, keys = opened.extracted(dataset.features)
+            rows, keys = opened.extract_features(dataset.features)
         reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        columns = [*copied.items(), *reply.columns(answer_columns).items()]
+        columns = [*copied.items(), *reply.build_columns(answer_columns).items()]
         names = [name for name, _ in columns]
         arrays = [array for _, array in columns]
         _write_answers(pa.table(arrays, names=names), out_path)
@@ -261,7 +261,7 @@ def evaluate(
     echo(output.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
 
 
-def _format_evaluation(evaluation: NoisyFigures, figures: dict[str, Any]) -> str:
+def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> str:
     """Return the text of an evaluation; `figures`: its scores by name, as JSON values."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 

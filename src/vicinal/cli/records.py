@@ -247,7 +247,7 @@ def list_target_columns(target: Target, label: str | None) -> list[str]:
 
     Raises InvalidInput if a column `label` of class names is given too.
     """
-    if target.voted:
+    if target.is_class_vote:
         return []
     if label is not None:
         raise InvalidInput(

@@ -96,7 +96,7 @@ class ShardedGradients:
         noisy = release.publish(sums)
         with ledger.release(self._audience):
             write_components(ledger.database, self._audience.number, {entry: encode_array(noisy)})
-        self._store.mark()  # The next request has shards delete the sums of this step.
+        self._store.report_commit()  # The next request has shards delete the sums of this step.
         return noisy
 
     def train(self) -> PrivateModel:

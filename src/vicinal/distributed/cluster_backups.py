@@ -17,7 +17,7 @@ from vicinal.distributed._vote_charging import ChargeJournal
 from vicinal.distributed.messages import ShardState
 from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
-from vicinal.store.backups import unpack
+from vicinal.store.backups import restore_folder
 from vicinal.store.folder import create_new_folder, create_private_folder
 from vicinal.store.opening import LOST, OpenStore, open_folder
 
@@ -64,7 +64,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             with store.ledger.change(LOST):
                 store.ledger.spend_all_budgets()
                 membership.write_epoch(store.database, b"")
-            store.mark_change()
+            store.report_change()
             store.ledger.complete_change()
         with coordinator.database.transaction():
             new_records = []
@@ -73,7 +73,7 @@ def accept_cluster_loss(path: str | Path) -> None:
                 record = membership.ShardRecord(number, store.folder.identity, state)
                 new_records.append(record)
             records.replace_all(cluster.identity, new_records)
-        coordinator.mark_change()
+        coordinator.report_change()
 
 
 def _list_audiences(store: OpenStore) -> dict[str, int]:
@@ -117,7 +117,9 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         witness = layout.find_witness(target, member_backup.name)
         create_private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
-        folders.append(unpack(member_backup, member_path, None, witness, accept_loss=accept))
+        folders.append(
+            restore_folder(member_backup, member_path, None, witness, accept_loss=accept)
+        )
         layout.MemberFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:

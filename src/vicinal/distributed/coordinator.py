@@ -41,11 +41,11 @@ from vicinal.planning.parameter_tables import PRIVATE
 from vicinal.store.audience_state import (
     AudienceState,
     begin_first_period,
-    decide_on_model,
+    decide_and_train_model,
     delay_warnings,
     pin_plan,
 )
-from vicinal.store.backups import pack
+from vicinal.store.backups import write_backup
 from vicinal.store.base_store import BaseStore
 from vicinal.store.erasure import forget_addition_digests
 from vicinal.store.evaluation import CountedRows
@@ -94,7 +94,7 @@ class Coordinator(BaseStore):
         self._description = description
         self._deadline = deadline
         self._is_read_only = read_only
-        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.key(), records)
+        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.read_key(), records)
         self._parts = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, read_only)
@@ -178,9 +178,9 @@ class Coordinator(BaseStore):
                 resources.callback(transport.close)
             if not read_only:
                 records.begin_epoch()
-                store.mark()
+                store.report_commit()
             coordinator = cls(store, description, records, transports, deadline, read_only)
-            with coordinator._exclusive(read_only=True):
+            with coordinator._hold_exclusively(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
         return coordinator
@@ -205,7 +205,7 @@ class Coordinator(BaseStore):
 
     def _finish_answers(self) -> None:
         """Have the witness record durable answers, and then the shards delete their votes."""
-        self._parts.mark()  # before shards delete the votes
+        self._parts.report_commit()  # before shards delete the votes
         self._delete_votes()
 
     @contextmanager
@@ -222,7 +222,7 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add encoded records on the shards of their subjects.
 
         `addition`: the request with its idempotency key, stored with the change; None without key.
@@ -252,13 +252,13 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was already decided, nothing is answered until it
             is finished.
         """
-        ids = self._check_erasable(subjects)
+        ids = self._check_erasable_ids(subjects)
 
         def decide_change() -> changes.ClusterChange:
             forget_addition_digests(self._parts.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
-        with self._exclusive():
+        with self._hold_exclusively():
             self._changes.run_on_shards(tasks.Ping())
             erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
@@ -266,8 +266,8 @@ class Coordinator(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
-        with self._exclusive():
-            return Presence.from_standings(self._changes.list_standings(ids))
+        with self._hold_exclusively():
+            return Presence.from_statuses(self._changes.list_standings(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return how many unknown ids differ from known ids, or each other, in spelling only."""
@@ -291,7 +291,7 @@ class Coordinator(BaseStore):
         self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
         self._finish_training()
 
-    def _refresh(self, state: AudienceState) -> None:
+    def _retrain_model(self, state: AudienceState) -> None:
         """Train the model of an audience again, on the subjects that are enrolled now."""
         self._changes.run_on_shards(tasks.Ping())
         with self._ledger.release(state.audience):
@@ -318,14 +318,14 @@ class Coordinator(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values; with `curator` also private ones of every shard."""
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             facts = collect_public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.run_on_shards(tasks.Facts())
         return facts
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check all files, also for traces of subjects `erased` and integer features `rows`."""
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
@@ -338,11 +338,11 @@ class Coordinator(BaseStore):
 
         Each machine writes its own folder, under this path; see :func:`restore_cluster`.
         """
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             target = Path(path).absolute()
             self._delete_votes()
             create_new_folder(target)
-            pack(self._parts, target / COORDINATOR)
+            write_backup(self._parts, target / COORDINATOR)
             paths = list_folders(target, len(self._clients))
             self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
             self._description.save(target)  # Written last: a folder without it is not a backup.
@@ -374,7 +374,7 @@ class Coordinator(BaseStore):
                     state.answers.forget_queries()
             # An open transaction means that the deciding commit was interrupted.
             if not self._ledger.database.in_transaction:
-                self._parts.mark_change()
+                self._parts.report_change()
                 # A change that some shards have not made counts as complete here, because it stays
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()
@@ -385,7 +385,7 @@ class Coordinator(BaseStore):
         `plan_json`: inside the transaction that decides the change.
         """
         audience = self._ledger.open_audience(name, plan_json)
-        audience.plan = decide_on_model(self._parts, audience, begin_model_training)
+        audience.plan = decide_and_train_model(self._parts, audience, begin_model_training)
         self._remote_shards[name] = self._create_remote_shards(name)
         change = self._plan_audience(audience)
         if is_training_pending(self._parts, audience):
@@ -421,7 +421,7 @@ class Coordinator(BaseStore):
         }
         return changes.ClusterChange(changes.AUDIENCE, audience=fields)
 
-    def _renew(self) -> bool:
+    def _begin_due_periods(self) -> bool:
         """Begin the due renewal periods on all shards; return whether there were any."""
         due = self._ledger.due_renewals
         if due:
@@ -456,7 +456,7 @@ class Coordinator(BaseStore):
         try:
             with (
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,
-                cluster._exclusive(),
+                cluster._hold_exclusively(),
             ):
                 cluster._changes.run_on_shards(tasks.Ping())
         except (PrivacyRefused, StorageFailed):

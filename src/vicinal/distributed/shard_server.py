@@ -25,7 +25,7 @@ from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.linear.private_model import LocalGradients
 from vicinal.store.audience_state import AudienceState, open_audience_state, restore_plan
-from vicinal.store.backups import pack
+from vicinal.store.backups import write_backup
 from vicinal.store.erasure import decide_erasure, finish_erasure
 from vicinal.store.opening import OpenStore, open_folder
 from vicinal.store.private_models import is_training_pending, list_answering_audiences
@@ -151,7 +151,7 @@ class ShardServer:
                 case tasks.Facts():
                     return collect_private_facts(self._parts)
                 case tasks.Backup():
-                    return pack(self._parts, task.path)
+                    return write_backup(self._parts, task.path)
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
@@ -318,7 +318,7 @@ class ShardServer:
     def _follow_change(self) -> None:
         """Discard gradients of earlier records, and have the witness record the change."""
         self._gradients.clear()
-        self._parts.mark_change()
+        self._parts.report_change()
 
     # ------------------------------------------------------------ locks and transactions
 
@@ -330,7 +330,7 @@ class ShardServer:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._parts.ledger.check_usable()
             try:
-                with self._parts.marking():
+                with self._parts.reporting_commits():
                     yield
             except OSError:
                 self._failed = True

@@ -172,7 +172,7 @@ def finish_interrupted_split(
     coordinator_folder = layout.MemberFolder.read(path / layout.COORDINATOR).folder
     source_folder = Folder.read(Path(cluster.source))
     # Keys are compared first, as an edited description may name the store of another cluster.
-    if coordinator_folder.key() != source_folder.key():
+    if coordinator_folder.read_key() != source_folder.read_key():
         raise PrivacyRefused(f"The cluster was not made from the store {cluster.source}.")
     with (
         open_folder(coordinator_folder, accept_loss=accept_loss) as coordinator,
@@ -206,7 +206,7 @@ def _close_for_good(source: OpenStore, cluster: str) -> None:
     """
     with source.ledger.change("split"):
         source.database.put(SPLIT_CLUSTER, cluster)
-    source.mark_change()
+    source.report_change()
     source.ledger.complete_change()
 
 
@@ -261,19 +261,19 @@ def _write_shards(
     - `subjects`: the subjects of each shard.
     """
     n_shards = len(subjects)
-    slot_of_row = source.record_files.read_column("slots", len(source.shard))
+    slot_of_row = source.record_files.read_slots(len(source.shard))
     erased_rows = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.list_folders(target, n_shards)):
         witness = layout.find_witness(target, path.name)
-        folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
+        folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
         with create_store(folder.folder, source.schema) as store:
             erased = [row for row in erased_rows if hash_to_shard(row[0], n_shards) == number]
             _copy_to_shard(source, store, subjects[number], slot_of_row, erased)
             with store.database.transaction():
                 store.database.put(membership.CLUSTER, cluster)
                 store.database.put(membership.NUMBER, str(number))
-            store.mark_change()
+            store.report_change()
             state = ShardState.from_database(store.database)
             records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()
@@ -358,7 +358,7 @@ def _write_coordinator(
     """
     path = target / layout.COORDINATOR
     witness = layout.find_witness(target, layout.COORDINATOR)
-    folder = layout.MemberFolder.create(path, cluster, source.folder.key(), witness)
+    folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
     with create_store(folder.folder, source.schema) as store:
         with store.database.transaction():
             for table in _COPIED_TABLES:
@@ -384,5 +384,5 @@ def _write_coordinator(
                     store.database.put(name, value)
             membership.ShardRecords(store.database).replace_all(cluster, records)
             store.database.put(_SOURCE_KEY, _format_state(source))
-        store.mark()
+        store.report_commit()
     folder.save()

@@ -57,6 +57,6 @@ class AnsweredNeighbours:
         return PublicVotes(votes, counts)
 
     def add_answers(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Add queries (q, d) as public records with their released class indices, int64 (q,)."""
+        """Add `queries` (q, d) as public records; `labels`, int64 (q,): released class indices."""
         self._index.add(queries)
         self._labels = np.concatenate([self._labels, labels])

@@ -78,7 +78,7 @@ class QueryEngine:
     - `shard`: the private records, on one shard or several, and the accounts that are charged.
     - `radius`: selects the records that vote on a query.
     - `votes`: the mechanism that releases noisy votes, or labels only.
-    - `count`: the paper's private count; None if counts are public estimates.
+    - `count`: the private count of neighbours (ZZGW23); None if counts are public estimates.
     - `noise_multiplier`: sigma2: at a count of K voting records, the standard deviation of the
       noise on each vote is sigma2 sqrt(K) votes.
     - `answered_neighbours`: earlier answers that vote, in the published algorithm; else None.
@@ -114,7 +114,7 @@ class QueryEngine:
     ) -> QueryAnswers:
         """Return the answers to all queries, (q, d), computed block by block.
 
-        `predicted`: predictions for the queries by the model of :attr:`model_gate`.
+        `predicted`: predictions for the queries by the private model, if the engine has one.
 
         Raises PrivacyRefused, before anything is charged or sampled, if the delta reserved for
         rounding does not cover all answers (:meth:`check_rounding_delta`).
@@ -145,7 +145,10 @@ class QueryEngine:
         self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
-        """Answer queries, (q, d), by private votes; the answers may vote on later queries."""
+        """Return answers to a `block` of queries, (q, d), by private votes.
+
+        In the published algorithm these answers vote on the queries of later blocks.
+        """
         released, noise = self._release_votes(block)
         labels = released
         votes = None
@@ -222,10 +225,11 @@ class QueryEngine:
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
     ) -> Released:
-        """Return noisy votes or labels with their noise, whose scale follows from noisy counts.
+        """Return noisy votes or labels, and their noise, with a scale that noisy counts determine.
 
-        `rounds`: queries with their neighbours. `public`: votes of earlier answers. `counter`: the
-        private count mechanism. Only subjects that could pay for the count also vote.
+        `rounds`: queries with their neighbours. `public`: votes of earlier answers, or None.
+        `counter`: the private count mechanism. Only subjects that could pay for the count also
+        vote.
         """
         counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
@@ -236,7 +240,10 @@ class QueryEngine:
         return release.publish(total), release.noise
 
     def _plan_release(self, counts: Floats) -> BlockRelease:
-        """Return the release with noise scales for public or noisy `counts`, (q,), of records."""
+        """Return the release rule of a block, with noise scales for its numbers of neighbours.
+
+        `counts`, (q,): public or noisy number of records that vote on each query.
+        """
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
         noise = np.minimum(self.noise_multiplier * np.sqrt(counts), self.votes.grid.max_noise)
         return self.votes.release(noise)

@@ -1,4 +1,20 @@
-"""Number of neighbours and noise multiplier of a plan, from public information alone."""
+"""Number of neighbours and noise multiplier of a plan, from public information alone.
+
+A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a kernel
+weight w, so its zCDP budget B is just spent at
+
+    sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
+
+where `spread` accounts for hubs: records that are near more queries than other records. It and w^2
+are measured with public points as both records and queries. The headroom reflects asymmetric
+errors: noise a third too large costs a point of accuracy, but noise a third too small exhausts the
+most useful records and costs 2 to 10 points.
+
+The number of neighbours k trades noise against nearness: the votes' signal-to-noise ratio grows as
+sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the dimension
+of the data, since in many dimensions twice the neighbours are hardly more distant.
+docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,23 +24,6 @@ import numpy as np
 
 from vicinal.neighbours.radius import Radius, Reference
 from vicinal.targets.target import NEIGHBORS_PER_NOISE
-
-# ----------------------------------------------------------------
-# A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a
-# kernel weight w, so its budget B is just spent at
-#
-#     sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
-#
-# where `spread` accounts for hubs, records that are near more queries than others. It and w^2 are
-# measured with public points as both records and queries. The headroom reflects asymmetric
-# errors: noise a third too large costs a point of accuracy, but noise a third too small exhausts
-# the most useful records and costs 2 to 10 points.
-#
-# The number of neighbours k trades noise against nearness: the votes' signal-to-noise ratio grows
-# as sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the
-# dimension of the data, since in many dimensions twice the neighbours are hardly more distant.
-# docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
-
 
 MIN_DIMENSION = 15.0
 """Lower bound of the intrinsic dimension that the number of neighbours grows with."""
@@ -71,7 +70,7 @@ def compute_n_neighbors(
     - `n_records`: declared number of private records. `n_queries`: planned number of answers.
     - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
     - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
-    - `per_noise`: neighbours per unit of dimension and of noise multiplier.
+    - `per_noise`: number of neighbours per unit of dimension and of noise multiplier.
     """
     # The noise multiplier that spends a typical record's budget, with weights of 1.
     multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
@@ -89,14 +88,18 @@ def fit_n_neighbors(
     n_classes: int,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return :func:`compute_n_neighbors` at the intrinsic dimension of the public `reference`."""
+    """Return k, the expected number of neighbours of a query, for the dimension of public points.
+
+    The intrinsic dimension is estimated on the public points `reference`. All further arguments are
+    those of :func:`compute_n_neighbors`.
+    """
     plan = n_records, n_queries, budget, n_classes, len(reference)
     rank = round(compute_n_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
     return compute_n_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
-    """Return the intrinsic dimension of public points at the scale of their `rank`-th neighbours.
+    """Return the intrinsic dimension of `reference` at the scale of its `rank`-th neighbours.
 
     In D dimensions the distance of the `rank`-th neighbour is 4^(1/D) times that of the neighbour
     of rank `rank` / 4. The logarithms of this ratio are averaged over points, as MacKay &
@@ -127,23 +130,24 @@ def compute_noise_multiplier(
     n_records: int,
     n_queries: int,
     count: float,
-    equivalent_budget: Callable[[float], float],
+    compute_equivalent_budget: Callable[[float], float],
 ) -> float:
     """Return the noise multiplier sigma2 at which the planned answers spend a record's budget.
 
-    The formula at the top of this module holds for charges proportional to the squared
+    The formula in the header of this module holds for charges proportional to the squared
     contribution. Those of label-only releases are not, so the budget is converted.
 
-    `n_records`: declared number of records. `n_queries`: planned number of answers. `count`:
-    expected number of records that vote on a query. `equivalent_budget`: function of a
-    contribution, in noise standard deviations; it returns the zCDP budget that pays for as many at
-    the quadratic charge.
+    `participation`: measured on public points. `n_records`: declared number of records.
+    `n_queries`: planned number of answers. `count`: expected number of records that vote on a
+    query. `compute_equivalent_budget`: maps a contribution, in noise standard deviations, to the
+    zCDP budget from which squared charges would pay for as many contributions of this size as the
+    charges of the release pay for from the subject's budget.
     """
     spread = participation.spread
     squared_weight = participation.mean_squared_weight
 
     def compute_multiplier(contribution: float) -> float:
-        budget = equivalent_budget(contribution)
+        budget = compute_equivalent_budget(contribution)
         return math.sqrt(HEADROOM * spread * squared_weight * n_queries / (2 * n_records * budget))
 
     # The relative charge of label-only releases rises with the contribution. It is taken at the
@@ -152,7 +156,7 @@ def compute_noise_multiplier(
 
 
 def compute_count_noise(n_queries: int, budget: float) -> float:
-    """Return sigma1, the noise standard deviation of the paper's private count, in records.
+    """Return sigma1, the noise standard deviation of a private count (ZZGW23), in records.
 
     It is sqrt(T / (6 B)) for T = `n_queries` and a subject's zCDP `budget` B, but at least 1. With
     less noise, the shift by one record would exceed the range of the grid's slack bound, and no
@@ -162,7 +166,11 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
 
 
 def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
-    """Return the participation of reference points in votes on each other within `radius`."""
+    """Return the participation of reference points in votes on each other within `radius`.
+
+    `n_features`: number of columns of the points' integer features, which scales the similarity
+    levels in the kernel's table of weights.
+    """
     kernel = reference.kernel
     weights = kernel.table(n_features)
     probes = reference.points[:_MAX_PROBES]

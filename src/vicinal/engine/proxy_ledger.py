@@ -27,7 +27,7 @@ FULL_SHARE = (1 << 16) - 1
 MAX_POINTS = 2048
 """Maximum number of public points that are charged."""
 
-RETIRED = 0.99
+SPENT_SHARE = 0.99
 """Share of a budget above which it counts as spent: the rest pays for almost no vote."""
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -40,7 +40,7 @@ class BudgetUsage:
 
     - `used`: mean spent share of a budget.
     - `quantiles`: quantiles of that share, at the levels `QUANTILES`.
-    - `retired`: share of subjects that have spent at least `RETIRED` of their budget.
+    - `retired`: share of subjects that have spent at least `SPENT_SHARE` of their budget.
     """
 
     used: float
@@ -79,18 +79,18 @@ class ProxyLedger:
         return len(self._points)
 
     @property
-    def used(self) -> Floats:
-        """The share of its virtual budget that every charged point has spent, (m,)."""
+    def used_shares(self) -> Floats:
+        """The spent share of the virtual budget of each of m charged points, float64 (m,)."""
         return np.asarray(1 - self._subjects.remaining / self._full_units)
 
     @property
-    def shares(self) -> Shares:
-        """The spent shares, uint16 (m,), in the form that is stored (:meth:`restore_shares`)."""
+    def stored_shares(self) -> Shares:
+        """The spent shares, uint16 (m,), in steps of 1 / `FULL_SHARE`, as they are stored."""
         # Rounded up, so that a restart never lowers the usage.
-        return np.asarray(np.ceil(self.used * FULL_SHARE), dtype=np.uint16)
+        return np.asarray(np.ceil(self.used_shares * FULL_SHARE), dtype=np.uint16)
 
     def restore_shares(self, shares: Shares) -> None:
-        """Set the spent shares to stored ones.
+        """Set the spent shares of virtual budgets to stored values.
 
         `shares`, uint16 (m,): spent share of each charged point, in steps of 1 / `FULL_SHARE`;
         empty for full budgets. Raises InvalidInput if there are neither m nor none.
@@ -100,25 +100,32 @@ class ProxyLedger:
         self.set_used_shares(shares / FULL_SHARE if len(shares) else np.zeros(len(self)))
 
     def set_used_shares(self, used: Floats) -> None:
-        """Set the spent shares of budgets; `used`: one for each reference point, charged or not."""
+        """Set the spent shares of virtual budgets.
+
+        `used`: share, 0 to 1, for each point of the whole reference, including uncharged points.
+        """
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
     def spend_shares(self, used: Floats) -> None:
-        """Spend shares of full budgets; `used`: one for each reference point, charged or not."""
+        """Spend further shares of full virtual budgets.
+
+        `used`: share, 0 to 1, for each point of the whole reference, including uncharged points.
+        """
         used = used[:: -(-len(used) // len(self))]
         units = np.ceil(used * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)
 
     def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
-        """Charge the points for a release, as it charges records, and discard their votes.
+        """Charge the points for answers to queries, as records are charged; discard their votes.
 
-        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as similarities.
+        `release`: the charging rule, noise scales and budget rule of the queries.
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
         """
         release.contribute_and_charge(self._index.search(queries, thresholds), self._subjects)
 
     def budget_usage(self) -> BudgetUsage:
-        """Return the estimated usage of the private budgets."""
-        used = self.used
+        """Return the estimate of spent shares of the private budgets. Public."""
+        used = self.used_shares
         quantiles = tuple(np.quantile(used, QUANTILES).tolist())
-        return BudgetUsage(float(used.mean()), quantiles, float((used >= RETIRED).mean()))
+        return BudgetUsage(float(used.mean()), quantiles, float((used >= SPENT_SHARE).mean()))

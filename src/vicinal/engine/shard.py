@@ -4,6 +4,13 @@ The engine passes a release to :class:`Shards`, which charges the subjects and r
 integer votes, to which the engine adds noise once. All records of a subject are on one shard, a
 subject's contribution does not depend on other subjects' records (mechanisms/votes.md), and integer
 sums do not depend on the order. So any split of the records gives the same sums and charges.
+
+Everywhere in this module `release` is the charging rule, noise scales and budget rule of a block of
+q queries; `queries`, int8 or float32 (q, d), are their integer features, `thresholds`, int64 (q,),
+their radii as least similarities of a record that votes. Sums of votes, int64 (q, c) in grid steps,
+are private: only ``release.publish``, which adds the noise, may release them. Records are given as
+`integers`, (n, d), their `targets`, class indices int32 (n,) or RecordVectors, and their `subjects`
+(ids) or these subjects' `slots`, int32 (n,).
 """
 
 from __future__ import annotations
@@ -54,21 +61,14 @@ class Shards(Protocol):
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours of the queries; return the sums of their votes.
-
-        `release`: fixes noise scales, contributions and charges of the whole block. `queries`, int8
-        or float32 (q, d): integer features. `thresholds`, int64 (q,): least similarity of a record
-        that votes on each query. Returns int64 (q, c), in grid steps. The sums are private: only
-        ``release.publish``, which adds the noise, may release them.
-        """
+        """Charge the neighbours of the queries; return the sums of their votes, (q, c)."""
 
     def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
         """Yield queries with their neighbours, to be counted first and to vote after the count.
 
-        `queries`, (q, d), and `thresholds`, (q,): as for :meth:`charge_and_sum`. `together`:
-        whether all queries are one object, or each query is one.
+        `together`: yield all queries as one object, instead of one object for each query.
         """
 
 
@@ -86,18 +86,14 @@ class LocalShardBase(ABC):
     def get_index(self) -> Index:
         """Return the index to search, after a check that its rows match targets and subjects."""
 
-    def search(self, queries: IntegerMatrix, thresholds: Steps) -> NeighbourLists:
-        """Return the records within each query's radius; arguments of :meth:`charge_and_sum`."""
-        return self.get_index().search(queries, thresholds)
-
     def search_blocks(self, queries: IntegerMatrix, thresholds: Steps) -> Iterator[NeighbourLists]:
-        """Yield :meth:`search` of consecutive blocks of queries, as many as fit in memory."""
+        """Yield the records within the queries' radii, in blocks of queries that fit in memory."""
         return self.get_index().search_in_blocks(queries, thresholds)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge neighbours and return sums of votes; arguments of :meth:`Shards.charge_and_sum`.
+        """Charge the neighbours of the queries; return the sums of their votes, (q, c).
 
         The search divides the queries by private counts, but the division affects no result: the
         release covers the whole block, and no contribution depends on the order of subjects.
@@ -108,16 +104,17 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             chunk = slice(start, start + len(neighbours))
-            sums[chunk] = self.charge(release.select_queries(chunk), neighbours)
+            sums[chunk] = self.charge_and_sum_found(release.select_queries(chunk), neighbours)
             start += len(neighbours)
         return sums
 
     def iterate_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield queries with their neighbours, as :meth:`Shards.iterate_rounds` describes."""
+        """Yield queries with their neighbours: all as one object if `together`, else one by one."""
         if together:
-            yield TwoRounds(self, slice(0, len(queries)), self.search(queries, thresholds))
+            neighbours = self.get_index().search(queries, thresholds)
+            yield TwoRounds(self, slice(0, len(queries)), neighbours)
             return
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
@@ -125,8 +122,8 @@ class LocalShardBase(ABC):
                 yield TwoRounds(self, slice(start, start + 1), neighbours.select_query(query))
                 start += 1
 
-    def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge the given neighbours of queries; return the sums of their votes, private."""
+    def charge_and_sum_found(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
+        """Charge the found `neighbours` of queries; return the sums of their votes, (q, c)."""
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -161,12 +158,12 @@ class TwoRounds:
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
-        """Charge the counted neighbours for the vote, and return the sums of votes, (q, c)."""
-        return self.shard.charge(release, self.neighbours)
+        """Charge the counted neighbours for the vote; return the sums of their votes, (q, c)."""
+        return self.shard.charge_and_sum_found(release, self.neighbours)
 
 
-def sum_steps(shard_sums: Iterable[Steps]) -> Steps:
-    """Return the sum of several shards' sums of votes, (q, c), in grid steps. Private."""
+def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
+    """Return the total of `shard_sums`, the sums of votes (q, c) of all shards."""
     first, *remaining = shard_sums
     total = first.copy()
     for shard_sum in remaining:
@@ -221,8 +218,7 @@ class Shard(LocalShardBase):
     ) -> Ints32:
         """Add records and return the slot of each record's subject, int32 (n,). Private.
 
-        A subject that is or was enrolled continues with its remaining budget. `integers`, (n, d):
-        features. `targets`: class indices, int32 (n,), or vectors. `subjects`: id of each record.
+        A subject that is or was enrolled continues with its remaining budget.
         """
         # Raises errors of invalid targets before a subject is enrolled.
         all_targets = join_targets(self._targets, targets)
@@ -240,7 +236,7 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` physically, and return their number."""
+        """Erase all records of `subjects` (ids) physically, and return their number."""
         rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
             self._register.remove(subjects)
@@ -258,7 +254,8 @@ class Shard(LocalShardBase):
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
             # Targets and slots are moved as the index rows are, so that they still match.
-            order = _compute_order(rows, movers, new_size)
+            order = np.arange(new_size)  # previous index of every remaining row
+            order[rows[rows < new_size]] = movers
             self._records[self._slots[rows]] = 0
             self._targets = self._targets[order]
             self._slots = self._slots[order]
@@ -267,7 +264,7 @@ class Shard(LocalShardBase):
     def attach_index(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
         """Add all records to a further index, and update it with every later change of records.
 
-        `blocks`, iterable of (m, d): integer features of all records, in order.
+        `mapped`: the new index. `blocks`, iterable of (m, d): integer features of all records.
         """
         with self._mark_changing():
             for block in blocks:
@@ -275,7 +272,7 @@ class Shard(LocalShardBase):
             self._mapped.append(mapped)
 
     def detach_index(self, mapped: MappedIndex) -> None:
-        """Stop updating an index that :meth:`attach_index` added, as it is no longer searched."""
+        """Stop updating a further index of :meth:`attach_index` that is no longer searched."""
         self._mapped.remove(mapped)
 
     def find_rows_at(self, slots: Ints32) -> Ints:
@@ -288,8 +285,6 @@ class Shard(LocalShardBase):
         """Load records of subjects that are already enrolled into an empty shard.
 
         `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
-        `targets`: class indices, int32 (n,), or RecordVectors. `slots`, int32 (n,): slot of each
-        record's subject.
         """
         with self._mark_changing():
             for block in blocks:
@@ -343,14 +338,3 @@ class SharedShard(LocalShardBase):
         """Return the index in this account's metric if there is one, else that of the shard."""
         index = self.shard.get_index()
         return index if self.mapped is None else self.mapped.index
-
-
-def _compute_order(rows: Ints, movers: Ints, new_size: int) -> Ints:
-    """Return the old index of every remaining row, (new_size,), after an erasure.
-
-    `rows`: ascending indices of erased rows. `movers`: indices of the rows from the end that
-    replace those of `rows` below `new_size`, in the same order. `new_size`: number of rows left.
-    """
-    order = np.arange(new_size)
-    order[rows[rows < new_size]] = movers
-    return order

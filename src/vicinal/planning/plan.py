@@ -339,7 +339,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
         A private model of classes answers the other queries alone, if it is certain of the class.
         """
-        if self.model_share and self.target.voted:
+        if self.model_share and self.target.is_class_vote:
             return math.ceil(PRIVATE_VOTE_SHARE * self.n_queries)
         return self.n_queries
 

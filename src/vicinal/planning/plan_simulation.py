@@ -21,7 +21,7 @@ import numpy as np
 from vicinal.arrays import Bools, Floats, Floats32, Places
 from vicinal.engine.engine import BLOCK_SIZE
 from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure_participation
-from vicinal.engine.proxy_ledger import RETIRED
+from vicinal.engine.proxy_ledger import SPENT_SHARE
 from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
@@ -126,7 +126,7 @@ class PlanChoice:
             noise = float(
                 self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
             )
-        return target.expected_errors(weight, np.array([noise]))
+        return target.compute_expected_errors(weight, np.array([noise]))
 
 
 def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
@@ -138,7 +138,7 @@ def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> Pr
     `plan`: a plan with the number of records and the model's share. `reference`: public points, or
     None.
     """
-    if not plan.model_share or plan.target.voted or reference is None:
+    if not plan.model_share or plan.target.is_class_vote or reference is None:
         return None
     points = np.asarray(reference.points, dtype=np.float32)
     assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
@@ -449,7 +449,7 @@ class _SimulationRun:
             commonest=float(np.bincount(truth).max() / len(order)),
             asked=self._n_queried / len(order),
             used=float(1 - self._budgets.mean()),
-            retired=float((self._budgets <= 1 - RETIRED).mean()),
+            retired=float((self._budgets <= 1 - SPENT_SHARE).mean()),
             answers=len(order),
         )
 

@@ -69,7 +69,11 @@ def warn_about_small_data(planned: PlannedEngine) -> None:
     plan with a declared noise multiplier gets none: its noise was chosen by the caller.
     """
     plan = planned.plan
-    if not plan.target.voted or plan.noise_multiplier is not None or planned.n_neighbors is None:
+    if (
+        not plan.target.is_class_vote
+        or plan.noise_multiplier is not None
+        or planned.n_neighbors is None
+    ):
         return
     if planned.model is None:
         lead = math.sqrt(planned.n_neighbors / 2) / planned.engine.noise_multiplier

@@ -197,7 +197,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
         if answers.probabilities is not None:
             return answers.probabilities
-        return self._engine.decision.probabilities(answers.votes, answers.noise)
+        return self._engine.decision.compute_probabilities(answers.votes, answers.noise)
 
     def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
         """Return class probabilities of the private model alone, float64 (q, c); None without one.

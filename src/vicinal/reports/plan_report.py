@@ -42,7 +42,7 @@ class Option:
         choice = self.choice
         plan = choice.plan
         expected = {}
-        if not plan.target.voted:
+        if not plan.target.is_class_vote:
             expected = {"expected": [asdict(error) for error in choice.list_expected_errors()]}
         return {
             "name": self.name,
@@ -76,7 +76,7 @@ def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """
     if plan.n_records is None:
         return {f"{size:,} records": plan.replanned(n_records=size) for size in _SIZES}
-    variants = _build_release_variants(plan) if plan.target.voted else {}
+    variants = _build_release_variants(plan) if plan.target.is_class_vote else {}
     variants |= {
         "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
         "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
@@ -157,7 +157,7 @@ def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> st
     """
     requested = options[0]
     errors = []
-    if not requested.choice.plan.target.voted:
+    if not requested.choice.plan.target.is_class_vote:
         errors = requested.choice.list_expected_errors()
     template_values = {
         "requested": requested,
@@ -190,7 +190,7 @@ def _format_row(option: Option) -> str:
     simulation = option.simulation
     agreement = "-" if simulation is None else format_percent(simulation.agreement)
     accuracy_or_error = "-" if simulation is None else format_percent(simulation.accuracy)
-    if not choice.plan.target.voted:
+    if not choice.plan.target.is_class_vote:
         accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
     charged = (
         choice.plan.n_private_answers / choice.plan.n_queries

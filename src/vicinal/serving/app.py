@@ -265,7 +265,7 @@ def _decode_targets(body: models.RecordsRequest, store: BaseStore) -> np.ndarray
 
     Raises problem 422 if the body has the wrong field, or targets of unequal lengths.
     """
-    has_classes = store.schema.target.voted
+    has_classes = store.schema.target.is_class_vote
     field, other_field = ("labels", "targets") if has_classes else ("targets", "labels")
     if getattr(body, field) is None or getattr(body, other_field) is not None:
         detail = f"Records of this store require '{field}', and must not have '{other_field}'."

@@ -1,7 +1,11 @@
 """The state of each audience (plan, engine, released answers), and how audiences are opened.
 
-The plan of an audience is stored as JSON: "asked" has the parameters as requested, "pinned" the
-values of automatic parameters once they are decided, and "renewal" the periods of its budgets.
+The plan of an audience is stored as JSON (`plan_json`): "asked" has the requested parameters,
+"pinned" the decided values of automatic parameters, and "renewal" the periods of its budgets.
+
+Everywhere in this module `parameters` are estimator parameters of one audience by name, `renew` is
+how its budgets renew (None: they do not), `lock` is the store's lock, which guards engines, and
+`slack` is the accountant of the delta that discrete noise on a grid costs.
 """
 
 import dataclasses
@@ -57,8 +61,8 @@ from vicinal.store.store_schema import StoreSchema
 def pack_answers(answers: QueryAnswers) -> AnyArray:
     """Return new answers as the one array that is stored.
 
-    It has class indices (q,) if labels alone are released; else noisy votes (q, c), followed, with
-    a private model, by (q, c) probabilities from the model and the votes together.
+    It has class indices (q,) if only labels are released; else noisy votes (q, c), followed, with a
+    private model, by probabilities (q, c) from the model and the votes together.
     """
     if answers.votes is None:
         return answers.labels
@@ -88,7 +92,7 @@ class TotalGuarantee:
     def from_ledger(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
         """Return the guarantee over all audiences of a ledger.
 
-        `requested`: the plan of every audience, as requested. It is used only if no filter over all
+        `requested`: the requested plan of every audience, which is used only if no filter over all
         audiences limits the total.
         """
         total = ledger.total
@@ -96,7 +100,7 @@ class TotalGuarantee:
         return cls(epsilon, delta, total is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON, with an infinite epsilon as None, and the text."""
+        """Return the fields and the phrase as plain values for JSON; infinite epsilon is None."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
         return {**fields, "text": str(self)}
@@ -118,7 +122,6 @@ class AudienceState:
     - `requested`: the plan as requested, with automatic parameters still open.
     - `plan`: the same plan with the values of all automatic parameters.
     - `engine`: answers queries, and charges the budgets of this audience alone.
-    - `slack`: accountant of the delta that discrete noise on a grid costs.
     - `answers`: all released answers.
     - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost the
       m public points of `proxies`; empty without proxies.
@@ -180,7 +183,7 @@ class AudienceState:
         scale = self.noise_scale
         if self.private_model is None:
             labels = decision.decide_labels(stored, scale)
-            return labels, stored, decision.probabilities(stored, scale)
+            return labels, stored, decision.compute_probabilities(stored, scale)
         votes, probabilities = np.split(stored, 2, axis=1)
         if decision.is_plurality:
             labels = votes.argmax(axis=1)
@@ -190,7 +193,7 @@ class AudienceState:
 
     @property
     def n_private_queries(self) -> int | None:
-        """Number of queries that a private model left to private records, or None. Public."""
+        """Number of queries for which a private model used private records, or None. Public."""
         gate = self.engine.model_gate
         return None if gate is None else gate.n_asked
 
@@ -204,7 +207,7 @@ class AudienceState:
             shard.detach_index(own_shard.mapped)
 
     def add_block(self, number: int, block: AnswerBlock) -> None:
-        """Add a block of answers that became durable under a block number."""
+        """Add answers, and the public counters after them, which are durable as block `number`."""
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -246,7 +249,7 @@ class AudienceState:
     def guarantee(self, total: TotalGuarantee) -> Guarantee:
         """Return the guarantee of this audience's answers to every subject.
 
-        `total`: the guarantee of all audiences of the store together, which the text quotes.
+        `total`: the guarantee of all audiences together, which is quoted.
         """
         guarantee = create_ind_knn_guarantee(self.requested)
         periods = self._describe_periods()
@@ -282,7 +285,7 @@ class AudienceState:
         )
 
     def _describe_periods(self) -> str:
-        """Return sentences on the guarantee of a single period; empty if budgets do not renew."""
+        """Return text on the guarantee of one renewal period; empty if budgets do not renew."""
         renewal = self.audience.renewal
         if renewal is None:
             return ""
@@ -323,10 +326,9 @@ def serialize_new_plan(
     accept_weak: bool,
     renew: Renewal | None = None,
 ) -> str:
-    """Return the checked plan of a new audience as JSON, with the requested parameters.
+    """Return the checked plan of a new audience as JSON, with the requested `parameters`.
 
-    `parameters`: estimator parameters of the audience by name. `renew`: how its budgets renew, or
-    None. `accept_weak`: accept a guarantee that is too weak to protect subjects.
+    `accept_weak`: accept a guarantee that is too weak to protect subjects.
 
     Raises InvalidInput if a parameter is unknown, out of range or common to all audiences. Raises
     PrivacyRefused for a weak guarantee, unless `accept_weak`.
@@ -340,7 +342,7 @@ def serialize_new_plan(
     plan = _build_plan(schema, parameters, parse_json(plan_json))
     if renew is not None:
         check_renewal(plan)
-    if not schema.target.voted and not plan.has_equal_noise:
+    if not schema.target.is_class_vote and not plan.has_equal_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
@@ -358,10 +360,7 @@ def serialize_new_plan(
 
 
 def parse_requested_plan(schema: StoreSchema, plan_json: str) -> IndKNNPlan:
-    """Return the plan that was requested for an audience, from its JSON.
-
-    Automatic parameters are still open in it, see :func:`restore_plan`.
-    """
+    """Return the plan that was requested for an audience, with automatic parameters undecided."""
     fields = parse_json(plan_json)
     return _build_plan(schema, fields["asked"], fields)
 
@@ -371,8 +370,8 @@ def plan_total_limit(
 ) -> tuple[float, float]:
     """Return epsilon and delta of a limit on the privacy loss to all audiences together.
 
-    `parameters`: estimator parameters of the first audience by name; its epsilon must be at most
-    `epsilon_total`, and its delta is that of the limit. `accept_weak`: accept a weak limit.
+    `parameters`: those of the first audience; their epsilon must be at most `epsilon_total`, and
+    their delta is that of the limit. `accept_weak`: accept a limit too weak to protect subjects.
 
     Raises InvalidInput if the limit or the plan is unusable; PrivacyRefused for a weak limit.
     """
@@ -384,7 +383,7 @@ def plan_total_limit(
     return epsilon, plan.delta
 
 
-def decide_on_model(
+def decide_and_train_model(
     store: OpenStore,
     audience: Audience,
     train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
@@ -392,7 +391,8 @@ def decide_on_model(
     """Decide whether a new audience has a private model, train it, and return the plan as JSON.
 
     The JSON has the decided share of budgets for the model (0 for none) and the number of records.
-    `train`: trains the model, or begins to, and returns the plan with the model's share filled in.
+    `train`: gets the store, the audience and its plan; trains the model, or begins to, and returns
+    the plan with the model's share filled in.
 
     Call it within the ledger transaction that opens the audience: the charges of the training and
     the model become durable together.
@@ -411,12 +411,23 @@ def decide_on_model(
 def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     """Write the values of all automatic parameters into an audience's stored plan.
 
-    Private estimates that they need (the number of records) are charged. Call it within a ledger
-    transaction. `lock`: the store's lock, which guards engines.
+    A later opening then does not choose them again. Private estimates that they need (the number of
+    records) are charged. Call it within a ledger transaction.
     """
     state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
     state.detach_index(store.shard)
-    audience.plan = _pin_parameters(audience.plan, state.plan, planned)
+    pinned: dict[str, Any] = {
+        "n_records": planned.n_records,
+        "model_share": state.plan.model_share,
+        "noise_multiplier": planned.engine.noise_multiplier,
+    }
+    if planned.n_neighbors is not None:
+        pinned["n_neighbors"] = planned.n_neighbors
+    kernel = planned.engine.votes.kernel
+    if isinstance(kernel, RBF):
+        pinned["bandwidth"] = kernel.bandwidth
+    fields = parse_json(audience.plan)
+    audience.plan = json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
     audience.slack = state.slack.spent
     store.ledger.write_charges(audience, 0)
     audience.write(store.database)
@@ -428,34 +439,13 @@ def restore_plan(store: OpenStore, audience: Audience) -> IndKNNPlan:
     return _build_plan(store.schema, {**fields["asked"], **fields["pinned"]}, fields)
 
 
-def _pin_parameters(plan_json: str, plan: IndKNNPlan, planned: PlannedEngine) -> str:
-    """Return `plan_json` with the values of all automatic parameters added.
-
-    A later opening then does not choose them again. `plan`: has the model's share. `planned`: has
-    the other chosen values (number of records, noise, neighbours, bandwidth).
-    """
-    kernel = planned.engine.votes.kernel
-    pinned: dict[str, Any] = {
-        "n_records": planned.n_records,
-        "model_share": plan.model_share,
-        "noise_multiplier": planned.engine.noise_multiplier,
-    }
-    if planned.n_neighbors is not None:
-        pinned["n_neighbors"] = planned.n_neighbors
-    if isinstance(kernel, RBF):
-        pinned["bandwidth"] = kernel.bandwidth
-    fields = parse_json(plan_json)
-    return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
-
-
 def open_audience_state(
     store: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience, and its engine with the values of automatic parameters.
 
     Automatic parameters without a stored value are chosen now, and private estimates for them are
-    charged. `version`: version of the data on which new answers will be based. `lock`: the store's
-    lock, which guards the engine.
+    charged. `version`: version of the data on which new answers will be based.
     """
     fields = parse_json(audience.plan)
     schema = store.schema
@@ -469,7 +459,7 @@ def open_audience_state(
     planned = _assemble_engine(store, audience, plan, slack, model)
     if plan.label_only:
         answer_width = None
-    elif model is not None and plan.target.voted:
+    elif model is not None and plan.target.is_class_vote:
         # Votes, then the probabilities of the model and the votes together.
         answer_width = 2 * plan.target.n_coordinates
     else:
@@ -490,9 +480,10 @@ def _assemble_engine(
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
-    """Return an audience's engine on the store's records, mapped to the feature space of a `model`.
+    """Return the engine of an audience, which answers queries from the store's records.
 
-    `slack`: accountant of the delta of discrete noise. `model`: the trained private model, or None.
+    `plan`: that of the audience. `model`: its trained private model, or None; neighbours are
+    searched in the feature space of the model.
     """
     schema = store.schema
     if model is None:
@@ -517,8 +508,7 @@ def _build_plan(
 ) -> IndKNNPlan:
     """Return the checked plan of an audience with the store's target, kernel and norm bound.
 
-    `parameters`: estimator parameters of the audience by name. `fields`: its JSON plan, of which
-    only "renewal" is read: how budgets renew, if they do.
+    `fields`: its parsed JSON plan, of which only "renewal" is read.
     """
     shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
     plan = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
@@ -528,27 +518,27 @@ def _build_plan(
     return plan.changed(n_periods=renewal["periods"], carries_over=renewal["unspent"] != LOST_PARTS)
 
 
-def compute_lead(votes: np.ndarray, scale: float) -> np.ndarray:
+def compute_lead(votes: np.ndarray, noise_std: float) -> np.ndarray:
     """Return the lead of the best class over the next, in noise standard deviations, (q,).
 
-    `votes` (q, c) have independent noise of standard deviation `scale`, so the noise of a
+    `votes` (q, c) have independent noise of standard deviation `noise_std`, so the noise of a
     difference is sqrt(2) times as large.
     """
     top_two = np.partition(votes, -2, axis=1)[:, -2:]
-    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * scale))
+    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * noise_std))
 
 
 def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str) -> AudienceState:
-    """Open an audience with a budget for every subject, and return its state.
+    """Open the audience `name` with a budget for every subject, and return its state.
 
     The charges of planning (the estimate of the number of records, the training of a private model)
     become durable in one transaction with the audience and its model. All refusals come before any
-    charge. `lock`: the store's. `plan_json`: from :func:`serialize_new_plan`.
+    charge. `plan_json`: the checked plan, from :func:`serialize_new_plan`.
     """
     requested = parse_requested_plan(store.schema, plan_json)
     with store.ledger.change("audience"):
         audience = store.ledger.open_audience(name, plan_json, requested.interaction_budget)
-        audience.plan = decide_on_model(store, audience, _train_model)
+        audience.plan = decide_and_train_model(store, audience, _train_model)
         pin_plan(store, audience, lock)
         begin_first_period(store, audience, 0.0 if requested.n_records else MAX_SIZE_SHARE)
         # Opened again, with everything pinned, as every later opening does; before the commit, so
@@ -564,9 +554,9 @@ def _train_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndK
 def begin_first_period(store: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
     """Begin the first renewal period of an audience, if its budgets renew.
 
-    Call it within the ledger transaction that opens the audience. `size_share`: largest part of a
-    full budget that the estimate of the number of records costs; the part of budgets that the first
-    period releases covers it.
+    Call it within the ledger transaction that opens the audience. `size_share`: largest share of a
+    full budget that the estimate of the number of records costs; the share of budgets that the
+    first period releases is at least as large.
     """
     renewal = audience.renewal
     if renewal is not None:
@@ -577,7 +567,7 @@ def begin_first_period(store: OpenStore, audience: Audience, size_share: float =
 
 @contextmanager
 def delay_warnings() -> Iterator[None]:
-    """Delay warnings of the body until it ends, and drop them if it raises an error.
+    """Delay warnings of the body of the context until it ends; drop them if it raises an error.
 
     Their texts quote released values, so they must not be shown before the charges are durable.
     """
@@ -588,7 +578,7 @@ def delay_warnings() -> Iterator[None]:
 
 
 def count_remaining_refreshes(state: AudienceState) -> int:
-    """Return the number of trainings that remain for an audience's model, at least 1.
+    """Return the number of further trainings that the plan of an audience's model permits, above 0.
 
     Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
     done, or the grid of another one would cost too much delta. Nothing was charged.
@@ -613,7 +603,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
     """Train the private model of an audience again, and return the audience's new state.
 
     The charges of the training become durable in one transaction with the model. `state`: the
-    present state, which must not be used afterwards. `lock`: the store's lock.
+    present state, which must not be used afterwards.
     """
     audience = state.audience
     with store.ledger.change("refresh"):
@@ -629,9 +619,10 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
 def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
     """Charge an audience's public proxy points for another training, within a ledger transaction.
 
-    `used_shares`, float64 (m,): share of its budget that the training would have cost each point.
+    `state`: that of the audience. `used_shares`, float64 (m,): share of its budget that the
+    training would have cost each of m public points.
     """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.restore_shares(state.budget_usage)
         state.proxies.spend_shares(used_shares)
-        store.ledger.write_proxy_shares(state.audience, state.proxies.shares)
+        store.ledger.write_proxy_shares(state.audience, state.proxies.stored_shares)

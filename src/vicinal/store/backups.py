@@ -18,7 +18,7 @@ from vicinal.store.record_files import RECORD_NAMES
 from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE
 
 
-def pack(store: OpenStore, path: Path) -> None:
+def write_backup(store: OpenStore, path: Path) -> None:
     """Write a backup of a store into the folder `path`, with the ledger as an SQLite file.
 
     Raises InvalidInput if `path` exists and is not an empty folder.
@@ -32,7 +32,7 @@ def pack(store: OpenStore, path: Path) -> None:
     folders.write_config(path, store.folder.identity, folders.SQLITE, "", backup=True)
 
 
-def unpack(
+def restore_folder(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
 ) -> folders.Folder:
     """Copy a backup into the folder `path` of a new store, and return it, without a `store.json`.
@@ -63,19 +63,26 @@ def unpack(
     folders.copy_file(backup / folders.LEDGER, path / folders.LEDGER)
     folder = folders.Folder(path, config["id"], ledger or folders.SQLITE, witness_path)
     if folder.ledger != folders.SQLITE:
-        _move_ledger(folder)
+        with (
+            closing(SQLiteDatabase(path / folders.LEDGER)) as source,
+            closing(folder.connect(create=True)) as target,
+        ):
+            refuse_used_database(target)
+            target.create_tables()
+            copy_tables(source, target)
+        (path / folders.LEDGER).unlink()
     with closing(folder.connect(create=True)) as database:
         # A further commit: once the witness has seen it, the original store is an old copy.
-        Ledger(database, folder.key())
+        Ledger(database, folder.read_key())
         database.put("restored", fresh_key(16).hex())
     return folder
 
 
 def copy_tables(source: Database, target: Database) -> None:
-    """Copy all rows of all tables of a database into empty tables, in one transaction.
+    """Copy all rows of all tables of a database into the empty tables of another, at once.
 
-    The links of the chain of commits are copied too, so the target must not have a chain attached
-    that would create new links.
+    The links of the chain of commits are copied too, so `target` must not be attached to a ledger,
+    which would create new links.
     """
     with target.transaction():
         for table in TABLES:
@@ -103,18 +110,6 @@ def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:
             "The backup is older than the store: more was charged than it knows of. Accept the "
             "loss, which spends every budget for good, or look for a later backup."
         )
-
-
-def _move_ledger(folder: folders.Folder) -> None:
-    """Move a restored ledger from its SQLite file into the folder's PostgreSQL database."""
-    with (
-        closing(SQLiteDatabase(folder.path / folders.LEDGER)) as source,
-        closing(folder.connect(create=True)) as target,
-    ):
-        refuse_used_database(target)
-        target.create_tables()
-        copy_tables(source, target)
-    (folder.path / folders.LEDGER).unlink()
 
 
 def _create_folders(path: Path) -> None:

@@ -34,7 +34,7 @@ from vicinal.store.evaluation import (
     DEFAULT_LARGEST_ERROR,
     DEFAULT_SHARE,
     CountedRows,
-    NoisyFigures,
+    NoisyEvaluation,
     evaluate,
 )
 from vicinal.store.opening import OpenStore
@@ -54,7 +54,9 @@ class BaseStore(ABC):
 
     Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
     the noun for the store in messages, and set `_parts`, the open store with its files; its
-    `_audience_states`, by name; the `_lock`; and `_failed`, whether it is closed or has failed.
+    `_audience_states`, by the audiences' names; the `_lock`; and `_failed`, whether it is closed or
+    has failed. Everywhere in this class `addition` is a request to add records, None without an
+    idempotency key, and `plan_json` the checked plan of an audience.
     """
 
     _parts: OpenStore
@@ -65,16 +67,16 @@ class BaseStore(ABC):
 
     # ------------------------------------------------------------ for subclasses, with lock held
 
-    @abstractmethod
     def _create_batch(self) -> RequestBatch:
         """Return an empty batch that can answer requests to the audiences of the store."""
+        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
 
     def _finish_answers(self) -> None:  # noqa: B027 (optional for subclasses)
-        """Do what a kind of store needs after answers are durable, before they are returned."""
+        """Finish work that depends on durable answers, before these are returned."""
 
     @abstractmethod
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably, and with them `addition`: the request, if it has a key."""
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add checked records durably, in one transaction with the request `addition`."""
 
     @abstractmethod
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
@@ -87,27 +89,27 @@ class BaseStore(ABC):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge the subjects of an evaluation, and yield the private sums over all table cells.
+        """Charge the subjects of an evaluation, and yield the private sum of each table cell.
 
-        `audience`: has the charged budgets. `tally`: sums the cells with noise. `counted`: the
-        labelled rows that were queried. Charges become durable when the body ends, with whatever it
-        writes; see :data:`~vicinal.store.evaluation.ChargeEvaluation`.
+        `audience`: has the charged budgets. `tally`: the counter of table cells, with the noise.
+        `counted`: the labelled rows that were queried. Charges, and whatever the body of the
+        context writes, become durable when the body ends.
         """
 
     @abstractmethod
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience durably. `plan_json`: its checked plan."""
+        """Open the audience `name` durably, with its private model."""
 
     @abstractmethod
-    def _refresh(self, state: AudienceState) -> None:
-        """Train an audience's private model again, durably."""
+    def _retrain_model(self, state: AudienceState) -> None:
+        """Train the private model of the audience of `state` again, durably."""
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters of a new plan, by name, with those that this kind of store fixes."""
+        """Return the parameters `plan` of an audience, by name, with those that the store fixes."""
         return plan
 
     @abstractmethod
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
+    def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         """Check all files and databases, and search for traces of erased data.
 
         `erased`: subject ids that no file may contain. `rows`, integers (m, width): encoded
@@ -115,15 +117,15 @@ class BaseStore(ABC):
         """
 
     def _finish_pending(self) -> None:  # noqa: B027 (optional for subclasses)
-        """Finish operations that an earlier call began and could not complete."""
+        """Finish operations that an earlier call began and could not complete, as with shards."""
 
-    def _renew(self) -> bool:
-        """Add the budget parts of periods that have begun; return whether there were any."""
+    def _begin_due_periods(self) -> bool:
+        """Begin due renewal periods, which add parts of budgets; return whether there were any."""
         return self._parts.ledger.renew()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock during a read-only body.
+        """Hold the lock while the body of the context reads the store.
 
         Raises StorageFailed if the store is closed or has failed.
         """
@@ -138,16 +140,16 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self, *, read_only: bool = False) -> Iterator[None]:
+    def _hold_exclusively(self, *, read_only: bool = False) -> Iterator[None]:
         """Hold the lock, report commits to the witness, and close the store if the body fails.
 
         An error in a `read_only` body, such as a full disk during a backup, leaves the store open.
         """
         with self._hold_lock():
             try:
-                with self._parts.marking():
+                with self._parts.reporting_commits():
                     self._finish_pending()
-                    if not read_only and self._renew():
+                    if not read_only and self._begin_due_periods():
                         for state in self._audience_states.values():
                             state.reset_counters()  # counters follow the plan of the new period
                         self._parts.ledger.complete_change()
@@ -226,8 +228,8 @@ class BaseStore(ABC):
             raise reply
         return reply
 
-    def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
-        """Return features of raw queries or records, and a digest of each row's integer features.
+    def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
+        """Return features of `raw` queries or records, and a digest of each row's integer features.
 
         Rows with equal digests are equal to the store: such queries are one query. The features are
         accepted wherever raw rows are. Nothing is charged.
@@ -241,9 +243,9 @@ class BaseStore(ABC):
         An error refuses one request only, unless the whole commit fails: then StorageFailed is
         raised, and no request gets an answer.
         """
-        with self._exclusive():
+        with self._hold_exclusively():
             previous_clock = self._parts.ledger.clock
-            replies = self._create_batch().run(queries)
+            replies = self._create_batch().answer_requests(queries)
             if self._parts.ledger.clock > previous_clock:
                 self._finish_answers()
         return replies
@@ -259,8 +261,8 @@ class BaseStore(ABC):
         share: float = DEFAULT_SHARE,
         largest_error: float = DEFAULT_LARGEST_ERROR,
         accept_noise: bool = False,
-    ) -> NoisyFigures:
-        """Return noisy figures of the accuracy of released answers, on private labelled rows.
+    ) -> NoisyEvaluation:
+        """Return noisy metrics of the accuracy of released answers, on private labelled rows.
 
         A row counts if a query with the same features was answered: its label is compared with the
         answer. All other rows are ignored. The subjects of the rows are charged.
@@ -280,7 +282,7 @@ class BaseStore(ABC):
             For numbers: the largest counted error, as a share of the distance between the bounds.
             Larger errors count as this large. Noise on RMSE and R2 grows with its square.
         accept_noise : bool
-            Charge subjects even if every figure would be noise.
+            Charge subjects even if every metric would be noise.
 
         Returns
         -------
@@ -294,13 +296,13 @@ class BaseStore(ABC):
         IdsAlike
             If new ids are too similar, without `ids_differ`.
         PrivacyRefused
-            If the delta slack of the noise grid does not fit, or all figures would be noise.
+            If the delta slack of the noise grid does not fit, or all metrics would be noise.
         ShardMissing
             If a shard of a cluster is missing. The evaluation can be repeated, and charges every
             subject once.
         """
         check_row_order(X, y=y, subjects=subjects)
-        with self._exclusive():
+        with self._hold_exclusively():
             state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(
@@ -327,15 +329,18 @@ class BaseStore(ABC):
         return state.guarantee(TotalGuarantee.from_ledger(self._parts.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
-        """Return used and remaining answers of an audience, and of one of its analysts. Public."""
+        """Return used and remaining answers of an audience, and of `analyst` if given. Public."""
         return compute_quota(get_audience_state(self._audience_states, audience), analyst)
 
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
-        """Set the largest number of new answers of an analyst; None for the audience's limit."""
+        """Set the `quota` of an analyst (name): the largest number of new answers.
+
+        None: only the limit of the audience applies.
+        """
         state = get_audience_state(self._audience_states, audience)
         name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
-        with self._exclusive():
+        with self._hold_exclusively():
             self._parts.ledger.set_quota(state.audience, name, max_answers)
 
     # ------------------------------------------------------------ the data
@@ -388,7 +393,7 @@ class BaseStore(ABC):
         check_row_order(X, y=y, subjects=subjects)
         records = StoredRecords.from_features(schema, schema.extract(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
-        with self._exclusive():
+        with self._hold_exclusively():
             if addition is not None:
                 earlier_version = addition.find_data_version(self._parts.database)
                 if earlier_version is not None:
@@ -397,10 +402,10 @@ class BaseStore(ABC):
             check_subjects_given(records.ids is not None, given_before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(self._count_similar_ids(records.ids))
-            self._add(records, addition)
+            self._add_records(records, addition)
             return ledger.version
 
-    def _check_erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
+    def _check_erasable_ids(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return the checked ids of subjects to erase.
 
         Raises NoSubjectIds if the store's records came without ids.
@@ -453,7 +458,7 @@ class BaseStore(ABC):
         """
         name = normalize_name("name", name)
         plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
-        with self._exclusive():
+        with self._hold_exclusively():
             self._parse_new_plan(name, plan_json)
             self._open_audience(name, plan_json)
 
@@ -482,17 +487,17 @@ class BaseStore(ABC):
     ) -> str:
         """Return the checked plan of a new audience as JSON.
 
-        `plan`: estimator parameters by name. `accept_weak`: accept a weak guarantee. `renew`: how
-        budgets renew, or None.
+        `plan`: estimator parameters by name. `accept_weak`, `renew`: `accept_weak_plan` and `renew`
+        of :meth:`open_audience`.
         """
         completed = self._complete_parameters(plan)
         return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
 
     def _parse_new_plan(self, name: str, plan_json: str) -> IndKNNPlan:
-        """Parse and check the plan of a new audience `name`.
+        """Return the requested plan of a new audience `name`, after checks against other audiences.
 
         Raises InvalidInput if the name is in use; PrivacyRefused if the name was lost with an old
-        copy, or the plan does not fit the limit over all audiences. `plan_json`: the checked plan.
+        copy, or the plan does not fit the limit over all audiences.
         """
         ledger = self._parts.ledger
         requested = parse_requested_plan(self.schema, plan_json)
@@ -531,10 +536,10 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing. A training that was begun is finished later.
         """
-        with self._exclusive():
+        with self._hold_exclusively():
             state = get_audience_state(self._audience_states, audience)
             refreshes = count_remaining_refreshes(state)
-            self._refresh(state)
+            self._retrain_model(state)
         return refreshes - 1
 
     def verify(
@@ -550,10 +555,10 @@ class BaseStore(ABC):
             Raw erased records (before extraction) whose features the record files may not contain.
         """
         ids = checks.subject_ids("erased", list(erased))
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             kernel = self._parts.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.extract(features))
-            return self._verify(ids, rows)
+            return self._verify_files(ids, rows)
 
     @abstractmethod
     def backup(self, path: str | Path) -> None:

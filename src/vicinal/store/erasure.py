@@ -12,8 +12,9 @@ cutting    the end of every file is overwritten with zeros and truncated
 scrubbing  the database is rewritten without free pages, and its log is emptied
 =========  =========================================================================================
 
-Each step can be repeated: rows are copied from indices that are not overwritten, and the end is
-overwritten only after the copies and the note of the next step are durable.
+`erasure` is the note of the pending work everywhere in this module, and `witness` the rollback
+guard. Each step can be repeated: rows are copied from indices that are not overwritten, and the end
+is overwritten only after the copies and the note of the next step are durable.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from vicinal.neighbours.scan import fill_holes
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
-    list_tiles_from,
+    list_tiles,
     update_slot_checksum,
     write_digests,
 )
@@ -75,26 +76,16 @@ class Erasure:
         """Indices of the records to erase, int64 (m,)."""
         return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
 
-    @property
-    def hash_list(self) -> list[bytes]:
-        """Keyed hashes of the subjects, 32 bytes each."""
-        content = base64.b64decode(self.hashes)
-        return [content[start : start + 32] for start in range(0, len(content), 32)]
-
     def write(self, database: Database) -> None:
         """Write the note into the ledger's database, within a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
-
-    def advance_to(self, step: str) -> Erasure:
-        """Return the note of the same erasure with `step` as its next step."""
-        return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 
 def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Remove subjects and their records from memory and the ledger; return the number of records.
 
-    `shard`: the records in memory. `subjects`: ids, of which those that are not enrolled are
-    ignored; the data version increases in any case. The decision is durable when this returns;
+    `shard`: the records in memory. `subjects`: their ids; ids that are not enrolled are ignored.
+    The data version increases in any case. The decision is durable when this returns;
     :func:`finish_erasure` then changes the files.
     """
     with ledger.change("erase"):
@@ -133,10 +124,9 @@ def write_erasure(
 
 
 def finish_erasure(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Run the remaining steps of a pending erasure, if there is one.
+    """Run the remaining steps of a pending erasure, if there is one, on all files of a store.
 
-    `witness`: the rollback guard, which records the hashes. Raises StorageFailed if the disk fails.
-    Opening the store again then continues the erasure.
+    Raises StorageFailed if the disk fails. Opening the store again then continues the erasure.
     """
     while (stored := database.get(PENDING)) is not None:
         erasure = Erasure(**parse_json(stored))
@@ -153,15 +143,17 @@ def finish_erasure(database: Database, record_files: RecordFiles, witness: Rollb
 def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
-    """Run the step "moving": write the hashes to the witness, and copy rows over erased ones."""
-    witness.add_erased(erasure.hash_list, erasure.clock)
+    """Run the step "moving": add the hashes to the witness, and copy rows over erased ones."""
+    content = base64.b64decode(erasure.hashes)
+    hashes = [content[start : start + 32] for start in range(0, len(content), 32)]
+    witness.add_erased(hashes, erasure.clock)
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
     erased_indices = rows[rows < new_size]
     moved_indices = fill_holes(rows, erasure.size)
     record_files.copy_over_erased(erased_indices, moved_indices, erasure.size)
     with database.transaction():
-        erasure.advance_to(_CUTTING).write(database)
+        replace(erasure, step=_CUTTING).write(database)
 
 
 def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFiles) -> None:
@@ -170,10 +162,10 @@ def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFi
     new_size = erasure.size - len(rows)
     record_files.truncate(new_size)
     overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
-    changed_tiles = {*overwritten_tiles, *list_tiles_from(new_size, new_size)}
+    changed_tiles = {*overwritten_tiles, *list_tiles(new_size, start=new_size)}
     with database.transaction():
         write_digests(database, record_files, new_size, sorted(changed_tiles))
-        erasure.advance_to(_SCRUBBING).write(database)
+        replace(erasure, step=_SCRUBBING).write(database)
 
 
 def forget_addition_digests(database: Database) -> None:

@@ -3,6 +3,19 @@
 A labelled row counts if its features equal an earlier query: the answer released to that query,
 which is public, is compared with the private label, and noisy histograms are released. Private rows
 are never used as queries; src/vicinal/mechanisms/tally.md has the proof, and the reason.
+
+Everywhere in this module:
+
+- `largest_error`: largest counted error of numbers, as a share of the distance between the bounds;
+  larger errors count as this large.
+- `noise`: standard deviation of the noise in each count of subjects.
+- `share`: largest share of its full budget that the evaluation charges a subject.
+- `block_numbers`, `offsets`, int64 (a,): location of each of `a` released answers: the number of
+  its block, and its row in the block.
+- `answer_indices`, int64 (n,): index, among the released answers, of the answer to the query that
+  equals each of n labelled rows.
+- `y`, `size`: private targets of labelled rows, and the number of these rows.
+- `state`: that of the audience with the evaluated answers.
 """
 
 from __future__ import annotations
@@ -14,7 +27,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,18 +62,17 @@ _INTERVAL_LEVELS = (1 - 0.95) / 2, (1 + 0.95) / 2
 """Quantile levels of the two ends of a 95 % interval."""
 
 _MIN_SIGNAL_TO_NOISE = 3.0
-"""Figures are NaN unless the noisy number of subjects is above this many of its noise standard
+"""Metrics are NaN unless the noisy number of subjects is above this many of its noise standard
 deviations: with fewer, the number may be noise alone."""
 
 _MAX_INTERVAL_SHARE = 0.4
-"""A figure counts as noise if its 95 % interval is wider than this share of the figure's range."""
+"""A metric counts as noise if its 95 % interval is wider than this share of the metric's range."""
 
 
-class NoisyFigures(ABC):
-    """Noisy tables of counts of subjects, and the figures computed from them, which are public.
+class NoisyEvaluation(ABC):
+    """Noisy tables of counts of subjects, and the metrics computed from them, which are public.
 
-    `noise`: standard deviation of the noise in each count, in subjects. `share`: largest share of
-    its full budget that the evaluation charges a subject.
+    Metrics such as the accuracy, with their intervals, are called `figures` in JSON and in the API.
     """
 
     noise: float
@@ -69,7 +81,7 @@ class NoisyFigures(ABC):
     @property
     @abstractmethod
     def counts(self) -> Sequence[Floats]:
-        """All noisy tables of counts, each an array of any shape."""
+        """The noisy tables of counts, each an array of any shape."""
 
     @property
     @abstractmethod
@@ -77,10 +89,10 @@ class NoisyFigures(ABC):
         """Noisy number of subjects with queried rows, and its noise standard deviation."""
 
     @abstractmethod
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
-        """Return the figures computed from tables, by name; NaN for undefined ones.
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return the metrics of tables, by name; NaN for undefined ones.
 
-        `counts`: tables of the same shapes as those of the property, noisy or simulated.
+        `counts`: tables of the same number and shapes as the property, noisy or simulated.
         """
 
     @property
@@ -90,7 +102,7 @@ class NoisyFigures(ABC):
 
     @cached_property
     def figures(self) -> dict[str, tuple[float, float, float]]:
-        """Value and both ends of the 95 % interval of each figure, by name.
+        """Value, and lower and upper end of the 95 % interval, of each metric, by name.
 
         Intervals cover the noise and the sampling of subjects (a parametric bootstrap). All three
         numbers are NaN where counts are too small for the noise on them.
@@ -103,10 +115,10 @@ class NoisyFigures(ABC):
                 + generator.normal(0, self.noise, table.shape)
                 for table in self.counts
             ]
-            simulations.append(self.compute_figures(tables))
+            simulations.append(self.compute_metrics(tables))
         n_subjects, std = self.subject_count_and_std
         figures = {}
-        for name, value in self.compute_figures(self.counts).items():
+        for name, value in self.compute_metrics(self.counts).items():
             if n_subjects > _MIN_SIGNAL_TO_NOISE * std and not np.isnan(value):
                 simulated = np.array([simulation[name] for simulation in simulations])
                 low, high = np.nanquantile(simulated, _INTERVAL_LEVELS).tolist()
@@ -116,16 +128,18 @@ class NoisyFigures(ABC):
         return figures
 
     def is_uninformative(self, name: str) -> bool:
-        """Return whether the figure `name` is NaN, or its interval is too wide to be of use."""
+        """Return whether the metric `name` is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
-        return bool(np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_range(name))
+        return bool(
+            np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_metric_range(name)
+        )
 
-    def get_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
-        """Return the largest less the smallest possible value of the figure `name`."""
+    def get_metric_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
+        """Return the largest less the smallest possible value of the metric `name`."""
         return 1.0
 
     def refuse_uninformative(self) -> None:
-        """Raise PrivacyRefused if noise dominates every figure.
+        """Raise PrivacyRefused if noise dominates every metric.
 
         The counts of this object must be expected counts, not noisy ones.
         """
@@ -138,7 +152,7 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields and figures as plain values for JSON."""
+        """Return all fields and metrics as plain values for JSON."""
         fields = asdict(self)  # type: ignore[call-overload]
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
@@ -147,24 +161,24 @@ class NoisyFigures(ABC):
         figures = {}
         for name, (value, low, high) in self.figures.items():
             figures[name] = {
-                "value": nan_to_none(value),
-                "low": nan_to_none(low),
-                "high": nan_to_none(high),
+                "value": _convert_nan_to_none(value),
+                "low": _convert_nan_to_none(low),
+                "high": _convert_nan_to_none(high),
                 "noise": self.is_uninformative(name),
             }
         return {**plain, "people": self.people, "figures": figures}
 
 
-def nan_to_none(number: float) -> float | None:
+def _convert_nan_to_none(number: float) -> float | None:
     """Return a number for JSON, which has no NaN: None in its place."""
     return None if np.isnan(number) else float(number)
 
 
 @dataclass(frozen=True, eq=False)
 class CountedRows:
-    """Labelled rows that were queried, as cells of tables. Private, except for `plan`.
+    """Labelled rows with queried features, as cells of tables. Private, except for `plan`.
 
-    - `plan`: sizes of the tables, and the largest charge.
+    - `plan`: sizes of the tables, and the largest charge of a subject.
     - `cells`, int64 (rows, tables): index of each row's cell in each table.
     - `subjects`: subject id of each row.
     """
@@ -177,7 +191,8 @@ class CountedRows:
 ChargeEvaluation = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
 """Charges the subjects of counted rows, and yields the private sum of each cell, int64 (cells,).
 
-Sums are in steps of the noise grid, table after table. Charges, and whatever the body writes,
+Arguments: the audience with the budgets, the noisy counter of the tables, the rows. Sums are in
+steps of the noise grid, table after table. Charges, and whatever the body of the context writes,
 become durable when the body ends.
 """
 
@@ -187,9 +202,10 @@ def charge_evaluated_subjects(
 ) -> Steps:
     """Charge subjects for an evaluation, and return the private sum of each cell, int64 (cells,).
 
-    `audience`: has the charged budgets. `tally`: determines contributions and charges. `counted`:
-    the queried rows of the subjects. Subjects that are not enrolled have budgets too, stored under
-    keyed hashes of their ids. Call it inside `ledger.release(audience)`.
+    `audience`: has the charged budgets. `tally`: the counter of table cells, which determines
+    contributions and charges. `counted`: the queried rows of the subjects. Subjects that are not
+    enrolled have budgets too, stored under keyed hashes of their ids. Call it inside
+    `ledger.release(audience)`.
     """
     account = audience.account
     subject_ids = list(dict.fromkeys(counted.subjects))
@@ -218,8 +234,7 @@ def charge_evaluated_subjects(
 
 
 DEFAULT_LARGEST_ERROR = 0.25
-"""Largest counted error of numbers, as a share of the distance between the target's bounds; larger
-errors count as this large."""
+"""Default of `largest_error`."""
 
 _N_BINS_PER_SIDE = 8
 """Bins of errors on each side of 0. Edges grow with the square of their index, so bins are narrow
@@ -227,8 +242,8 @@ near 0 and mean squares of small errors carry little noise."""
 
 
 @dataclass(frozen=True, eq=False)
-class NumberEvaluation(NoisyFigures):
-    """Noisy histograms of the errors of predicted numbers, and the figures computed from them.
+class NumberEvaluation(NoisyEvaluation):
+    """Noisy histograms of the errors of predicted numbers, and the metrics computed from them.
 
     Attributes
     ----------
@@ -259,24 +274,24 @@ class NumberEvaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """Histograms of errors (p, b), and of deviations (p, b)."""
+        """The histograms of errors (p, b), and of deviations (p, b)."""
         return [self.errors, self.deviations]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Mean of the sums of all histograms, as each counts every subject once; and its noise."""
+        """Mean of the sums of all histograms, each of which counts every subject once."""
         tables = np.concatenate([self.errors, self.deviations])
         n_tables, n_bins = tables.shape
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
 
-    def get_range(self, name: str) -> float:
-        """Return the largest less the smallest value of a figure, as "TARGET rmse"."""
-        target, _, figure = name.rpartition(" ")
+    def get_metric_range(self, name: str) -> float:
+        """Return the largest less the smallest value of a metric `name`, such as "TARGET rmse"."""
+        target, _, metric = name.rpartition(" ")
         index = [str(target_name) for target_name in self.targets].index(target)
-        largest_error = self.error_edges[index, -1]
-        return float({"rmse": largest_error, "mean_error": 2 * largest_error, "r2": 1.0}[figure])
+        max_error = self.error_edges[index, -1]
+        return float({"rmse": max_error, "mean_error": 2 * max_error, "r2": 1.0}[metric])
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return RMSE, mean error and R2 of each target, by name, as "TARGET rmse".
 
         `counts`: histograms of errors and of deviations, (p, b) each. RMSE is NaN for a negative
@@ -294,9 +309,8 @@ class NumberEvaluation(NoisyFigures):
             )
             variance = mean_square - mean**2
             # Below three standard deviations of its noise a variance may be noise alone.
-            min_variance = (
-                3 * self.noise * _compute_square_noise(self.deviation_edges[i]) / n_subjects
-            )
+            square_noise = float(np.linalg.norm(_compute_mean_squares(self.deviation_edges[i])))
+            min_variance = 3 * self.noise * square_noise / n_subjects
             rmse = float(np.sqrt(mean_square_error)) if mean_square_error > 0 else np.nan
             r2 = 1 - max(mean_square_error, 0.0) / variance if variance > min_variance else np.nan
             figures[f"{target} rmse"] = rmse
@@ -306,7 +320,7 @@ class NumberEvaluation(NoisyFigures):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSetEvaluation(NoisyFigures):
+class LabelSetEvaluation(NoisyEvaluation):
     """Noisy counts of subjects by true and predicted presence of each label.
 
     Attributes
@@ -324,20 +338,21 @@ class LabelSetEvaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """All tables as one array (c, 2, 2)."""
+        """The tables of all labels, as one array (c, 2, 2)."""
         return [self.tables]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Mean of the tables' sums, as each counts every subject in one cell; and its noise."""
+        """Mean of the tables' sums, each of which counts every subject in one cell."""
         n_labels = len(self.tables)
         return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return mean accuracy, and accuracy and balanced accuracy of each label, by name.
 
-        `counts`: the tables (c, 2, 2), alone. A balanced accuracy is NaN if either true value of
-        the label has a count that may be noise alone.
+        `counts`: one element, the noisy tables (c, 2, 2) of all labels. A balanced accuracy is NaN
+        if the count of either true value of the label does not exceed three standard deviations of
+        its noise.
         """
         (tables,) = counts
         n_subjects = max(float(tables.sum() / len(tables)), 1e-9)
@@ -346,7 +361,6 @@ class LabelSetEvaluation(NoisyFigures):
         for name, table, accuracy in zip(self.labels, tables, accuracies, strict=True):
             figures[f"{name} accuracy"] = float(accuracy)
             n_per_truth = table.sum(axis=1)
-            # Each of the two counts must exceed three standard deviations of its noise.
             is_reliable = (n_per_truth > 3 * np.sqrt(2) * self.noise).all()
             recalls = np.clip(np.diag(table) / np.where(is_reliable, n_per_truth, 1.0), 0, 1)
             balanced_accuracy = float(recalls.mean()) if is_reliable else np.nan
@@ -359,29 +373,18 @@ class ReleasedNumbers:
     """Released predictions of numbers, and their comparison with the truth; public.
 
     - `target`: the store's target, with the names and bounds of p numbers.
-    - `answers`, (a, p): predictions, on the scale on which the store averages (`target.scale`).
-    - `largest_error`: largest counted error, as a share of the distance between the bounds.
+    - `answers`, (a, p): predictions, as logarithms if the store averages these (`target.scale`).
     """
 
     target: Numbers
     answers: Floats
     largest_error: float
 
-    @classmethod
-    def from_answers(cls, target: Numbers, answers: Floats, largest_error: float) -> Self:
-        """Return released predictions on the scale on which the store averages.
-
-        `answers` (a, p): in units of the targets. `largest_error`: largest counted error, as a
-        share of the distance between the bounds.
-        """
-        scaled = np.log(answers) if target.scale == LOG else answers
-        return cls(target, scaled, largest_error)
-
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
-        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds.
+        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds. Private.
 
-        `y` (size,) or (size, p): true numbers in units of the targets. The result is private.
-        Raises InvalidInput if they are not finite numbers of that shape.
+        `y` (size,) or (size, p): true numbers in units of the targets. Raises InvalidInput if they
+        are not finite numbers of that shape.
         """
         bounds = self.target.scaled_bounds
         scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
@@ -389,14 +392,13 @@ class ReleasedNumbers:
 
     @property
     def table_sizes(self) -> tuple[int, ...]:
-        """Numbers of bins of all tables: p of errors, then p of deviations."""
+        """Number of bins of each table: p of errors, then p of deviations."""
         return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.target.names))
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's bin in each table, int64 (n, 2 p).
 
-        `truth` (n, p): true numbers from :meth:`encode_truth`. `answer_indices`, int64 (n,): index
-        of each row's answer in `answers`.
+        `truth` (n, p): true numbers from :meth:`encode_truth`.
         """
         error_edges, deviation_edges, centre = self._edges_and_centre
         errors = self.answers[answer_indices] - truth
@@ -411,11 +413,7 @@ class ReleasedNumbers:
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> NumberEvaluation:
-        """Return the evaluation from noisy histograms.
-
-        `tables`: p histograms of errors, then p of deviations. `noise`, `share`: standard deviation
-        in subjects, and largest charge, as of :class:`NoisyFigures`.
-        """
+        """Return the evaluation from noisy `tables`: p histograms of errors, p of deviations."""
         counts = np.stack(tables)
         p = len(self.target.names)
         error_edges, deviation_edges, centre = self._edges_and_centre
@@ -458,7 +456,7 @@ class ReleasedLabelSets:
     answers: Places
 
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
-        """Return the presence of each true label, bool (size, c). The result is private.
+        """Return the presence of each true label, bool (size, c). Private.
 
         `y` (size, c): 1 where a row has a label, else 0. Raises InvalidInput for other values, or
         another shape.
@@ -473,18 +471,16 @@ class ReleasedLabelSets:
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer.
 
-        `truth`, bool (n, c): presence of each true label. `answer_indices`, int64 (n,): index of
-        each row's answer in `answers`.
+        `truth`, bool (n, c): presence of each true label.
         """
         return 2 * truth.astype(np.int64) + self.answers[answer_indices]
 
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
-        """Return the evaluation from noisy confusion matrices.
+        """Return the evaluation from noisy `tables`: one flat 2 x 2 confusion matrix per label.
 
-        `tables`: one flat 2 x 2 confusion matrix per label, truth before answer. `noise`, `share`:
-        standard deviation in subjects, and largest charge, as of :class:`NoisyFigures`.
+        The rows of a matrix are true values, its columns answers.
         """
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
@@ -497,31 +493,26 @@ def _compute_binned_moments(
     `counts` (b,): noisy number of subjects in each bin. `edges` (b + 1,): of the bins.
     `n_subjects`: number by which sums are divided.
     """
+    mean = float(counts @ (edges[:-1] + edges[1:]) / 2 / n_subjects)
+    return mean, float(counts @ _compute_mean_squares(edges) / n_subjects)
+
+
+def _compute_mean_squares(edges: Floats) -> Floats:
+    """Return the mean square of a uniform variable in each bin, (b,), from the bins' edges."""
     low, high = edges[:-1], edges[1:]
-    mean_squares = (low**2 + low * high + high**2) / 3
-    mean = float(counts @ (low + high) / 2 / n_subjects)
-    return mean, float(counts @ mean_squares / n_subjects)
-
-
-def _compute_square_noise(edges: Floats) -> float:
-    """Return the noise standard deviation of the sum of squares of values counted in bins.
-
-    `edges` (b + 1,): of the bins, each of whose counts has noise of standard deviation 1.
-    """
-    low, high = edges[:-1], edges[1:]
-    return float(np.linalg.norm((low**2 + low * high + high**2) / 3))
+    return (low**2 + low * high + high**2) / 3
 
 
 N_SCORE_BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
 
 DEFAULT_SHARE = 0.05
-"""Largest share of its full budget that an evaluated subject pays (docs/decisions/0063)."""
+"""Default of `share` (docs/decisions/0063)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation(NoisyFigures):
-    """Noisy confusion matrix and score histogram, and the figures computed from them.
+class Evaluation(NoisyEvaluation):
+    """Noisy confusion matrix and score histogram, and the metrics computed from them.
 
     Attributes
     ----------
@@ -560,10 +551,10 @@ class Evaluation(NoisyFigures):
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Sum of the confusion matrix, which counts every subject once, and its noise."""
+        """Sum of the confusion matrix, which counts every subject once."""
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
-    def compute_figures(self, counts: Sequence[Floats]) -> dict[str, float]:
+    def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return accuracy, balanced accuracy and, for two classes with scores, AUC, by name.
 
         `counts`: a confusion matrix (c, c), and a histogram of scores (2, b) if there is one.
@@ -598,8 +589,8 @@ class Evaluation(NoisyFigures):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, figures and :attr:`calibration` as plain values for JSON."""
-        bins = [[nan_to_none(number) for number in row] for row in self.calibration]
+        """Return all fields, metrics and :attr:`calibration` as plain values for JSON."""
+        bins = [[_convert_nan_to_none(number) for number in row] for row in self.calibration]
         return {**super().to_dict(), "calibration": bins}
 
 
@@ -614,17 +605,16 @@ def evaluate(
     largest_error: float,
     accept_noise: bool,
     charge_evaluation: ChargeEvaluation,
-) -> NoisyFigures:
-    """Compare released answers with labels, charge the evaluated subjects, return noisy figures.
+) -> NoisyEvaluation:
+    """Compare released answers with labels, charge the evaluated subjects, return noisy metrics.
 
-    `state`: the audience with the evaluated answers and the charged budgets. `X`, `y`, `subjects`:
-    private raw rows (before extraction), their labels and subject ids. `share`: largest share of
-    its full budget that a subject pays. `largest_error`: largest counted error of numbers, as a
-    share of the distance between the bounds. `accept_noise`: accept figures that would all be noise
-    even if every answer were right. `charge_evaluation`: charges the subjects on the machines that
-    have their budgets; charges and figures become durable when its body ends, before this returns.
+    `X`, `y`, `subjects`: private raw rows (before extraction), their targets and subject ids; the
+    budgets of the audience of `state` are charged. `accept_noise`: accept
+    metrics that would all be noise even if every answer were right. `charge_evaluation`: charges
+    the subjects on the machines that have their budgets; charges and metrics become durable when
+    its body ends, before this returns.
 
-    Raises InvalidInput if rows, labels or ids are unusable. Raises PrivacyRefused if all figures
+    Raises InvalidInput if rows, labels or ids are unusable. Raises PrivacyRefused if all metrics
     would be noise, or the delta of the noise grid does not fit. Nothing was charged then.
     """
     index_of_digest, released, tally = _create_tally(store, state, share, largest_error)
@@ -642,28 +632,46 @@ def evaluate(
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _build_perfect_evaluation(released, tally).refuse_uninformative()
+        # The counts that are expected if every answer is right, for a subject of its own. They are
+        # public, and an upper bound on the information in the metrics.
+        perfect_cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
+        tables = [
+            np.bincount(column, minlength=n_cells).astype(np.float64)
+            for column, n_cells in zip(perfect_cells, tally.plan.sizes, strict=True)
+        ]
+        perfect = released.build_evaluation(tables, tally.noise, tally.plan.share)
+        perfect.refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
         figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
         stored = [*read_evaluations(store, state), figures.to_dict()]
-        store.database.put(_build_database_key(state), json.dumps(stored))
+        store.database.put(f"evaluations {state.audience.number}", json.dumps(stored))
     return figures
 
 
 def _create_tally(
     store: OpenStore, state: AudienceState, share: float, largest_error: float
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
-    """Return the index of each query's newest answer by digest, all answers, and an empty tally.
+    """Return the newest answer's index by query digest, all released answers, and an empty tally.
 
-    `share`: largest share of its full budget that a subject pays. `largest_error`: of numbers, as
-    a share of the distance between the bounds. Raises InvalidInput if one is out of range, or
-    `share` exceeds the part of a full budget that a subject can have in this renewal period.
+    The tally is the noisy counter of the tables' cells of this evaluation. Raises InvalidInput if
+    `share` or `largest_error` is out of range, or `share` exceeds the part of a full budget that a
+    subject can have in this renewal period.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
-    released = _read_released_answers(store, state, block_numbers, offsets, largest_error)
+    target: Any = store.schema.target
+    released: ReleasedAnswers
+    if target.is_class_vote:
+        released = ReleasedClasses.read(store.schema, state, block_numbers, offsets)
+    else:
+        answers = read_stored_answers(store.schema, state, block_numbers, offsets).labels
+        if target.kind == NUMBERS:
+            scaled = np.log(answers) if target.scale == LOG else answers
+            released = ReleasedNumbers(target, scaled, largest_error)
+        else:
+            released = ReleasedLabelSets(target.names, answers)
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
@@ -680,31 +688,12 @@ def _create_tally(
     return index_of_digest, released, tally
 
 
-def _build_perfect_evaluation(released: ReleasedAnswers, tally: NoisyTally) -> NoisyFigures:
-    """Return the evaluation that would result if every answer were right, for a subject of its own.
-
-    Its counts are expected counts without noise, its noise level is that of `tally`. It is public,
-    and an upper bound on the information in the figures.
-    """
-    cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
-    tables = [
-        np.bincount(column, minlength=size).astype(np.float64)
-        for column, size in zip(cells, tally.plan.sizes, strict=True)
-    ]
-    return released.build_evaluation(tables, tally.noise, tally.plan.share)
-
-
 def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
     """Return all earlier evaluations of an audience in their JSON form. Public."""
     stored: list[dict[str, Any]] = parse_json(
-        store.database.get(_build_database_key(state)) or "[]"
+        store.database.get(f"evaluations {state.audience.number}") or "[]"
     )
     return stored
-
-
-def _build_database_key(state: AudienceState) -> str:
-    """Return the name of an audience's evaluations in the ledger's database."""
-    return f"evaluations {state.audience.number}"
 
 
 def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
@@ -726,11 +715,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
 def _read_answered_queries(
     store: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], Places, Places]:
-    """Return the index of the newest answer by query digest, and the location of all answers.
-
-    Locations of the a answers are two int64 arrays (a,): the number of the block of each answer,
-    and the answer's row in the block.
-    """
+    """Return the newest answer's index by query digest; `block_numbers` and `offsets` of all."""
     blocks = store.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )
@@ -742,29 +727,6 @@ def _read_answered_queries(
             locations.append((seq, offset))
     block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
     return {key: index for index, key in enumerate(keys)}, block_numbers, offsets
-
-
-def _read_released_answers(
-    store: OpenStore,
-    state: AudienceState,
-    block_numbers: Places,
-    offsets: Places,
-    largest_error: float,
-) -> ReleasedAnswers:
-    """Return the answers of an audience at some locations, for the comparison with the truth.
-
-    `block_numbers`, `offsets`, int64 (a,): the number of each answer's block, and its row in the
-    block. `largest_error`: largest counted error of numbers, as a share of the distance between the
-    bounds. The result is public.
-    """
-    schema = store.schema
-    if schema.target.voted:
-        return ReleasedClasses.read(schema, state, block_numbers, offsets)
-    answers = read_stored_answers(schema, state, block_numbers, offsets).labels
-    target: Any = schema.target
-    if target.kind == NUMBERS:
-        return ReleasedNumbers.from_answers(target, answers, largest_error)
-    return ReleasedLabelSets(target.names, answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -785,11 +747,7 @@ class ReleasedClasses:
     def read(
         cls, schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
     ) -> ReleasedClasses:
-        """Return the answers of an audience at some locations.
-
-        `block_numbers`, `offsets`, int64 (a,): the number of each answer's block, and its row in
-        the block.
-        """
+        """Return the answers of the audience of `state` at some locations."""
         labels, _, class_probabilities = state.read_answers(block_numbers, offsets)
         probabilities = None
         if class_probabilities is not None and len(class_probabilities):
@@ -800,22 +758,22 @@ class ReleasedClasses:
         return cls(schema, labels, probabilities)
 
     def encode_truth(self, y: npt.ArrayLike, size: int) -> Ints:
-        """Return the indices of the true classes, int64 (size,). The result is private.
+        """Return the indices of the true classes, int64 (size,). Private.
 
         `y`: true class names of `size` rows. Raises InvalidInput if one is not a declared class.
         """
-        return np.asarray(self.schema.encode_targets(y, size), dtype=np.int64)
+        return np.asarray(self.schema.target.encode(y, size), dtype=np.int64)
 
     @cached_property
     def edges(self) -> Floats:
-        """Inner edges of the bins of probabilities: quantiles of the released ones."""
+        """Inner edges of the bins of probabilities: quantiles of the released probabilities."""
         assert self.probabilities is not None  # noqa: S101 (callers check)
         levels = np.linspace(0, 1, N_SCORE_BINS + 1)[1:-1]
         return np.unique(np.quantile(self.probabilities, levels))
 
     @property
     def table_sizes(self) -> tuple[int, ...]:
-        """Numbers of cells: of the confusion matrix, and of scores if there are probabilities."""
+        """Number of cells of the confusion matrix, and of scores if there are probabilities."""
         n_confusion_cells = len(self.schema.classes) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
@@ -824,8 +782,7 @@ class ReleasedClasses:
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's cell in each table, int64 (n, tables).
 
-        `truth`, int64 (n,): true class indices. `answer_indices`, int64 (n,): index of each row's
-        answer in `answers`.
+        `truth`, int64 (n,): true class indices.
         """
         answers = self.answers[answer_indices]
         cells = [truth * len(self.schema.classes) + answers]
@@ -838,11 +795,10 @@ class ReleasedClasses:
         return np.stack(cells, axis=1)
 
     def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        """Return the evaluation from noisy tables.
+        """Return the evaluation from noisy `tables`.
 
-        `tables`: flat confusion matrix, truth before answer; then scores (2 b,) if there are
-        probabilities. `noise`, `share`: standard deviation in subjects, and largest charge, as of
-        :class:`NoisyFigures`.
+        These are the flat confusion matrix, with true classes as rows and answers as columns; then
+        scores (2 b,) if there are probabilities.
         """
         n_classes = len(self.schema.classes)
         confusion = tables[0].reshape(n_classes, n_classes)

@@ -1,4 +1,8 @@
-"""A store's folder: its files, its identity, and the locations of its ledger and witness."""
+"""A store's folder: its files, its identity, and the locations of its ledger and witness.
+
+Everywhere in this module `path` is the folder of a store, and `witness` the declared path of its
+rollback guard, or None for a witness beside the folder.
+"""
 
 import errno
 import os
@@ -71,9 +75,8 @@ class Folder:
     def create(cls, path: Path, ledger: str | None, witness: Path | None) -> Self:
         """Create the folder of a new store, with a new id and a new key.
 
-        `path`, `ledger`, `witness`: the fields of the class; None for SQLite, and for a witness
-        beside the folder. Raises InvalidInput if `path` or `witness` is in use, or `ledger` is no
-        valid URL or has a password.
+        `ledger`: None or "sqlite", or the URL of a PostgreSQL database. Raises InvalidInput if
+        `path` or `witness` is in use, or `ledger` is no valid URL or has a password.
         """
         witness_path = choose_witness_path(path, witness)
         if ledger not in (None, SQLITE):
@@ -109,29 +112,30 @@ class Folder:
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
 
     def discard(self) -> None:
-        """Remove the folder and the witness of a new store whose creation failed."""
+        """Remove the folder and the witness of a new store after an error during its creation."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(StorageFailed, InvalidInput):  # another store may have one there
             if WitnessState.read(self.witness).identity.hex() == self.identity:
                 self.witness.unlink()
 
     def connect(self, *, create: bool = False) -> Database:
-        """Return a connection to the ledger's database: a new one if `create`, else for reading."""
+        """Return a connection to the ledger's database.
+
+        `create`: create the database if it does not exist; else an SQLite file, which must exist,
+        is not written before :meth:`Database.recover`.
+        """
         if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
 
-    def key(self) -> bytes:
+    def read_key(self) -> bytes:
         """Return the secret key of all keyed hashes of the store, from its file."""
         with translate_os_errors(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
 
 def choose_witness_path(path: Path, witness: Path | None) -> Path:
-    """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists.
-
-    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
-    """
+    """Return the path of a new store's witness; raise InvalidInput if it, or the store, exists."""
     check_new_folder(path)
     witness_path = resolve_witness_path(path, witness)
     check_path_free(witness_path)
@@ -139,10 +143,7 @@ def choose_witness_path(path: Path, witness: Path | None) -> Path:
 
 
 def resolve_witness_path(path: Path, witness: Path | None) -> Path:
-    """Return the path of a store's witness; raise InvalidInput if it is in the store's folder.
-
-    `path`: folder of the store. `witness`: declared path, or None for one beside the folder.
-    """
+    """Return the path of a store's witness; raise InvalidInput if it is in the store's folder."""
     witness_path = default_witness_path(path) if witness is None else witness.absolute()
     if witness_path.resolve().is_relative_to(path.resolve()):
         raise InvalidInput(
@@ -173,9 +174,9 @@ def check_new_folder(path: Path) -> None:
 
 
 def _belongs_to_user(status: os.stat_result, path: Path) -> bool:
-    """Return whether the folder at `path` is this user's, or one that root makes for its owner.
+    """Return whether the folder at `path`, with this file `status`, belongs to the process's user.
 
-    Folders that root creates belong to the owner of the folder around them.
+    Root also accepts a folder of the owner of the parent folder.
     """
     user = os.geteuid()
     is_for_owner = user == ROOT_USER and status.st_uid == path.absolute().parent.stat().st_uid
@@ -212,8 +213,8 @@ def create_private_folder(path: Path) -> None:
 def refuse_links(folder: Path) -> None:
     """Raise InvalidInput if a folder, its records, or an entry of them is a link or special file.
 
-    `folder`: that of a store or a cluster. Otherwise another user, who made the folder, could make
-    this process read or overwrite a file of this user through a link. The socket of a service is
+    `folder`: folder of a store or a cluster. Through a link, another user who created the folder
+    could make this process read or overwrite a file of this user. The socket of a service is
     permitted.
     """
     for directory in (folder, folder / RECORDS):
@@ -245,14 +246,15 @@ def read_config(path: Path) -> dict[str, Any]:
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     """Write `store.json` into the folder `path` of a store, or of a `backup`.
 
-    `identity`, `ledger`, `witness`: fields of :class:`Folder`, as texts.
+    `identity`, `ledger`, `witness`: the store's id, kind or URL of its ledger, and path of its
+    witness, as texts.
     """
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
     write_sealed(path / CONFIG, FORMAT, fields)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a store durably to `target`, which must not exist; links are refused."""
+    """Copy the file `source` of a store durably to `target`, a new file; links are refused."""
     source_flags = os.O_RDONLY | os.O_NOFOLLOW
     with (
         translate_os_errors(source),

@@ -14,6 +14,11 @@ any other              refused, until the loss is accepted
 =====================  ===========================================================================
 
 A store that is opened for reading is refused instead of finished: no file is written then.
+
+Everywhere in this module, `resources` gets the callbacks that close files and release locks;
+`read_only` means that nothing is written, so that files and folders are accepted that this process
+may not write; `allow_excess` allows rows of the record files beyond the committed ones, which an
+interrupted operation left; and `cluster` is the identity of a cluster.
 """
 
 from collections.abc import Callable, Iterator
@@ -83,26 +88,26 @@ class OpenStore:
     def __exit__(self, *_: object) -> None:
         self.resources.close()
 
-    def mark(self) -> None:
+    def report_commit(self) -> None:
         """Report the ledger's last commit to the witness."""
         self.witness.advance(*self.ledger.last_commit)
 
     @contextmanager
-    def marking(self) -> Iterator[None]:
-        """Report the commits of the body to the witness when it ends, also with an error."""
+    def reporting_commits(self) -> Iterator[None]:
+        """Report the commits of the body to the witness when the body ends, also with an error."""
         try:
             yield
         finally:
-            # Inside a transaction its commit was interrupted, and is undone.
+            # An open transaction means that its commit was interrupted: it is rolled back.
             if not self.database.in_transaction:
-                self.mark()
+                self.report_commit()
 
-    def mark_change(self) -> None:
+    def report_change(self) -> None:
         """Report the ledger's last commit and its audiences to the witness, durably."""
         # If the ledger is inconsistent, memory may have audiences that were never committed.
         if self.ledger.is_consistent:
             self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
-        self.mark()
+        self.report_commit()
         self.witness.sync()
 
 
@@ -111,11 +116,11 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
     with ExitStack() as resources:
         database = _open_database(folder, resources, create=True)
         refuse_used_database(database)
-        ledger = Ledger.create(database, folder.key())
+        ledger = Ledger.create(database, folder.read_key())
         schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
-            database.put("schema", schema.spec())
+            database.put("schema", schema.to_json())
             write_file_digests(database, folder.path)
         record_files = _open_record_files(folder, schema, resources, create=True)
         witness = _create_witness(folder, database, resources)
@@ -136,9 +141,9 @@ def open_folder(
     Everything is checked before anything is written: a refused store is not changed.
 
     `accept_loss`: open a store that is behind its witness, with all budgets spent. `read_only`:
-    write nothing, refuse a store with an interrupted operation, and accept no loss. `cluster`:
-    identity of the cluster that may open a retired store, to finish the split. `check`: a further
-    check of the ledger's database, which raises its own errors.
+    also refuse a store with an interrupted operation, and accept no loss. `cluster`: the only
+    cluster that may open a retired store, to finish the split. `check`: a further check of the
+    ledger's database, which raises its own errors.
 
     Raises PrivacyRefused if another process has the store open, or if it is behind its witness and
     `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
@@ -197,7 +202,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
         raise StoreDamaged("The ledger's database belongs to another store.")
     checks.check_file_format("The ledger", database.number("format"), FORMAT)
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
-    ledger = Ledger(database, folder.key())
+    ledger = Ledger(database, folder.read_key())
     check_file_digests(database, folder.path)
     unused_slots = ledger.slot_table.mark_unused()
     for audience in ledger.accounts:
@@ -219,10 +224,7 @@ def refuse_used_database(database: Database) -> None:
 def _check_records(
     database: Database, record_files: RecordFiles, *, allow_excess: bool = False
 ) -> None:
-    """Raise StoreDamaged if the record files do not agree with the ledger.
-
-    `allow_excess`: allow rows beyond the committed ones, which an interrupted operation left.
-    """
+    """Raise StoreDamaged if the record files do not agree with the ledger's `database`."""
     faults = find_file_faults(
         database, record_files, database.number("records"), allow_excess=allow_excess
     )
@@ -235,11 +237,9 @@ def _check_records(
 def _open_database(
     folder: Folder, resources: ExitStack, *, create: bool = False, read_only: bool = False
 ) -> Database:
-    """Return the ledger's database, with the folder and the database locked for this process.
+    """Return the ledger's database, created if `create`; lock it and the folder for this process.
 
-    `resources`: gets the callbacks that release them. `create`: create the database. `read_only`:
-    also accept a folder that this process may not write. Raises StoreInUse if another process has
-    locked them.
+    Raises StoreInUse if another process has locked them.
     """
     refuse_links(folder.path)
     lock = Lock(folder.path / "lock", accept_unwritable=read_only)
@@ -262,11 +262,7 @@ def _open_record_files(
     create: bool = False,
     read_only: bool = False,
 ) -> RecordFiles:
-    """Return the record files of a store, which are created if `create`.
-
-    `resources`: gets the callback that closes them. `read_only`: also accept files that
-    this process may not write.
-    """
+    """Return the record files of a store, which are created if `create`."""
     record_files = RecordFiles(
         folder.path / "records",
         schema.precision.dtype,
@@ -288,11 +284,10 @@ def _open_witness(
     accept_loss: bool,
     read_only: bool,
 ) -> RollbackGuard | None:
-    """Return the witness, locked; None if it is missing or damaged, and `accept_loss`.
+    """Return the witness, locked. If it is missing or damaged, return None or raise an error.
 
-    `resources`: gets the callback that closes it. `exists`: whether the file of the witness exists.
-    `read_only`: also accept a witness that this process may not write. Raises StoreOutdated or
-    DamagedWitness without `accept_loss`.
+    `exists`: whether the file of the witness exists. `accept_loss`: return None; otherwise
+    StoreOutdated or DamagedWitness is raised.
     """
     if not exists:
         if not accept_loss:
@@ -316,10 +311,7 @@ def _open_witness(
 def _create_witness(
     folder: Folder, database: Database, resources: ExitStack, *, overwrite: bool = False
 ) -> RollbackGuard:
-    """Create a witness and return it, locked; `overwrite`: replace a damaged one.
-
-    `resources`: gets the callback that closes it.
-    """
+    """Create a witness and return it, locked; `overwrite`: replace a damaged one."""
     identity = bytes.fromhex(folder.identity)
     witness = RollbackGuard.create(
         folder.witness, identity, database.check_committed, replace_existing=overwrite
@@ -331,7 +323,7 @@ def _create_witness(
 def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
     """Return whether a ledger continues the witness's last commit, or has accepted its loss.
 
-    `state`: content of the witness. Raises StoreOutdated if it does not, unless `accept_loss`.
+    `state`: content of the witness. Raises StoreOutdated if neither holds, unless `accept_loss`.
     """
     is_current = (
         has_commit(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
@@ -360,7 +352,7 @@ _CHANGES = {
 def create_interrupted_error(*pending: str) -> PrivacyRefused:
     """Return the error for a store that is opened for reading after an interrupted operation.
 
-    `pending`: kinds of changes in the history, or descriptions of other work to be completed.
+    `pending`: kinds of changes, as in the history, or descriptions of other unfinished work.
     """
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     return PrivacyRefused(
@@ -371,7 +363,7 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
 
 
 def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState) -> list[str]:
-    """Return kinds or descriptions of the work that :func:`_finish_interrupted` has to do.
+    """Return kinds of changes, or descriptions, of all work that an interruption left unfinished.
 
     `state`: content of the witness.
     """
@@ -416,7 +408,7 @@ def _load_store(
     record_files: RecordFiles,
     resources: ExitStack,
 ) -> OpenStore:
-    """Load all records into memory, and return the open store, which now owns the `resources`."""
+    """Load all records into memory; return the open store, which closes `resources` from now on."""
     database = ledger.database
     size = database.number("records")
     index = create_index_factory(schema.index)
@@ -424,7 +416,7 @@ def _load_store(
     shard.load_enrolled(
         record_files.read_feature_chunks(size),
         schema.target.decode_rows(record_files.labels.map_rows(size)),
-        record_files.read_column("slots", size),
+        record_files.read_slots(size),
     )
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
@@ -449,7 +441,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
     slots, hashes, folded = ledger.list_enrolled(erased_again)
     size = database.number("records")
-    slot_of_row = record_files.read_column("slots", size)
+    slot_of_row = record_files.read_slots(size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):

@@ -2,6 +2,9 @@
 
 A model maps each row of stored integer features to a model feature space, by public weights; its
 neighbours are searched there. So the record files do not depend on the models of audiences.
+
+Everywhere in this module `plan` is that of the `audience`, and `rows` (n, d) are integer features
+as the store has them.
 """
 
 import base64
@@ -51,8 +54,8 @@ class StoredModel:
     - `model`: the released weights.
     - `kernel`: cosine kernel of the model's feature space.
     - `public`, (m, width): public reference in the model's feature space, not rounded to integers.
-    - `n_private_queries`: number of queries whose answers used private records; the model alone
-      answered the others.
+    - `n_private_queries`: number of queries that were answered with private records, in addition
+      to the model.
     - `n_trainings`: number of completed trainings.
     """
 
@@ -63,18 +66,14 @@ class StoredModel:
     n_trainings: int
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
-        """Map stored integer features to the model's feature space, as integers (n, width).
-
-        `rows` (n, d): the store's integer features. Each row is computed by itself; `width` is the
-        number of columns of `public`.
-        """
+        """Map `rows` to the model's feature space, as integers (n, width), each row by itself."""
         return self.kernel.encode(self.model.compute_metric_rows(convert_to_float(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries in the model's feature space, and the model's predictions for them.
 
-        The first are integers (q, width) as of :meth:`map_records`; the predictions are combined
-        with the neighbours' votes. `rows` (q, d): queries as the store's integer features.
+        The queries are mapped to integers (q, width); the predictions are later combined with the
+        neighbours' votes.
         """
         features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions
@@ -82,8 +81,8 @@ class StoredModel:
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
         """Return an index of the store's records in the model's feature space.
 
-        Its charges are to the budgets of `audience`, and it follows all later changes of the
-        store's records. `plan`: the audience's, with the kind of index.
+        Its charges reduce the budgets of `audience`, and it follows all later changes of the
+        store's records.
         """
         index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
@@ -97,8 +96,8 @@ def train_model(
     """Train an audience's model, for the first time or again, on the current records.
 
     Call it within a ledger transaction: charges and the model become durable together, or neither
-    does. Returns `plan` with the model's share of budgets and the number of records filled in, and
-    float64 (m,): the share of its budget that this training would have cost each public row.
+    does. Returns `plan` with the model's share of budgets and the number of records filled in; and,
+    float64 (m,), the share of its budget that this training would have cost each public row.
     """
     kernel = store.schema.create_kernel()
     records = store.record_files.features.map_rows(len(store.shard))
@@ -107,7 +106,7 @@ def train_model(
         plan,
         kernel,
         convert_to_float(records),
-        _encode_public_rows(store.schema),
+        _encode_public_rows(store.schema)[0],
         store.shard.subject_table_of(audience.account),
         audience.account,
         noise,
@@ -123,8 +122,7 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
 
     Call it within a ledger transaction. Returns `plan` with the model's share of budgets filled in.
     """
-    lifted = _get_encoder(store.schema).lifts
-    public_rows = _encode_public_rows(store.schema)
+    public_rows, lifted = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
     features = ModelFeatures.for_training(public_rows, plan.size, lifted=lifted)
     write_components(store.database, audience.number, _encode_arrays(features.arrays()))
@@ -138,7 +136,7 @@ def is_training_pending(store: OpenStore, audience: Audience) -> bool:
 
 
 def list_answering_audiences(store: OpenStore) -> list[Audience]:
-    """Return the audiences whose models are trained, or that have none."""
+    """Return the audiences that can answer: their models are trained, or they have no model."""
     return [
         audience
         for audience in store.ledger.audiences.values()
@@ -151,7 +149,7 @@ def create_training_noise(
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
     """Return the noise source of an audience's next training, and its accountant of delta slack.
 
-    `plan`: the audience's. The noise is seeded only if the plan is that of a simulation.
+    The noise is seeded only if `plan` is that of a simulation.
     """
     number = 1 + int(read_components(store.database, audience.number).get(_TRAINED, 0))
     seed = plan.simulation_seed
@@ -160,7 +158,7 @@ def create_training_noise(
 
 
 def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
-    """Write a newly trained model of an audience into the ledger, within a transaction.
+    """Write a newly trained `model` of an audience into the ledger, within a transaction.
 
     The budget shares spent by all its trainings are added up, at most to 1.
     """
@@ -176,10 +174,11 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
 def resolve_model_share(
     requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
 ) -> IndKNNPlan:
-    """Return a requested plan with its model's share as decided, or without a model and the reason.
+    """Return the plan `requested` with the decided share of budgets for a private model.
 
-    `pinned`: by parameter, the automatic values that were decided when the audience was opened.
-    `schema`: the store's; a model needs public rows.
+    Without a decision and a requested share, the plan has no model, and states the reason.
+    `pinned`: the automatic values that were decided when the audience was opened, by parameter.
+    `schema`: has the public rows, which a model needs.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -191,8 +190,8 @@ def resolve_model_share(
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
     """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    `plan`: the audience's, with a decided model share. Raises StoreDamaged if the model is missing
-    or damaged.
+    `plan` must have a decided share of budgets for the model. Raises StoreDamaged if the model is
+    missing or damaged.
     """
     if not plan.model_share:
         return None
@@ -200,8 +199,7 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     if store.schema.public is None or not {_USED, _TRAINED, N_ASKED} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
-        public_rows = _encode_public_rows(store.schema)
-        lifted = _get_encoder(store.schema).lifts
+        public_rows, lifted = _encode_public_rows(store.schema)
         arrays = _decode_arrays(stored)
         model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
@@ -215,28 +213,26 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
 
 
 def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
-    """Return the feature map of an audience's model, and the public rows (m, width).
+    """Return the feature map of an audience's model, and the public reference (m, width).
 
-    The rows are the store's integers, in floating point, as training needs them.
+    The reference is returned as the store's integer features, in floating point, for training.
     """
-    public_rows = _encode_public_rows(store.schema)
+    public_rows, lifted = _encode_public_rows(store.schema)
     stored = read_components(store.database, audience.number)
-    lifted = _get_encoder(store.schema).lifts
     features = ModelFeatures.from_arrays(public_rows, _decode_arrays(stored), lifted=lifted)
     return features, public_rows
 
 
-def _encode_public_rows(schema: StoreSchema) -> FloatMatrix:
-    """Return the public reference as the store's integers (m, width), in floating point."""
-    assert schema.public is not None  # noqa: S101 (a model needs it)
-    return convert_to_float(_get_encoder(schema).encode(schema.public))
+def _encode_public_rows(schema: StoreSchema) -> tuple[FloatMatrix, bool]:
+    """Return the public reference as the store's integers (m, width), and whether it is lifted.
 
-
-def _get_encoder(schema: StoreSchema) -> Cosine:
-    """Return the store's kernel, which encodes features; with a model it is a cosine kernel."""
+    The integers are returned in floating point. They are lifted if the store's kernel adds a column
+    that makes all rows equally long.
+    """
     encoder = schema.create_kernel()
+    assert schema.public is not None  # noqa: S101 (a model needs it)
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
-    return encoder
+    return convert_to_float(encoder.encode(schema.public)), encoder.lifts
 
 
 def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
@@ -250,9 +246,9 @@ def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def _decode_arrays(stored: Mapping[str, str]) -> dict[str, AnyArray]:
-    """Return the arrays among a model's stored entries (texts by name), by name.
+    """Return a model's arrays by name from its entries `stored` in the ledger, texts by name.
 
-    Raises ValueError if one is damaged.
+    Raises ValueError if an array is damaged.
     """
     files = {
         name: io.BytesIO(base64.b64decode(stored[name])) for name in MODEL_ARRAYS & stored.keys()

@@ -90,7 +90,7 @@ class SigningKey:
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a receipt (fields by name) with the public key and the signature added."""
+        """Return `receipt`, fields by name, with the public key and the signature added."""
         content = {**receipt, "public_key": self.public_key}
         return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 
@@ -100,7 +100,7 @@ def create_erasure_receipt(
 ) -> dict[str, Any]:
     """Return a receipt, signed with `key`, that subjects are erased from an open store.
 
-    `subjects`: ids of at least one subject. `models_kept`: state in the receipt that the weights of
+    `subjects`: their ids, at least one. `models_kept`: state in the receipt that the weights of
     private models were not changed.
 
     Raises PrivacyRefused if a subject is enrolled, or never was; InvalidInput without a subject.
@@ -159,8 +159,8 @@ def find_receipt_faults(
 ) -> list[str]:
     """Return a sentence for each reason why a receipt is not valid for an open store.
 
-    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that it must cover; may
-    be empty.
+    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that the receipt must
+    cover, possibly none.
     """
     ledger = store.ledger
     if receipt["store"] != store.folder.identity:

@@ -7,6 +7,9 @@ happened. The database also has a checksum of the slots of all enrolled records,
 operations and not from the files: it detects an erasure that missed a record, or removed one of
 another subject. The key, the public rows and the extractor's map have one digest each; the digest
 of the extractor's model is in the schema.
+
+Everywhere in this module `size` is the number n of rows or records, all indices of rows are below
+it, and `tiles` are numbers of tiles (blocks of :data:`TILE` rows, the last one shorter), from 0.
 """
 
 import errno
@@ -82,7 +85,7 @@ class RecordFile:
         return os.fstat(self._descriptor).st_size
 
     def append(self, start: int, rows: AnyArray) -> None:
-        """Write rows (n, width) durably, the first as row `start` of the file."""
+        """Write `rows` (n, width) durably, the first as row `start` of the file."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
         with translate_os_errors(self.path):
             write_whole(self._descriptor, flat.view(np.uint8).data, start * self.row_bytes)
@@ -117,10 +120,7 @@ class RecordFile:
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
-
-        `size`: number of rows, which all indices are below.
-        """
+        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         if len(erased_indices):
             rows = self.map_rows(size, change=True)
             rows[erased_indices] = rows[moved_indices]
@@ -142,10 +142,7 @@ class RecordFile:
             os.fsync(self._descriptor)
 
     def compute_digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield number and SHA-256 digest of some `tiles`, numbered blocks of :data:`TILE` rows.
-
-        `size`: number of rows; the last tile ends there.
-        """
+        """Yield number and SHA-256 digest of each of `tiles`."""
         for tile in tiles:
             rows = self.read_rows(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(rows.data).digest()
@@ -190,7 +187,10 @@ class RecordFiles:
         return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        """Write records durably, the first as row `start` of each file; (n, width) arrays."""
+        """Write records durably, the first as row `start` of each file.
+
+        `features`, `labels`, `slots`: n rows for each file, of the file's width and type.
+        """
         self.features.append(start, features)
         self.labels.append(start, labels)
         self.slots.append(start, slots)
@@ -220,12 +220,9 @@ class RecordFiles:
         for start in range(0, size, step):
             yield self.features.read_rows(start, min(start + step, size))
 
-    def read_column(self, name: str, size: int) -> Ints32:
-        """Return the first number of each of the first `size` records, int32 (size,).
-
-        `name`: the file, "labels" or "slots".
-        """
-        return np.array(self.file_of[name].map_rows(size)[:, 0], dtype=np.int32)
+    def read_slots(self, size: int) -> Ints32:
+        """Return the slots of the subjects of the first `size` records, int32 (size,)."""
+        return np.array(self.slots.map_rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
         """Close all files."""
@@ -253,14 +250,9 @@ def _iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[in
         position = hole
 
 
-def list_tiles(size: int) -> range:
-    """Return the numbers of the tiles (blocks of :data:`TILE` rows) of `size` rows."""
-    return range(-(-size // TILE))
-
-
-def list_tiles_from(start: int, size: int) -> range:
+def list_tiles(size: int, start: int = 0) -> range:
     """Return the numbers of the tiles of `size` rows that contain row `start` or later rows."""
-    return range(start // TILE, len(list_tiles(size)))
+    return range(start // TILE, -(-size // TILE))
 
 
 SMALL_FILES = (KEY, PUBLIC_FILE, MAP_FILE)
@@ -281,7 +273,7 @@ def check_file_digests(
 ) -> None:
     """Raise StoreDamaged if a small file with a digest is missing, changed or damaged.
 
-    `folder`: the store's. `names`: the small files to check.
+    `folder`: that of the store. `names`: names of the files to check.
     """
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
@@ -295,10 +287,7 @@ def check_file_digests(
 def write_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
-    """Write the number of records, and the digests of their changed tiles, within a transaction.
-
-    `size`: number of records. `tiles`: numbers of the changed tiles; None for all.
-    """
+    """Write `size` and the digests of changed `tiles` (None: all) within a ledger transaction."""
     changed_tiles = list(list_tiles(size) if tiles is None else tiles)
     digests = [
         (name, tile, digest)
@@ -343,32 +332,26 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
 
     The slots of the first `size` records on disk are compared with the stored checksum.
     """
-    slots = record_files.read_column("slots", size)
+    slots = record_files.read_slots(size)
     return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
 
 
 def find_file_faults(
     database: Database, record_files: RecordFiles, size: int, *, allow_excess: bool = False
 ) -> list[str]:
-    """Return a sentence for each file whose first `size` records differ from the committed ones.
+    """Return a sentence for each record file that differs from its committed length or digests.
 
-    `allow_excess`: allow rows beyond these, which an interrupted operation leaves.
+    `allow_excess`: allow rows beyond the committed ones, which an interrupted operation leaves.
     """
     faults = []
     for name, record_file in record_files.file_of.items():
-        fault = _find_fault(database, name, record_file, size, allow_excess=allow_excess)
-        if fault is not None:
-            faults.append(f"The file {record_file.path.name} was changed or damaged: {fault}.")
+        excess_bytes = record_file.count_bytes() - size * record_file.row_bytes
+        if excess_bytes < 0 or (excess_bytes > 0 and not allow_excess):
+            fault = "its length differs"
+        else:
+            rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (name,))
+            if dict(record_file.compute_digests(size, list_tiles(size))) == dict(rows):
+                continue
+            fault = "its content differs"
+        faults.append(f"The file {record_file.path.name} was changed or damaged: {fault}.")
     return faults
-
-
-def _find_fault(
-    database: Database, name: str, record_file: RecordFile, size: int, *, allow_excess: bool
-) -> str | None:
-    """Return a phrase if the file `name` differs from its committed length or digests, or None."""
-    excess_bytes = record_file.count_bytes() - size * record_file.row_bytes
-    if excess_bytes < 0 or (excess_bytes > 0 and not allow_excess):
-        return "its length differs"
-    rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (name,))
-    digests = dict(record_file.compute_digests(size, list_tiles(size)))
-    return None if digests == dict(rows) else "its content differs"

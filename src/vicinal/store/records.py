@@ -24,7 +24,7 @@ from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.predictors.inputs import check_subject_list
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import list_tiles_from, update_slot_checksum, write_digests
+from vicinal.store.record_files import list_tiles, update_slot_checksum, write_digests
 from vicinal.store.store_schema import StoreSchema
 
 ID_MODE = "subjects"
@@ -46,9 +46,9 @@ def write_id_mode(database: Database, *, has_ids: bool) -> None:
 
 
 def refuse_similar_ids(n_similar: int) -> None:
-    """Raise IdsAlike unless `n_similar` is 0: the number of new ids that resemble another id.
+    """Raise IdsAlike unless `n_similar`, the number of new ids that resemble another id, is 0.
 
-    Similar ids have the same folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`).
+    Similar ids differ in spelling only, as "007" and 7.
     """
     if n_similar:
         raise IdsAlike(
@@ -89,7 +89,7 @@ class StoredRecords:
         the curator gave them. `subjects` (n,): subject ids, or None if each record is a new
         subject. Raises InvalidInput if targets or ids are unusable.
         """
-        targets = schema.encode_targets(y, len(X))
+        targets = schema.target.encode(y, len(X))
         ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
         frame_ids(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.create_kernel().encode(X)
@@ -119,7 +119,7 @@ class Addition:
     def from_records(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
         """Return the request of a curator to add these records under an idempotency key.
 
-        `ledger`: its key makes the keyed digest. `curator`, `key`: checked, normalized names.
+        `ledger`: has the secret key of the digest. `curator`, `key`: checked, normalized texts.
         """
         subjects = b"everyone new" if records.ids is None else b"".join(frame_ids(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
@@ -156,31 +156,33 @@ class Addition:
 
 
 def add_records(store: OpenStore, records: StoredRecords) -> None:
-    """Add records to the index and the record files; without ids each is a new subject.
+    """Add records to the index and the record files; if they have no ids, each is a new subject.
 
     Call it within a ledger transaction. The record files are appended before the commit; readers
     ignore the new rows until the commit raises the number of valid rows.
     """
     old_size = len(store.shard)
     new_size = old_size + len(records)
-    ids = _assign_numbers(store, len(records)) if records.ids is None else records.ids
+    ids = _assign_subject_ids(store, len(records)) if records.ids is None else records.ids
     slots = store.shard.add(records.integers, records.targets, ids)
     store.record_files.append(old_size, records.integers, records.rows, slots)
     update_slot_checksum(store.database, slots)
-    write_digests(store.database, store.record_files, new_size, list_tiles_from(old_size, new_size))
+    write_digests(
+        store.database, store.record_files, new_size, list_tiles(new_size, start=old_size)
+    )
 
 
 def find_unused_numbers(
-    first: int, count: int, get_statuses: Callable[[Sequence[SubjectId]], Iterable[int]]
+    first: int, n_numbers: int, get_statuses: Callable[[Sequence[SubjectId]], Iterable[int]]
 ) -> list[SubjectId]:
-    """Return `count` numbers from `first` on that no subject has, or had before an erasure.
+    """Return the next `n_numbers` from `first` on that no subject has, or had before an erasure.
 
-    `get_statuses`: returns the enrollment status of each id: 0 for an unknown
-    id, another number for a subject that is enrolled, erased or was evaluated.
+    `get_statuses`: returns the enrollment status of each id: 0 for an unknown id, another number
+    for a subject that is enrolled, erased or was evaluated.
     """
     numbers: list[SubjectId] = []
-    while len(numbers) < count:
-        candidates = range(first, first + count - len(numbers))
+    while len(numbers) < n_numbers:
+        candidates = range(first, first + n_numbers - len(numbers))
         statuses = get_statuses(candidates)
         numbers += [
             number for number, status in zip(candidates, statuses, strict=True) if not status
@@ -189,9 +191,9 @@ def find_unused_numbers(
     return numbers
 
 
-def _assign_numbers(store: OpenStore, count: int) -> list[SubjectId]:
-    """Return `count` unused numbers as ids of new subjects, within a ledger transaction."""
+def _assign_subject_ids(store: OpenStore, n_subjects: int) -> list[SubjectId]:
+    """Return unused numbers as ids of `n_subjects` new subjects, within a ledger transaction."""
     first = int(store.database.get(NEXT_NUMBER) or 0)
-    numbers = find_unused_numbers(first, count, store.ledger.find_statuses)
+    numbers = find_unused_numbers(first, n_subjects, store.ledger.find_statuses)
     store.database.put(NEXT_NUMBER, str(int(numbers[-1]) + 1 if numbers else first))
     return numbers

@@ -1,7 +1,12 @@
 """A batch of requests: replay stored answers, answer new queries in one commit, and reply.
 
 Answers are stored in blocks. The location of an answer is the number of its block, which is the
-number of the commit that made it durable, and its row in the block (`offset`).
+number of the commit that made it durable, and its row in the block (`offset`). `block_numbers` and
+`offsets`, int64 (q,), locate the answers to q queries.
+
+Everywhere in this module `state` is that of the request's audience, `key_digest` the digest of its
+audience, analyst and idempotency key (None without a key), and `rows` (q, width) are its queries as
+the store's integer features.
 """
 
 import hashlib
@@ -32,13 +37,12 @@ from vicinal.targets.target import VectorTarget
 def read_stored_answers(
     schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
 ) -> Reply:
-    """Return released answers as a reply, without charge; its `charged` and `left` are 0.
+    """Return released answers of an audience as a reply, without charge.
 
-    `state`: the audience's. `block_numbers`, `offsets`, int64 (q,): the number of the block that
-    has each answer, and the answer's row in that block.
+    The counts `charged` and `left` of the reply are 0.
     """
     fields: dict[str, Any]
-    if schema.target.voted:
+    if schema.target.is_class_vote:
         labels, votes, probabilities = state.read_answers(block_numbers, offsets)
         scale = state.noise_scale
         fields = {
@@ -64,11 +68,10 @@ _NEW_BLOCK = -1
 class _NewQueries:
     """Queries of a batch to one audience that need new answers, which make one block.
 
-    - `state`: the audience's.
     - `rows`: integer features (width,) of each query.
     - `offset_of`: index of each query in `rows`, by digest.
     - `n_queries_of`: number of queries in `rows` that each analyst's quota is charged, by name.
-    - `refusal`: the error if the audience could not be charged for them.
+    - `refusal`: the error if the audience could not be charged for the queries.
     """
 
     state: AudienceState
@@ -77,8 +80,8 @@ class _NewQueries:
     n_queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def add(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
-        """Append queries of an analyst. `row_of_digest`: integer features (width,) by digest."""
+    def append_queries(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
+        """Append queries of an analyst; `row_of_digest`: integer features (width,) by digest."""
         for digest, row in row_of_digest.items():
             self.offset_of[digest] = len(self.rows)
             self.rows.append(row)
@@ -93,7 +96,7 @@ class _CheckedRequest:
 
     state: AudienceState
     analyst: str
-    idempotency_key: str | None
+    key_digest: bytes | None
     vectors: AnyArray
 
 
@@ -101,31 +104,29 @@ class _CheckedRequest:
 class _LocatedRequest:
     """A request with the location of each of its q answers, in stored blocks or a new one.
 
-    - `state`: the audience's.
-    - `block_numbers`, int64 (q,): the number of each answer's block, or :data:`_NEW_BLOCK`.
-    - `offsets`, int64 (q,): row of each answer in its block.
+    - `block_numbers`: the number of each answer's block; :data:`_NEW_BLOCK` for a new block.
     - `charged`: number of new answers.
-    - `name`, `body`: digests of the idempotency key and of the queries, if the request has a key
-      and needs new answers.
+    - `key_digest`, `body`: digest of the idempotency key, and of the queries; set if the request
+      has a key and needs new answers.
     """
 
     state: AudienceState
     block_numbers: Places
     offsets: Places
     charged: int = 0
-    name: bytes | None = None
+    key_digest: bytes | None = None
     body: bytes = b""
 
     def to_stored(self) -> StoredRequest:
         """Return the request as the ledger stores it for its idempotency key."""
-        assert self.name is not None  # noqa: S101 (called for requests with a key only)
-        return StoredRequest(self.name, self.body, self.block_numbers, self.offsets)
+        assert self.key_digest is not None  # noqa: S101 (called for requests with a key only)
+        return StoredRequest(self.key_digest, self.body, self.block_numbers, self.offsets)
 
 
 class RequestBatch:
     """Requests that are answered together: one block per audience, and one commit for all.
 
-    `ledger`, `schema`: the store's. `states`: the state of each of its audiences, by name.
+    `ledger`, `schema`: those of the store. `states`: the state of each audience, by its name.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class RequestBatch:
         self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
         self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
 
-    def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+    def answer_requests(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return a reply for each request, or the error that refuses it.
 
         New answers are durable, with their charges, when this returns.
@@ -146,7 +147,9 @@ class RequestBatch:
         requests = self._locate_answers(queries)
         try:
             # Charges and noise are in memory, nothing is durable yet.
-            attempted = [self._answer_new(new) for new in self._new_queries.values() if new.rows]
+            attempted = [
+                self._answer_new_queries(new) for new in self._new_queries.values() if new.rows
+            ]
             blocks = [block for block in attempted if block is not None]
             requests = [
                 request
@@ -162,14 +165,14 @@ class RequestBatch:
             self._assign_block_numbers(requests)
             stored = [request.to_stored() for request in keyed]
         except BaseException:
-            self._keep_charges(*(new.state for new in self._new_queries.values()))
+            self._commit_interrupted_charges(*(new.state for new in self._new_queries.values()))
             raise
         first_number = self._ledger.clock + 1
         if blocks or stored:
             self._ledger.commit(blocks, stored)
         for number, block in enumerate(blocks, first_number):
             self._new_queries[block.audience.name].state.add_block(number, block)
-        return self._reply_to_all(requests)
+        return self._build_replies(requests)
 
     # ------------------------------------------------------------ before anything is charged
 
@@ -179,80 +182,67 @@ class RequestBatch:
         Queries without an answer are added to the new queries of their audiences.
         """
         checked = [self._check_request(query) for query in queries]
-        rows_of_requests = self._encode_queries(
-            [request.vectors for request in checked if not isinstance(request, VicinalError)]
-        )
-        names = []
-        for request in checked:
-            name = None
-            if not isinstance(request, VicinalError) and request.idempotency_key is not None:
-                audience = request.state.audience.name
-                name = digest_request(audience, request.analyst, request.idempotency_key)
-            names.append(name)
+        accepted = [request for request in checked if not isinstance(request, VicinalError)]
+        rows_of_requests: Iterator[AnyArray] = iter(())
+        if accepted:
+            # All rows are encoded in one call: the integers of a row depend on no other row.
+            vectors = [request.vectors for request in accepted]
+            ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
+            integers = self._schema.create_kernel().encode(np.concatenate(vectors))
+            rows_of_requests = iter(np.split(integers, ends))
         self._stored_requests = load_requests(
-            self._ledger.database, [name for name in names if name is not None]
+            self._ledger.database,
+            [request.key_digest for request in accepted if request.key_digest is not None],
         )
         requests: list[_LocatedRequest | VicinalError] = []
-        for name, request in zip(names, checked, strict=True):
+        for request in checked:
             if isinstance(request, VicinalError):
                 requests.append(request)
                 continue
             try:
-                rows = next(rows_of_requests)
-                requests.append(self._locate_request(request.state, request.analyst, name, rows))
+                requests.append(self._locate_request(request, next(rows_of_requests)))
             except VicinalError as error:
                 requests.append(error)
         return requests
 
     def _check_request(self, query: Query) -> _CheckedRequest | VicinalError:
-        """Return a checked request, or the error that refuses it."""
+        """Return the request `query` with checked names and features, or the error of a refusal."""
         try:
             state = get_audience_state(self._states, query.audience)
             analyst = normalize_name("analyst", query.analyst)
-            key = query.idempotency_key
-            if key is not None:
-                key = normalize_name("idempotency_key", key)
-            return _CheckedRequest(state, analyst, key, self._schema.extract(query.queries))
+            key_digest = None
+            if query.idempotency_key is not None:
+                key = normalize_name("idempotency_key", query.idempotency_key)
+                key_digest = digest_request(state.audience.name, analyst, key)
+            return _CheckedRequest(state, analyst, key_digest, self._schema.extract(query.queries))
         except VicinalError as error:
             return error
 
-    def _encode_queries(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
-        """Yield the integer features (q, width) of each request.
+    def _locate_request(self, request: _CheckedRequest, rows: AnyArray) -> _LocatedRequest:
+        """Return `request` with the locations of its answers; new queries are added to the batch.
 
-        `vectors`: features (q, d) of each request. All rows are encoded in one call; the integers
-        of a row do not depend on other rows.
+        Raises PrivacyRefused or KeyReused if the request is refused.
         """
-        if vectors:
-            kernel = self._schema.create_kernel()
-            ends = np.cumsum([len(rows) for rows in vectors[:-1]], dtype=np.int64)
-            yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
-
-    def _locate_request(
-        self, state: AudienceState, analyst: str, name: bytes | None, rows: AnyArray
-    ) -> _LocatedRequest:
-        """Return a request with the locations of its answers; new queries are added to the batch.
-
-        `name`: digest of the idempotency key, or None. `rows` (q, width): queries as integer
-        features. Raises PrivacyRefused or KeyReused if the request is refused.
-        """
-        self._check_audience(state, analyst)
+        state = request.state
+        key_digest = request.key_digest
+        self._refuse_second_audience(state, request.analyst)
         digests = digest_queries(rows)
-        if name is None:
-            return self._find_or_enqueue(state, analyst, digests, rows)
+        if key_digest is None:
+            return self._locate_or_enqueue(state, request.analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
-        repeated = self._find_repeated(state, name, body)
-        if repeated is not None:
-            return repeated
-        request = self._find_or_enqueue(state, analyst, digests, rows)
+        earlier = self._find_earlier_request(state, key_digest, body)
+        if earlier is not None:
+            return earlier
+        located = self._locate_or_enqueue(state, request.analyst, digests, rows)
         # A request without new answers needs no entry: repeated, it is not charged either.
-        if request.charged:
-            request.name = name
-            request.body = body
-            self._keyed_requests[name] = request
-        return request
+        if located.charged:
+            located.key_digest = key_digest
+            located.body = body
+            self._keyed_requests[key_digest] = located
+        return located
 
-    def _check_audience(self, state: AudienceState, analyst: str) -> None:
-        """Raise PrivacyRefused if an analyst has answers of another audience than that of `state`.
+    def _refuse_second_audience(self, state: AudienceState, analyst: str) -> None:
+        """Raise PrivacyRefused if `analyst` (name) has answers of another audience than `state`'s.
 
         The service's file of keys also ties an analyst to one audience, but it may be replaced by
         an older copy.
@@ -271,15 +261,15 @@ class RequestBatch:
                     "guarantees assume that nobody sees the answers of two audiences."
                 )
 
-    def _find_repeated(
-        self, state: AudienceState, name: bytes, body: bytes
+    def _find_earlier_request(
+        self, state: AudienceState, key_digest: bytes, body: bytes
     ) -> _LocatedRequest | None:
-        """Return the earlier request with the same idempotency key, of this batch or a stored one.
+        """Return the earlier request with the same idempotency key, or None if the key is new.
 
-        `name`, `body`: digests of the key and of the queries. Raises KeyReused if the earlier
-        request had other queries.
+        `body`: digest of all queries. Raises KeyReused if the earlier request, of this batch or a
+        stored one, had other queries.
         """
-        earlier = self._keyed_requests.get(name) or self._stored_requests.get(name)
+        earlier = self._keyed_requests.get(key_digest) or self._stored_requests.get(key_digest)
         if earlier is not None and earlier.body != body:
             raise KeyReused(
                 "The 'idempotency_key' parameter must be new for new queries. It was used for "
@@ -289,13 +279,13 @@ class RequestBatch:
             return _LocatedRequest(state, earlier.seqs, earlier.places)
         return earlier
 
-    def _find_or_enqueue(
+    def _locate_or_enqueue(
         self, state: AudienceState, analyst: str, digests: list[bytes], rows: AnyArray
     ) -> _LocatedRequest:
         """Return the locations of answers to queries, adding unanswered ones to the new queries.
 
-        `rows` (q, width): queries as integer features. `digests`: the digest of each row. Raises
-        PrivacyRefused if the plan or the analyst's quota has too few answers left.
+        `digests`: the digest of each row. Raises PrivacyRefused if fewer answers remain of the plan
+        or the analyst's quota.
         """
         new = self._new_queries.setdefault(state.audience.name, _NewQueries(state))
         stored_locations = [state.answers.find(digest) for digest in digests]
@@ -304,8 +294,8 @@ class RequestBatch:
             for digest, row, location in zip(digests, rows, stored_locations, strict=True)
             if location is None and digest not in new.offset_of
         }
-        _check_quota(state, new, analyst, len(row_of_digest))
-        new.add(analyst, row_of_digest)
+        _refuse_excess_answers(state, new, analyst, len(row_of_digest))
+        new.append_queries(analyst, row_of_digest)
         locations = [
             location or (_NEW_BLOCK, new.offset_of[digest])
             for digest, location in zip(digests, stored_locations, strict=True)
@@ -315,15 +305,18 @@ class RequestBatch:
 
     # ------------------------------------------------------------ charge, make durable, reply
 
-    def _answer_new(self, new: _NewQueries) -> AnswerBlock | None:
-        """Charge new queries in memory, and return the block of their answers; None if refused."""
+    def _answer_new_queries(self, new: _NewQueries) -> AnswerBlock | None:
+        """Charge new queries of an audience in memory, and return the block of their answers.
+
+        Returns None if the charge is refused; `new.refusal` is the error then.
+        """
         state = new.state
         rows = np.stack(new.rows)
         try:
             answers = state.answer(rows)
             self._ledger.charge_total(state.audience)
         except VicinalError as error:
-            self._keep_charges(state)
+            self._commit_interrupted_charges(state)
             new.refusal = error
             return None
         return AnswerBlock(
@@ -332,12 +325,15 @@ class RequestBatch:
             pack_answers(answers),
             state.slack.spent,
             new.n_queries_of,
-            None if state.proxies is None else state.proxies.shares,
+            None if state.proxies is None else state.proxies.stored_shares,
             state.n_private_queries,
         )
 
-    def _keep_charges(self, *states: AudienceState) -> None:
-        """Drop unreleased answers of audiences, given their states, and write their charges."""
+    def _commit_interrupted_charges(self, *states: AudienceState) -> None:
+        """Make charges durable although the answers are not released; reset public counters.
+
+        `states`: those of the charged audiences.
+        """
         for state in states:
             state.audience.slack = state.slack.spent
         self._ledger.commit_interrupted_charges(state.audience for state in states)
@@ -346,7 +342,7 @@ class RequestBatch:
             state.reset_counters()
 
     def _find_refusal(self, request: _LocatedRequest) -> VicinalError | None:
-        """Return the error that refused the new answers of a request, or None."""
+        """Return the error that refused the new answers of a located request, or None."""
         new = self._new_queries.get(request.state.audience.name)
         if new is None or new.refusal is None:
             return None
@@ -355,7 +351,7 @@ class RequestBatch:
     def _assign_block_numbers(self, requests: Sequence[_LocatedRequest | VicinalError]) -> None:
         """Set the numbers of the new blocks in all requests, as the ledger will number them.
 
-        `requests`: requests with the locations of their answers, or the errors that refused them.
+        `requests`: located requests; errors in place of refused ones are ignored.
         """
         audiences = [
             name for name, new in self._new_queries.items() if new.rows and not new.refusal
@@ -368,12 +364,12 @@ class RequestBatch:
             if is_new.any():
                 request.block_numbers[is_new] = number_of[request.state.audience.name]
 
-    def _reply_to_all(
+    def _build_replies(
         self, requests: Sequence[_LocatedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
         """Return the reply to each request, or its error. Answers are read once per audience.
 
-        `requests`: requests with the locations of their answers, or the errors that refused them.
+        `requests`: located requests, and errors in place of refused ones.
         """
         requests_of: dict[str, list[_LocatedRequest]] = {}
         for request in requests:
@@ -417,11 +413,13 @@ _ALTERNATIVES = (
 )
 
 
-def _check_quota(state: AudienceState, new: _NewQueries, analyst: str, n_requested: int) -> None:
+def _refuse_excess_answers(
+    state: AudienceState, new: _NewQueries, analyst: str, n_requested: int
+) -> None:
     """Raise PrivacyRefused if `n_requested` further new answers exceed the plan or a quota.
 
-    `state`: the audience's. `new`: its queries that this batch has accepted already. `analyst`:
-    name of the analyst with the quota.
+    `new`: queries to the audience that this batch has accepted already. `analyst`: name of the
+    analyst with the quota.
     """
     audience = state.audience
     renewal = audience.due_renewal

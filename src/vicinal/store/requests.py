@@ -31,7 +31,7 @@ _TABLE_DECIMALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Queries of an analyst to one audience, to be answered together.
+    """A request: queries of an analyst to one audience, to be answered together.
 
     Attributes
     ----------
@@ -87,17 +87,17 @@ class Reply(ABC):
         """Return the released fields and counts as plain values for JSON, by name."""
 
     @abstractmethod
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return the columns of a table with one row for each query, by name.
 
-        `names`: the names of all columns that a reply can have, in the order of the target;
-        columns that are not released are omitted from the result.
+        `names`: the names of all columns that a reply of this kind can have, in order; columns
+        that are not released are omitted from the result.
         """
 
     def select_rows(self, rows: slice, **counts: Any) -> Self:
         """Return the reply to a part of the queries.
 
-        `rows`: the part of the answers. `counts`: its own `charged` and `left`.
+        `rows`: indices of the part's answers. `counts`: the part's own `charged` and `left`.
         """
         values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         arrays: dict[str, Any] = {
@@ -142,10 +142,10 @@ class ClassReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return label, confidence and probability of each class, by name.
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the columns of labels, confidence, and the probability of each class, by name.
 
-        `names`: of the columns of labels, confidence, and the probability of each class.
+        `names`: all column names, in this order.
         """
         label_name, confidence_name, *class_columns = names
         columns = {label_name: self.labels.tolist()}
@@ -186,8 +186,11 @@ class NumberReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return prediction and standard error of each target. `names`: in that order."""
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the columns of prediction and standard error of each target, by name.
+
+        `names`: all column names: both of the first target, then both of the next.
+        """
         return _interleave_columns(names, self.labels, self.errors)
 
 
@@ -225,8 +228,11 @@ class LabelSetReply(Reply):
             **self._counts,
         }
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return presence, share and standard error of each label. `names`: in that order."""
+    def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the columns of presence, share and standard error of each label, by name.
+
+        `names`: all column names: the three of the first label, then those of the next.
+        """
         return _interleave_columns(
             names,
             self.labels,
@@ -243,7 +249,7 @@ def normalize_name(parameter: str, value: object) -> str:
     """Return the name of an analyst, an audience, a curator or a key in normal form (NFC).
 
     `parameter`: name of the parameter in the error message. `value`: its value. Raises InvalidInput
-    if that is not text of a permitted length.
+    if that is not text of 1 to :data:`MAX_NAME_LENGTH` permitted characters.
     """
     requirement = f"The {parameter!r} parameter must be text of 1 to {MAX_NAME_LENGTH} characters."
     if not isinstance(value, str):
@@ -256,13 +262,13 @@ def normalize_name(parameter: str, value: object) -> str:
     return name
 
 
-def _interleave_columns(names: Sequence[str], *figures: AnyArray) -> dict[str, list[Any]]:
-    """Return columns by name: all figures of the first target or label, then all of the next.
+def _interleave_columns(names: Sequence[str], *arrays: AnyArray) -> dict[str, list[Any]]:
+    """Return columns by name: all `arrays` of the first target or label, then all of the next.
 
-    `figures`: arrays (q, p), such as predictions and standard errors. `names`: of all columns, in
-    the order of the result.
+    `arrays`: (q, p) each, such as predictions and standard errors. `names`: names of all columns,
+    in the order of the result.
     """
-    columns = [figure[:, i].tolist() for i in range(figures[0].shape[1]) for figure in figures]
+    columns = [array[:, i].tolist() for i in range(arrays[0].shape[1]) for array in arrays]
     return dict(zip(names, columns, strict=True))
 
 

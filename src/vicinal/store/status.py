@@ -76,18 +76,18 @@ class Presence:
     unknown: int
 
     @classmethod
-    def from_standings(cls, standings: Iterable[int]) -> Presence:
-        """Return the counts of statuses (values of :class:`EnrollmentStatus`), one per subject."""
-        counts = Counter(standings)
+    def from_statuses(cls, statuses: Iterable[int]) -> Presence:
+        """Return the numbers of subjects; `statuses`: an :class:`EnrollmentStatus` for each."""
+        counts = Counter(statuses)
         enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
         erased = counts.pop(EnrollmentStatus.ERASED, 0)
         return cls(enrolled, erased, counts.total())
 
 
 def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
-    """Return used and remaining answers of an audience, and of an analyst unless that is None.
+    """Return used and remaining answers of an audience, and of one of its analysts.
 
-    `state`: the audience's. `analyst`: name of one of its analysts.
+    `state`: that of the audience. `analyst`: name of the analyst, or None for the audience alone.
     """
     name = None if analyst is None else normalize_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
@@ -101,7 +101,7 @@ def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
 def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return all public facts of a store as plain values for JSON, by name.
 
-    `states`: the state of each of the store's audiences, by name.
+    `states`: the state of each audience of the store, by the audience's name.
     """
     schema = store.schema
     total = TotalGuarantee.from_ledger(store.ledger, [state.requested for state in states.values()])
@@ -111,7 +111,7 @@ def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) 
         "ledger": store.database.kind,
         "classes": schema.classes,
         "target": schema.target.facts,
-        "features": {"number": schema.n_features, **schema.extractor.spec()},
+        "features": {"number": schema.n_features, **schema.extractor.to_dict()},
         "kernel": schema.kernel,
         "index": schema.index,
         "version": store.ledger.version,
@@ -126,7 +126,10 @@ def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) 
 def _collect_audience_facts(
     store: OpenStore, state: AudienceState, total: TotalGuarantee
 ) -> dict[str, Any]:
-    """Return the public facts of one audience by name. `total`: guarantee over all audiences."""
+    """Return the public facts of one audience as plain values for JSON, by name.
+
+    `total`: the guarantee over all audiences.
+    """
     quota = asdict(compute_quota(state, None))
     renewal = state.audience.due_renewal
     return {
@@ -140,9 +143,10 @@ def _collect_audience_facts(
 
 
 def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
-    """Return mean, quantiles and spent share of used budgets, estimated on public points.
+    """Return statistics of the spent shares of subjects' budgets, estimated on public points.
 
-    Without public points, or if records are new and have no budget, it is None.
+    These are the mean, quantiles, and the share of subjects with almost spent budgets. None without
+    public points, or if new subjects get no budget (after an accepted loss).
     """
     if state.proxies is None or not state.audience.initial_budget:
         return None
@@ -184,7 +188,7 @@ def _summarize_budgets(remaining: np.ndarray, initial_units: int) -> dict[str, A
     """Return counts, mean and quartiles of remaining budgets by name. Private.
 
     `remaining`, int64 (subjects,): in units. `initial_units`: budget of a new subject, in units.
-    "untouched" counts subjects with all of it, "spent" subjects with nothing. Mean and quartiles
+    "untouched" counts subjects with all of it, "spent" subjects with no budget. Mean and quartiles
     are shares of a full budget.
     """
     if not len(remaining):
@@ -242,14 +246,13 @@ class Verification:
 def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
     """Check database, files and budgets of a store, and search for traces of erased data.
 
-    `erased`: subject ids that must be neither enrolled nor found in any file. `rows`, (m, width):
-    encoded (integer) features, as the record files store them, that must not be in these files;
-    or None.
+    `erased`: subject ids that must be neither enrolled nor found in any file. `rows`, (m, width) or
+    None: integer features that must not be in the record files.
     """
     faults_of_check = {
         "the database's structure": store.database.find_faults(),
         "all rows and the chain of commits, against their digests": find_chain_faults(
-            store.database, store.folder.key()
+            store.database, store.folder.read_key()
         ),
         "the record files, against their digests": find_file_faults(
             store.database, store.record_files, len(store.shard)
@@ -272,7 +275,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
 def _find_record_faults(store: OpenStore) -> Iterator[str]:
     """Yield a sentence for each disagreement of record files, subject table and memory."""
     size = len(store.shard)
-    slots = store.record_files.read_column("slots", size)
+    slots = store.record_files.read_slots(size)
     target_rows = store.record_files.labels.map_rows(size)
     enrolled = store.ledger.slot_table.taken
     if len(np.unique(enrolled)) != len(enrolled):
@@ -347,7 +350,7 @@ RowFingerprint = tuple[int, bytes]
 
 
 def _compute_fingerprint(framed_ids: bytes) -> RowFingerprint:
-    """Return length and digest of the framed ids of a row, concatenated."""
+    """Return the fingerprint of a row from its concatenated framed ids."""
     return len(framed_ids), hashlib.sha256(framed_ids).digest()
 
 
@@ -386,10 +389,7 @@ def _find_stray_ids(
 
 
 def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
-    """Yield a sentence for each erased id that is enrolled, and each file that contains one.
-
-    `erased`: subject ids.
-    """
+    """Yield a sentence for each id in `erased` that is enrolled, and each file with such an id."""
     for number, slot in enumerate(store.ledger.slot_table.find(erased).tolist()):
         if slot != NOT_ENROLLED:
             yield f"Erased id number {number + 1} is enrolled."
@@ -403,7 +403,7 @@ def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[
 
 
 def _make_residue_pattern(subject: SubjectId) -> bytes:
-    """Return the bytes that prove that a file contains a subject id, whole or partly overwritten.
+    """Return bytes that are in a file if it contains the id `subject`, even partly overwritten.
 
     A database that frees a cell may overwrite its first four bytes, so they are not searched for.
     An id that would then have fewer than :data:`_MIN_RESIDUE_BYTES` is searched for with all bytes
@@ -429,7 +429,7 @@ def _contains_pattern(content: bytes, patterns: set[bytes]) -> bool:
 def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
     """Return whether any chunk contains a row of `rows` (m, width); rows of zeros are ignored.
 
-    `chunks`: integer features (., width) of all records, whatever their subjects.
+    `chunks`: integer features (., width) of all records, including rows not yet overwritten.
     """
     searched = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
     return any(row.tobytes() in searched for chunk in chunks for row in chunk)

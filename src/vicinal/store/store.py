@@ -49,7 +49,6 @@ from vicinal.store.records import (
     refuse_similar_ids,
     write_id_mode,
 )
-from vicinal.store.request_batch import RequestBatch
 from vicinal.store.store_schema import StoreExtractor, StoreSchema, create_schema
 from vicinal.tabular import check_row_order
 from vicinal.targets.target import CLASSES
@@ -63,6 +62,13 @@ class Store(BaseStore):
 
     A failure of the disk or the database closes the store. It gives no answers until it is opened
     again, which recovers the durable state.
+
+    A store may limit the privacy loss of a subject to all audiences together (`epsilon_total`): a
+    further filter for each subject counts the charges of every audience. The limit holds even if
+    answers to one audience change the records that answer another. Every audience must have
+    `release="votes"`, `accounting="gdp"` and `interactions=1` then, there are ten at most, and the
+    store cannot be split. A later audience starts with the remainder of the total; subjects with
+    less than 1 - `model_share` of a full budget add nothing to a model that is trained once.
 
     Examples
     --------
@@ -138,12 +144,7 @@ class Store(BaseStore):
             default: beside the folder.
         epsilon_total : float, optional
             Upper bound on the privacy loss of a subject to all audiences together, at this plan's
-            delta: a further filter for each subject counts the charges of every audience. It holds
-            even if answers to one audience change the records that answer another. Every audience
-            must have `release="votes"`, `accounting="gdp"` and `interactions=1` then, there are
-            ten at most, and the store cannot be split. A later audience starts with the remainder
-            of the total; subjects with less than 1 - `model_share` of a full budget add nothing to
-            a model that is trained once.
+            delta (see :class:`Store`).
         renew : Renewal, optional
             Release budgets and answers in parts, one per period: epsilon, delta and `n_queries`
             are those of all periods together. An audience's model is trained in the first period,
@@ -162,7 +163,7 @@ class Store(BaseStore):
         InvalidInput, PrivacyRefused
             Before anything is written.
         """
-        new_store = NewStore.from_arguments(
+        return NewStore.from_arguments(
             (path, ledger, witness),
             (X, y, subjects),
             public,
@@ -172,38 +173,7 @@ class Store(BaseStore):
             epsilon_total=epsilon_total,
             accept_weak_plan=accept_weak_plan,
             renew=renew,
-        )
-        return new_store.create()
-
-    @classmethod
-    def _create(
-        cls,
-        folder: Folder,
-        schema: StoreSchema,
-        records: StoredRecords,
-        plan_json: str,
-        total: tuple[float, float] | None,
-    ) -> Self:
-        """Write a new store into a new folder, with its first records and audience; return it open.
-
-        `plan_json`: checked plan of the audience. `total`: epsilon and delta of the limit over all
-        audiences, or None.
-        """
-        store = cls(create_store(folder, schema))
-        try:
-            if total is not None:
-                with store._change_data(), store._parts.ledger.change("total"):
-                    store._parts.ledger.limit_total(*total, compute_total_budget(*total))
-            store._add(records, None)
-            with store._change_data():
-                state = add_audience(store._parts, store._lock, DEFAULT, plan_json)
-                store._audience_states[DEFAULT] = state
-                store._forget_queries()
-            folder.save()
-        except BaseException:
-            store.close()
-            raise
-        return store
+        ).create()
 
     @classmethod
     def open(cls, path: str | Path, *, accept_loss: bool = False, read_only: bool = False) -> Self:
@@ -257,7 +227,7 @@ class Store(BaseStore):
         noise, and all subjects that were ever erased are erased again.
         """
         witness_path = None if witness is None else Path(witness)
-        folder = backups.unpack(
+        folder = backups.restore_folder(
             Path(backup), Path(path), ledger, witness_path, accept_loss=accept_loss
         )
         folder.save()
@@ -271,8 +241,8 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records in one transaction, and with them the request, if it has a key."""
+    def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
+        """Add checked records, and the request `addition` if it is not None, in one transaction."""
         database, ledger = self._parts.database, self._parts.ledger
         with self._change_data():
             with ledger.change("add"):
@@ -299,9 +269,9 @@ class Store(BaseStore):
             If the disk fails, or if the id of an erased subject is found in the database's files
             afterwards. The store must be opened again, which continues the erasure.
         """
-        ids = self._check_erasable(subjects)
+        ids = self._check_erasable_ids(subjects)
         store = self._parts
-        with self._exclusive(), self._change_data(), store.database.delay_log_writes():
+        with self._hold_exclusively(), self._change_data(), store.database.delay_log_writes():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._forget_queries()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
@@ -313,22 +283,23 @@ class Store(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> status.Presence:
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
-        with self._exclusive():
-            return status.Presence.from_standings(self._parts.ledger.find_statuses(set(ids)))
+        with self._hold_exclusively():
+            return status.Presence.from_statuses(self._parts.ledger.find_statuses(set(ids)))
 
     # ------------------------------------------------------------ answers
 
-    def _create_batch(self) -> RequestBatch:
-        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
-
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
+        """Return the number of new ids that are similar to known ids, or to each other."""
         return len(self._parts.ledger.find_similar_unknown_ids(subjects))
 
     @contextmanager
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        """Charge the subjects of counted rows in one transaction, and yield the private sums."""
+        """Charge the subjects of the rows `counted`, and yield the private sums of table cells.
+
+        `tally`: the counter of the cells. Charges, and what the body writes, are one transaction.
+        """
         ledger = self._parts.ledger
         with ledger.release(audience):
             yield charge_evaluated_subjects(ledger, audience, tally, counted)
@@ -337,7 +308,7 @@ class Store(BaseStore):
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values, by name; with `curator` also private ones."""
-        with self._exclusive(read_only=True):
+        with self._hold_exclusively(read_only=True):
             facts = status.collect_public_facts(self._parts, self._audience_states)
             if curator:
                 facts["private"] = status.collect_private_facts(self._parts)
@@ -345,32 +316,38 @@ class Store(BaseStore):
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
-        with self._exclusive(read_only=True):
-            backups.pack(self._parts, Path(path))
+        with self._hold_exclusively(read_only=True):
+            backups.write_backup(self._parts, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
 
-    def _refresh(self, state: AudienceState) -> None:
-        """Train an audience's private model again, durably, and replace the audience's state."""
+    def _retrain_model(self, state: AudienceState) -> None:
+        """Train an audience's private model again, durably, and replace its `state`."""
         name = state.audience.name
         with self._change_data():
             self._audience_states[name] = refresh_model(self._parts, self._lock, state)
             self._forget_queries()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience durably, with its private model. `plan_json`: its checked plan."""
+        """Open the audience `name` durably, with its private model and the checked plan."""
         with delay_warnings(), self._change_data():
             self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
             self._forget_queries()
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> status.Verification:
+    def _verify_files(
+        self, erased: list[SubjectId], rows: IntegerMatrix | None
+    ) -> status.Verification:
+        """Check all files and the database; search for ids `erased` and integer features `rows`."""
         return status.verify(self._parts, erased, rows)
 
     def _forget_queries(self) -> None:
-        """Make answered queries count as new after a change of data; report it to the witness."""
+        """Make answered queries count as new after a change of data; report it to the witness.
+
+        The change must be committed.
+        """
         for state in self._audience_states.values():
             state.answers.forget_queries()
-        self._parts.mark_change()
+        self._parts.report_change()
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,10 +385,8 @@ class NewStore:
         """Check the arguments of :meth:`Store.init`, and return the store that they describe.
 
         `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
-        ids. `public`: features of the public reference. `plan`: estimator parameters by name, with
-        the classes. `ids_differ`: accept similar ids. `epsilon_total`: limit over all audiences, or
-        None. `accept_weak_plan`: accept a plan with hardly any protection. `renew`: how budgets
-        renew, or None.
+        ids. `plan`: estimator parameters by name, with the classes. All other arguments are those
+        of :meth:`Store.init` of the same name.
 
         Raises InvalidInput or PrivacyRefused if an argument is unusable or refused.
         """
@@ -441,7 +416,7 @@ class NewStore:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The requested plan of the first audience, with automatic parameters still open."""
+        """The requested plan of the first audience, with automatic parameters undecided."""
         return parse_requested_plan(self.schema, self.plan_json)
 
     def create(self) -> Store:
@@ -449,14 +424,22 @@ class NewStore:
         path, ledger, witness = self.locations
         folder = Folder.create(path, ledger, witness)
         store = None
+        is_complete = False
         try:
             with delay_warnings():
-                store = Store._create(folder, self.schema, self.records, self.plan_json, self.total)
+                store = Store(create_store(folder, self.schema))
+                if self.total is not None:
+                    with store._change_data(), store._parts.ledger.change("total"):
+                        total_budget = compute_total_budget(*self.total)
+                        store._parts.ledger.limit_total(*self.total, total_budget)
+                store._add_records(self.records, None)
+                store._open_audience(DEFAULT, self.plan_json)
+                folder.save()
+                is_complete = True
         except BaseException:
-            if store is None:
-                folder.discard()
-            else:
-                # The store is complete, and a warning was raised as an error: it can be opened.
+            if store is not None:
                 store.close()
+            if not is_complete:  # else a warning was raised as an error: the store can be opened
+                folder.discard()
             raise
         return store

@@ -18,7 +18,6 @@ from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
-from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
@@ -76,7 +75,7 @@ class StoreExtractor:
     >>> import numpy as np
     >>> from vicinal.store import StoreExtractor
     >>> raw = np.random.default_rng(0).normal(size=(100, 5))
-    >>> extractor, features = StoreExtractor("columns").fitted(raw, n_components=3)
+    >>> extractor, features = StoreExtractor("columns").fit_public_map(raw, n_components=3)
     >>> features.shape, extractor.transform(raw[:2]).shape
     ((100, 3), (2, 3))
     """
@@ -92,8 +91,7 @@ class StoreExtractor:
             from vicinal.features.table_features import as_schema  # needs scikit-learn
 
             schema = as_schema(self.options.get("schema")).require_features()
-            plain_options = {**self.options, "schema": schema.to_dict()}
-            object.__setattr__(self, "options", plain_options)
+            object.__setattr__(self, "options", {**self.options, "schema": schema.to_dict()})
         _ = self._extractor  # raises InvalidInput for options that the extractor does not have
 
     @property
@@ -111,7 +109,9 @@ class StoreExtractor:
         """Version of the definition of the extractor's computation, from 1."""
         return int(getattr(self._extractor, "edition", 1))
 
-    def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
+    def fit_public_map(
+        self, raw: Any, n_components: int, power: float = 0.5
+    ) -> tuple[Self, AnyArray]:
         """Return this extractor with a map learned from public raw rows, and their features.
 
         Parameters
@@ -122,7 +122,8 @@ class StoreExtractor:
             Number of principal components of the map; at most the number of rows, and of numbers
             per row, is used.
         power : float
-            Each component is divided by its public standard deviation to this power, 0 to 1.
+            Exponent, 0 to 1: each component is divided by its public standard deviation to this
+            power.
         """
         from vicinal.features.public_map import PublicMap  # needs scikit-learn
 
@@ -133,7 +134,7 @@ class StoreExtractor:
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
-        """Return features (n, d) of raw rows, with the map applied; row i depends on raw row i."""
+        """Return features (n, d) of n raw rows, each computed from its row alone, with the map."""
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
@@ -153,13 +154,12 @@ class StoreExtractor:
         """Names of the columns from which the map was learned, or None."""
         return None if self.public_map is None else vars(self.public_map).get("_column_names")
 
-    def spec(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all fields except the map as plain values, with the digest of a text model."""
-        options: dict[str, Any] = json.loads(json.dumps(self.options))
         facts = {
             "kind": self.kind,
             "edition": self.edition,
-            "options": options,
+            "options": json.loads(json.dumps(self.options)),
             "mapped": self.public_map is not None,
             "columns": self.columns,
         }
@@ -172,7 +172,7 @@ class StoreExtractor:
 
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
-        """Return the extractor with the fields of :meth:`spec`, and its map from `folder`.
+        """Return the extractor that :meth:`to_dict` described by `spec`, with its map in `folder`.
 
         Raises StorageFailed if its model cannot be read, or if the model or the version of the
         computation differ from those with which the store was made.
@@ -199,9 +199,9 @@ class StoreExtractor:
     @cached_property
     def _extractor(self) -> Any:
         """Instance of the extractor's class, which keeps a loaded network; None for "columns"."""
-        kind = EXTRACTOR_CLASSES[self.kind]
+        class_name = EXTRACTOR_CLASSES[self.kind]
         try:
-            return None if kind is None else getattr(features, kind)(**self.options)
+            return None if class_name is None else getattr(features, class_name)(**self.options)
         except TypeError:
             raise InvalidInput(
                 f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "
@@ -209,7 +209,7 @@ class StoreExtractor:
             ) from None
 
     def _extract_numbers(self, raw: Any) -> Any:
-        """Return the rows of numbers of raw records (n, .), before the map is applied."""
+        """Return the numbers (n, .) computed from n raw records, before the map is applied."""
         if self.kind == "columns":
             names = self._map_names if self.columns is None else tuple(self.columns)
             return align_columns("X", raw, names, "the store's first records")
@@ -223,7 +223,7 @@ class StoreExtractor:
 def compute_model_digest(model: Path) -> str:
     """Return the SHA-256 of a model's file, or of its folder's files and names, as hex digits.
 
-    Raises InvalidInput if `model` does not exist. Raises StorageFailed if it cannot be read.
+    Raises InvalidInput if the path `model` does not exist; StorageFailed if it cannot be read.
     """
     if model.is_file():
         return compute_file_digest(model).hex()
@@ -259,7 +259,7 @@ class ExtractedRows:
 
 @dataclass(eq=False)
 class StoreSchema:
-    """Public facts that are fixed when a store is made.
+    """Public facts that are fixed when a store is created.
 
     - `target`: kind and parameters of the records' targets: classes, numbers or several labels.
     - `n_features`: number d of features after extraction.
@@ -284,13 +284,13 @@ class StoreSchema:
     @property
     def classes(self) -> list[Any]:
         """Class names; empty for other kinds of target."""
-        return self.target.names if self.target.voted else []
+        return self.target.names if self.target.is_class_vote else []
 
     def create_kernel(self, bandwidth: float | None = None) -> Kernel:
         """Return the kernel that encodes features as integers and computes similarities.
 
-        `bandwidth`: that of an RBF kernel. It does not affect the integers, so it may be None
-        wherever the kernel only encodes.
+        `bandwidth`: length scale of an RBF kernel. It does not affect the integers, so it may be
+        None wherever the kernel only encodes.
         """
         if self.kernel == "cosine":
             return Cosine(self.precision, self.bound)
@@ -319,15 +319,7 @@ class StoreSchema:
         refuse_other_width(matrix.values, self.n_features, "the store")
         return convert_to_floats("X", matrix)
 
-    def encode_targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Return the encoded targets of `size` records: class indices (n,), or target vectors.
-
-        `y`: class names (n,), numbers (n, p), or presence of each label, 0 or 1 (n, c), as the
-        target declares. Raises InvalidInput if it does not fit the target, or has not `size` rows.
-        """
-        return self.target.encode(y, size)
-
-    def spec(self) -> str:
+    def to_json(self) -> str:
         """Return all fields except arrays (public reference, extractor's map) as JSON."""
         return json.dumps(
             {
@@ -337,7 +329,7 @@ class StoreSchema:
                 "bound": self.bound,
                 "norm": self.precision.norm,
                 "limit": self.precision.limit,
-                "extractor": self.extractor.spec(),
+                "extractor": self.extractor.to_dict(),
                 "public": self.public is not None,
                 "index": self.index,
             }
@@ -353,7 +345,7 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema with the fields of :meth:`spec`, and its arrays from `folder`."""
+        """Return the schema that :meth:`to_json` wrote as `spec`, with its arrays in `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC_FILE, allow_pickle=False) if fields["public"] else None
         return cls(

@@ -58,9 +58,9 @@ class ClassDecision:
     @cached_property
     def scores(self) -> ClassScores:
         """Score functions of the classes: cost times expected true votes; the largest wins."""
-        return self._build_scores(self._costs / self._costs.max())
+        return self._tabulate_class_scores(self._costs / self._costs.max())
 
-    def probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
+    def compute_probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
         `votes`, float (q, c): released noisy votes; a row with NaN has probabilities NaN. `noise`,
@@ -75,7 +75,10 @@ class ClassDecision:
         return probabilities
 
     def choose_classes(self, probabilities: Floats) -> Ints:
-        """Return the index of the class with the largest cost times probability, int64 (q,)."""
+        """Return the index of the class with the largest cost times probability, int64 (q,).
+
+        `probabilities`, float64 (q, c): of every class.
+        """
         return np.asarray((probabilities * self._costs).argmax(axis=1))
 
     def decide_labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
@@ -96,12 +99,12 @@ class ClassDecision:
     @cached_property
     def _vote_scores(self) -> ClassScores:
         """Functions that return the expected true votes of each class, without costs."""
-        return self._build_scores(np.ones(len(self._class_priors)))
+        return self._tabulate_class_scores(np.ones(len(self._class_priors)))
 
-    def _build_scores(self, class_weights: Floats) -> ClassScores:
-        """Return the posterior mean T of each class's true votes as a table, times a class weight.
+    def _tabulate_class_scores(self, class_weights: Floats) -> ClassScores:
+        """Return tables of the posterior mean T of each class's true votes, times a class weight.
 
-        `class_weights`, (c,): factor of each class's T, such as the costs.
+        `class_weights`, float64 (c,): the factors, such as the costs.
         """
         n_classes = len(self._class_priors)
         priors = self._class_priors.tolist()
@@ -111,7 +114,10 @@ class ClassDecision:
 
 
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
-    """Return the noise standard deviation of every query, (q,); InvalidInput unless above 0."""
+    """Return the noise standard deviation of each of `n_queries` queries, float64 (q,).
+
+    `noise`: the deviation, for all queries or each query. Raises InvalidInput unless it is above 0.
+    """
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
     for scale in np.unique(query_noise[np.isfinite(query_noise)]):
         checks.check_real("noise", float(scale), above=0)

@@ -34,22 +34,26 @@ class Classes(ClassesParameter, Target):
     kind = CLASSES
     description = "classes"
     public_metadata = ("the class names",)
-    voted = True
+    is_class_vote = True
 
     @property
     def answer_columns(self) -> list[str]:
+        """Column names of a table of answers: label, confidence, and each class's probability."""
         return ["label", "confidence", *(f"p_{name}" for name in self.names)]
 
     @property
     def class_names(self) -> AnyArray:
+        """The declared class names, (c,)."""
         return self.classes
 
     @property
     def n_coordinates(self) -> int:
+        """Number of sums of votes: one for each class."""
         return len(self.classes)
 
     @property
     def n_groups(self) -> int:
+        """Number of classes: each needs neighbours."""
         return len(self.classes)
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> Ints32:
@@ -58,6 +62,7 @@ class Classes(ClassesParameter, Target):
 
     @property
     def row_width(self) -> int:
+        """Number of int32 values stored for a record: its class index."""
         return 1
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
@@ -66,17 +71,20 @@ class Classes(ClassesParameter, Target):
         return targets.reshape(-1, 1)
 
     def decode_rows(self, rows: Ints32) -> Ints32:
+        """Return class indices, int32 (n,), from the form stored on disk, (n, 1); private."""
         return np.array(rows[:, 0], dtype=np.int32)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if a stored class index, (n, 1), is out of range; else None."""
+        """Return a message if a stored class index, int32 (n, 1), is out of range, or None."""
         is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
         return "A label is not one of the classes." if is_invalid else None
 
     def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial labels of `n_records` records: all class names in turn."""
         return np.resize(np.array(self.names, dtype=object), n_records)
 
     def describe(self) -> str:
+        """Return a description of the targets with the class names, for messages."""
         return f"the classes {', '.join(map(str, self.names))}"
 
 

@@ -52,17 +52,19 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def class_names(self) -> AnyArray:
+        """The declared names of the labels, (c,)."""
         return self.labels
 
     @property
     def n_coordinates(self) -> int:
+        """Number of coordinates of a target vector: the weight, and one for each label."""
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
         """Return the target vectors of `n_records` records, (n, 1 + c); private.
 
-        `y`: 0 and 1 in shape (n, c). With the factors a and b of `_averages`, the first coordinate
-        is a. The rest is b times the 0/1 vector, clipped to length sqrt(tau) and divided by it (the
+        `y`: 0 and 1 in shape (n, c). The first coordinate is a constant a, and a^2 + b^2 = 1. The
+        rest is b times the 0/1 vector, clipped to length sqrt(tau) and divided by it (the
         tau-approximation of ZYCW20); without `tau`, b times 1 for a present and -1 for an absent
         label, divided by sqrt(c).
         """
@@ -88,16 +90,17 @@ class LabelSets(LabelSetsParameters, VectorTarget):
             means, errors = (means + 1) / 2, errors / 2
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return the standard error of each label's share at a share of one half.
+    def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
+        """Return the standard error from the noise of each label's share at a share of one half.
 
-        `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.
+        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
+        deviation of the noise on each coordinate, in votes.
         """
         # Two records with complementary label sets average to a share of one half for every label.
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
         sums = weight * self.encode(complementary_sets, 2).to_dense().mean(axis=0, keepdims=True)
-        answers = self.compute_answers(sums, noise)
+        answers = self.compute_answers(sums, noise_std)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [
             ExpectedError(str(name), float(share), float(error))
@@ -105,6 +108,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         ]
 
     def make_examples(self, n_records: int) -> AnyArray:
+        """Return artificial 0/1 label vectors of `n_records` records, (n_records, c)."""
         return np.resize([0, 1, 1], (n_records, len(self.labels)))
 
     @property
@@ -114,17 +118,21 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def weight_coordinate(self) -> float:
+        """The first coordinate of every target vector: the factor a."""
         return self._vector_factors[0]
 
     @property
     def residual(self) -> float:
+        """Typical distance of a record's label coordinates from their mean: the factor b."""
         return self._vector_factors[1]
 
     @property
     def extremes(self) -> tuple[Any, Any]:
+        """All labels, and no label, each as a row of `y`."""
         return [1] * len(self.labels), [0] * len(self.labels)
 
     def describe(self) -> str:
+        """Return a description of the targets with the label names, for messages."""
         return f"the labels {', '.join(map(str, self.names))}"
 
 

@@ -82,10 +82,11 @@ class BoundsOfTargets(Check):
     repeatable = True
 
     def parse_text(self, text: str) -> dict[str, tuple[float | str, ...]]:
+        """Return the bounds by target name of a text such as ``age=0..110,weight=30..200``."""
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
-        """Return the bounds by target name of texts such as ``age=0..110``; bad bounds stay str."""
+        """Return bounds by target name from `texts` such as ``age=0..110``; bad bounds stay str."""
         # A name may contain an equals sign, bounds cannot: the last one separates them.
         items = [text.rpartition("=") if "=" in text else (text, "", "") for text in texts]
         names = checks.check_distinct_names("bounds", [name.strip() for name, _, _ in items])
@@ -106,7 +107,10 @@ class BoundsOfTargets(Check):
 
 
 def _check_low_high(name: str, value: object) -> tuple[float, float]:
-    """Return a parameter's value as finite (low, high) with low < high, else InvalidInput."""
+    """Return the `value` of the parameter `name` as (low, high); raise InvalidInput if unusable.
+
+    Both numbers must be finite, and low < high.
+    """
     message = f"The {name!r} parameter must be a pair (low, high) of numbers with low < high."
     if isinstance(value, tuple) and any(isinstance(bound, str) for bound in value):
         # A tuple with strings comes from the command line: a bound that is not a number.
@@ -164,7 +168,10 @@ class TypicalRange:
 
     @classmethod
     def from_bounds(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
-        """Return the ranges `typical` (None: all of `bounds`) relative to `bounds`, in one unit."""
+        """Return the ranges `typical` (None: all of `bounds`) relative to `bounds`.
+
+        Both are in the same unit: numbers, or their logarithms.
+        """
         if typical is None:
             return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
         half_bounds = (bounds.high - bounds.low) / 2
@@ -196,7 +203,17 @@ class Numbers(NumbersParameters, VectorTarget):
     def complete_and_check(self) -> None:
         """Raise InvalidInput if bounds, typical range and scale contradict each other."""
         super().complete_and_check()
-        self._check_typical_range()
+        typical = self.typical_range
+        bounds = self.bounds
+        if typical is not None and (
+            typical.names != bounds.names
+            or (typical.low < bounds.low).any()
+            or (typical.high > bounds.high).any()
+        ):
+            raise InvalidInput(
+                "The 'typical_range' parameter must lie within the 'bounds' parameter, and name "
+                "the same targets in the same order."
+            )
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
         if self.relative_typical_range.length < _MIN_TYPICAL_LENGTH:
@@ -205,25 +222,14 @@ class Numbers(NumbersParameters, VectorTarget):
                 "parameter. Give narrower bounds: numbers beyond are clipped to them."
             )
 
-    def _check_typical_range(self) -> None:
-        """Raise InvalidInput unless the typical range names the targets and is in the bounds."""
-        typical = self.typical_range
-        bounds = self.bounds
-        if typical is None:
-            return
-        names_differ = typical.names != bounds.names
-        if names_differ or (typical.low < bounds.low).any() or (typical.high > bounds.high).any():
-            raise InvalidInput(
-                "The 'typical_range' parameter must lie within the 'bounds' parameter, and name "
-                "the same targets in the same order."
-            )
-
     @property
     def names(self) -> list[Any]:
+        """The names of the targets; "number" for a single target without a name."""
         return list(self.bounds.names or ("number",))
 
     @property
     def declaration(self) -> Any:
+        """The bounds in JSON types: a pair, or a mapping of names to pairs."""
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
@@ -241,15 +247,21 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def neighbors_per_noise(self) -> float:
+        """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
         return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_length
 
     @property
     def typical_length(self) -> float:
+        """Length of target vectors at the ends of typical ranges; the longest vectors have 1."""
         return self.relative_typical_range.length
 
     @cached_property
     def relative_typical_range(self) -> TypicalRange:
-        """The typical range relative to the bounds, both as logarithms if these are averaged."""
+        """The declared typical range, rescaled so that the bounds of each target are at -1 and 1.
+
+        With ``scale="log"``, bounds and range are replaced by their logarithms first. Without a
+        declared range it is -1 to 1.
+        """
         typical = self.typical_range
         if typical is not None and self.scale == LOG:
             typical = typical.take_logarithms()
@@ -262,6 +274,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def n_coordinates(self) -> int:
+        """Number of coordinates of a target vector: the weight, and one for each number."""
         return 1 + len(self.bounds)
 
     def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
@@ -283,17 +296,18 @@ class Numbers(NumbersParameters, VectorTarget):
             units_per_scale = values * units_per_scale
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return the standard error of each number at a typical value.
+    def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
+        """Return the standard error from the noise of each number at a typical value.
 
-        `weight`: total kernel weight of the neighbours; `noise`, (1,): noise deviation; in votes.
+        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
+        deviation of the noise on each coordinate, in votes.
         """
         typical = self.typical_range or self.bounds
         typical = typical.take_logarithms() if self.scale == LOG else typical
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).to_dense()
-        errors = self.compute_answers(sums, noise).errors[0]
+        errors = self.compute_answers(sums, noise_std).errors[0]
         number_errors = zip(self.names, y.tolist(), errors.tolist(), strict=True)
         return [ExpectedError(name, value, error) for name, value, error in number_errors]
 
@@ -303,11 +317,13 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def weight_coordinate(self) -> float:
+        """The first coordinate of every target vector: the factor a."""
         return self.relative_typical_range.vector_factors[0]
 
     @property
     def residual(self) -> float:
-        # Assumes a typical deviation from the mean of half the distance to the ends of the range.
+        """Typical distance of a record's number coordinates from their mean: half the factor b."""
+        # At the ends of the typical range the distance from its centre is b.
         return self.relative_typical_range.vector_factors[1] / 2
 
     @property
@@ -317,18 +333,20 @@ class Numbers(NumbersParameters, VectorTarget):
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
 
     def describe(self) -> str:
+        """Return a description of the numbers with their names and bounds, for messages."""
         bounds = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
         return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in bounds)
 
     @property
     def parameters(self) -> dict[str, Any]:
+        """The declaring parameters in JSON types; those with default values are left out."""
         typical = self.typical_range
         ranges = {} if typical is None else {"typical_range": typical.plain}
         return {**super().parameters, **ranges}
 
 
 def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) -> Floats:
-    """Return the targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
+    """Return number targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
 
     `y`: numbers of `n_records` records, (n,) or (n, p), clipped to `bounds`; the columns of a table
     are matched with the names of the bounds. `log`: scale the logarithms. Raises InvalidInput

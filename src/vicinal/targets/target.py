@@ -41,15 +41,15 @@ class Target(CheckedParameters, ABC):
     """The declared type of the records' targets; the declaration is public, the targets private.
 
     `kind`: name of the parameter that declares the type. `description`: the type in words, for
-    messages. `public_metadata`: the public parts of the declaration, for guarantees. `voted`:
-    whether records vote for a class; probabilities and the release of labels alone require it. A
-    subclass has a parameter table with the declaring parameters as a second base.
+    messages. `public_metadata`: the public parts of the declaration, for guarantees.
+    `is_class_vote`: whether records vote for a class, which probabilities and the release of labels
+    alone require. A subclass has a parameter table with the declaring parameters as a second base.
     """
 
     kind: ClassVar[str]
     description: ClassVar[str]
     public_metadata: ClassVar[tuple[str, ...]]
-    voted: ClassVar[bool] = False
+    is_class_vote: ClassVar[bool] = False
 
     @property
     def names(self) -> list[Any]:
@@ -73,20 +73,20 @@ class Target(CheckedParameters, ABC):
 
     @property
     def n_groups(self) -> int:
-        """Number of groups of records that an answer distinguishes; each needs neighbours.
+        """Number of groups of records (such as classes) that an answer distinguishes.
 
-        Numbers and label sets are planned like two classes.
+        Each needs neighbours. Numbers and label sets are planned like two classes.
         """
         return 2
 
     @property
     def neighbors_per_noise(self) -> float:
-        """Planned number of neighbours per unit of noise and dimension of the data."""
+        """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
         return NEIGHBORS_PER_NOISE
 
     @property
     def typical_length(self) -> float:
-        """Length of most records' target vectors; the longest have length 1."""
+        """Length of the target vectors of most records; the longest vectors have length 1."""
         return 1.0
 
     @abstractmethod
@@ -132,15 +132,15 @@ class Target(CheckedParameters, ABC):
 
     @abstractmethod
     def decode_rows(self, rows: Ints32) -> RecordTargets:
-        """Return the encoded targets of stored rows: the exact inverse of :meth:`encode_rows`."""
+        """Return encoded targets from the form stored on disk, int32 (n, row_width); private."""
 
     @abstractmethod
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if stored rows, (n, row_width), are no valid targets; else None."""
+        """Return a message if stored `rows`, (n, row_width), are no valid targets, or None."""
 
     @abstractmethod
     def make_examples(self, n_records: int) -> AnyArray:
-        """Return artificial targets of `n_records` records in the form of `y`."""
+        """Return artificial, valid targets of `n_records` records, in the form passed to `fit`."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -158,6 +158,7 @@ class VectorTarget(Target):
 
     @property
     def answer_columns(self) -> list[str]:
+        """Column names of a table of answers: for each name its prediction, then its prefixes."""
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
     def complete_and_check(self) -> None:
@@ -180,11 +181,11 @@ class VectorTarget(Target):
         """
 
     @abstractmethod
-    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return the standard error from the noise in a typical answer, for each name.
+    def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
+        """Return a typical answer of each name, with its standard error from the noise.
 
-        `weight`: expected total kernel weight of the neighbours, in votes. `noise`, (1,): standard
-        deviation of the noise on every coordinate, in votes.
+        `weight`: expected total kernel weight of the neighbours, in votes. `noise_std`, (1,):
+        standard deviation of the noise on every coordinate, in votes.
         """
 
     @property
@@ -195,7 +196,7 @@ class VectorTarget(Target):
     @property
     @abstractmethod
     def residual(self) -> float:
-        """Maximal distance of a typical record's other coordinates from their mean; public."""
+        """Typical distance of a record's other coordinates from their mean; public."""
 
     @property
     @abstractmethod
@@ -203,10 +204,12 @@ class VectorTarget(Target):
         """Two opposite targets in the form of a row of `y`; the first has the longest vector."""
 
     @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors: ...
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
+        """Return the target vectors of `n_records` records; `y` as passed to `fit`; private."""
 
     @property
     def row_width(self) -> int:
+        """Number of int32 values stored for a record: one for each coordinate of its vector."""
         return self.n_coordinates
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
@@ -215,10 +218,11 @@ class VectorTarget(Target):
         return targets.to_steps()
 
     def decode_rows(self, rows: Ints32) -> RecordVectors:
+        """Return target vectors from stored steps of 1 / UNIT, int32 (n, row_width); private."""
         return RecordVectors.from_steps(rows)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if a stored vector is longer than 1, else None."""
+        """Return a message if a stored vector, a row of int32 steps, is longer than 1, or None."""
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
