@@ -84,16 +84,14 @@ def init(
             "table that names them. Queries and added records are put into that order by name."
         )
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
-        if target.voted and not quiet and not dry_run:
+        if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = records.read_records(data, unfitted, label, subject, targets)
         if dataset.subjects is None:
             output.print_note(_NO_SUBJECT_NOTE)
         # Only a dry run uses public labels, to simulate the plan.
-        may_use_labels = (
-            dry_run and target.voted
+        may_use_labels = dry_run and target.is_class_vote
         has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
-        )
         extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, unfitted, label if has_labels else None
         )

@@ -104,7 +104,9 @@ class FeatureOptions:
                     )
                 return unfitted_extractor, None, labels
             if self.components:
-                extractor, points = unfitted_extractor.fitted(rows, self.components, self.power)
+                extractor, points = unfitted_extractor.fit_public_map(
+                    rows, self.components, self.power
+                )
             else:
                 extractor, points = unfitted_extractor, unfitted_extractor.transform(rows)
         if points is not None:
