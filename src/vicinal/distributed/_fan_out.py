@@ -40,7 +40,7 @@ class ShardClient:
     read_only: bool = False
 
     def create_message(self, task: Task) -> Message:
-        """Return a message with a task for this shard, which must be in its last seen state."""
+        """Return a message with a task for this shard and its expected identity and state."""
         record = self.record
         return Message(
             task,
@@ -56,7 +56,7 @@ class ShardClient:
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task without waiting, and return a function that waits for its result.
 
-        The function takes the seconds to wait, at most. It raises the shard's refusal,
+        The function takes the largest number of seconds to wait. It raises the shard's refusal,
         ShardUnreachable, or StoreOutdated if another shard has answered.
         """
         message = self.create_message(task)
@@ -81,7 +81,7 @@ def send_tasks(
     - `shards`: clients, by number of the shard.
     - `tasks`: the task of each shard that is called, by its number.
 
-    The functions take the seconds to wait, see :meth:`ShardClient.send`.
+    The functions are those of :meth:`ShardClient.send`.
     """
 
     def send(number: int) -> Callable[[float], Any]:

@@ -90,7 +90,7 @@ class ShardActor:
 
 
 def run_without_traceback(operation: Callable[[], Any]) -> CallResult:
-    """Run an operation; return its result, or its error as a value with public words only."""
+    """Return the result of an operation, or its error as a value with public words only."""
     try:
         return COMPLETED, operation()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
@@ -122,7 +122,10 @@ class RayTransport:
         return partial(self._wait_for_answer, call)
 
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        """Return the answer to a remote call (a Ray object reference), or raise its error."""
+        """Return the answer to a remote call (a Ray object reference), or raise its error.
+
+        `seconds`: the longest wait.
+        """
         kind, result = wait_for_call(self.ray, call, seconds)
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
@@ -159,10 +162,10 @@ def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResu
 
 
 def split_message(message: tasks.Message) -> list[Any]:
-    """Divide a vote request into arguments of at most `_MAX_CHUNK_BYTES`, or of one query, each.
+    """Return the arguments of the call that sends a message, which divide a large vote request.
 
-    Returns the message with the first queries, then integer matrices with the further ones. Other
-    messages are not divided.
+    They are the message with the first queries, then integer matrices with the further ones, each
+    of at most `_MAX_CHUNK_BYTES` or of one query. Other messages are not divided.
     """
     request = message.task
     if not isinstance(request, tasks.VoteRequest):
@@ -174,7 +177,11 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return the message that :func:`split_message` has divided into these arguments."""
+    """Return the message whose queries :func:`split_message` has divided.
+
+    `message`: with the first queries. `query_chunks`: matrices of integer features of the further
+    ones, in order.
+    """
     request = message.task
     if not (query_chunks and isinstance(request, tasks.VoteRequest)):
         return message
@@ -234,7 +241,7 @@ class RayCluster:
         self._start_timeout: float | None = None if address else _START_SECONDS
 
     def transports(self, paths: Sequence[Path]) -> list[Transport]:
-        """Start an actor for the shard in each of these folders, and return the transports to them.
+        """Start an actor for the shard in each folder of `paths`, and return transports to them.
 
         A shard runs on the machine that offers the resource `vicinal-` followed by the folder's
         name, such as ``ray start --resources='{"vicinal-shard-0": 1}'``; if there is none, on any

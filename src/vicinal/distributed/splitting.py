@@ -21,7 +21,6 @@ from vicinal.arrays import Slots
 from vicinal.checks import SubjectId
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
-from vicinal.distributed.messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.ledger.database import Database
@@ -125,6 +124,7 @@ def split(
             raise create_private_count_error()
 
         def choose_checked(subject: SubjectId) -> int:
+            """Return the number of a subject's shard, checked if `choose_shard` returned it."""
             if choose_shard is None:
                 return hash_to_shard(ledger.hash_id(subject), shards)
             number = choose_shard(subject)
@@ -274,8 +274,7 @@ def _write_shards(
                 store.database.put(membership.CLUSTER, cluster)
                 store.database.put(membership.NUMBER, str(number))
             store.mark_change()
-            state = ShardState.from_database(store.database)
-            records.append(membership.ShardRecord(number, folder.folder.identity, state))
+            records.append(membership.ShardRecord.from_store(number, store))
         folder.save()
         sync_folder(target)
     return records
@@ -316,11 +315,13 @@ def _copy_to_shard(
         store.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _move_audience(store, audience, slots, budgets)
+            _write_shard_audience(store, audience, slots, budgets)
     store.ledger.complete_change()
 
 
-def _move_audience(store: OpenStore, audience: Audience, slots: Slots, erased: list[int]) -> None:
+def _write_shard_audience(
+    store: OpenStore, audience: Audience, slots: Slots, erased: list[int]
+) -> None:
     """Write an audience with the remaining budgets of a shard's subjects, and their charges so far.
 
     Every enrolled or erased subject of the shard counts as having been granted one budget, or the
@@ -328,16 +329,13 @@ def _move_audience(store: OpenStore, audience: Audience, slots: Slots, erased: l
 
     - `store`: the open folder of the shard.
     - `audience`: the audience in the store that is split.
-    - `slots`, int32: slot in the store of each subject, by its new slot.
+    - `slots`, int32 (shard's subjects,): slot in the split store of each subject, by its new slot.
     - `erased`: remaining units of the shard's erased subjects.
     """
     units = audience.account.durable[slots]
+    account = StoredAccount(np.zeros(0, dtype=np.int64))
     moved = Audience(
-        audience.number,
-        audience.name,
-        audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)),
-        audience.initial_budget,
+        audience.number, audience.name, audience.plan, account, audience.initial_budget
     )
     moved.account.set_units(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.granted = len(slots) + len(erased)
