@@ -12,14 +12,12 @@ from vicinal.distributed.transports import LocalTransport, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 from vicinal.ledger.ledger import Ledger
 
-_RETRY_SECONDS = 0.02
-"""Seconds between two attempts to reach a shard."""
+_RETRY_SECONDS = 0.02  # seconds between two attempts to reach a shard
 
 _MAX_SERIAL_SHARDS = 4
 """Largest number of shards in this process that are called one after the other, without threads."""
 
-_MAX_THREADS = 16
-"""Largest number of shards in this process that are called at the same time."""
+_MAX_THREADS = 16  # largest number of shards in this process that are called at the same time
 
 
 @dataclass(slots=True, eq=False)

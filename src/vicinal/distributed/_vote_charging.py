@@ -34,8 +34,7 @@ from vicinal.store.private_models import load_feature_map
 _CLOCK_KEY = "turn"
 """Database key of the coordinator's clock; also the column of the clock in the table `carried`."""
 
-_SEQUENCE_KEY = "sequence"
-"""Database key of the sequence number of the last charged block."""
+_SEQUENCE_KEY = "sequence"  # database key of the sequence number of the last charged block
 
 
 class ChargeJournal:

@@ -27,8 +27,7 @@ VOTES, EVALUATION, GRADIENT = "votes", "tally", "gradient"
 """Kinds of sums that a shard returns: of the neighbours' votes for a query block; of the subjects'
 contributions to an evaluation; of the training subjects' clipped gradients."""
 
-_NAME_BYTES = 16
-"""Length of a request's name in bytes, a BLAKE2b digest of 128 bits."""
+_NAME_BYTES = 16  # length of a request's name in bytes, a BLAKE2b digest of 128 bits
 
 
 # ---------------------------------------------------------------- requests that are charged

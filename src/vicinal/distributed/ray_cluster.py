@@ -36,8 +36,7 @@ The resource only selects the machine, so the amount is small.
 _START_SECONDS = 120.0
 """Seconds to wait for the start of the actors' processes on an engine on this machine."""
 
-_AUTH_MODE = "RAY_AUTH_MODE"
-"""Environment variable that decides whether Ray requires a token."""
+_AUTH_MODE = "RAY_AUTH_MODE"  # environment variable that decides whether Ray requires a token
 
 COMPLETED, UNREACHABLE = "done", "unreachable"
 """Kinds of results of a call: the task returned a value; the actor could not run the task."""
@@ -45,8 +44,7 @@ COMPLETED, UNREACHABLE = "done", "unreachable"
 _CLOSE_SECONDS = 10.0
 """Seconds that an actor may take to close its files; then its process is ended."""
 
-_CONNECT_SECONDS = 10.0
-"""Seconds that a connection to an engine's address may take."""
+_CONNECT_SECONDS = 10.0  # seconds that a connection to an engine's address may take
 
 _MAX_CHUNK_BYTES = 64 << 10
 """Largest number of bytes of queries in one argument of a call, 64 KiB.

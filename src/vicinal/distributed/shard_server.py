@@ -34,8 +34,7 @@ from vicinal.store.records import StoredRecords, add_records
 from vicinal.store.status import collect_private_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
-_LAST_CHANGE_CLOCK = "changed"
-"""Database key of the clock of the last change that was made."""
+_LAST_CHANGE_CLOCK = "changed"  # database key of the clock of the last change that was made
 
 
 class ShardServer:

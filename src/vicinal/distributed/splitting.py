@@ -44,14 +44,12 @@ from vicinal.store.records import ID_MODE, NEXT_NUMBER
 ChooseShard = Callable[[SubjectId], int]
 """Returns the number of a subject's shard, from 0."""
 
-_ROWS_AT_ONCE = 1 << 16
-"""Number of records that are held in memory at a time."""
+_ROWS_AT_ONCE = 1 << 16  # number of records that are held in memory at a time
 
 _SOURCE_KEY = "source"
 """Database key of the id and the chain head of the store that the cluster was split from."""
 
-_ON_OTHER_SHARD = -1
-"""New slot of a subject that is on another shard."""
+_ON_OTHER_SHARD = -1  # new slot of a subject that is on another shard
 
 _COPIED_TABLES = (
     Tables.ANSWERS,

@@ -41,7 +41,7 @@ class ProductEngine(ScanEngine):
     """An engine that multiplies a tile of records, then keeps the pairs inside the radii."""
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
         return QueryBlock(
             block.min_scores[query_indices], block.factor, block.packed[query_indices]
         )
@@ -77,7 +77,10 @@ class Float32Engine(ProductEngine):
     name = "float32"
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of the queries (q, stride) as float32, see :class:`ScanEngine`."""
+        """Return the integer queries (q, stride) as float32, with their minimum scores, int64 (q,).
+
+        `factor`: the kernel's product factor.
+        """
         return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
@@ -140,7 +143,7 @@ def _compress_tile(products, offsets, row_ids, min_scores, factor):  # type: ign
 
 @compiled
 def _any_reaches_limit(products, limit):  # type: ignore[no-untyped-def]
-    """Return whether any of some products, float32 or int32 (k,), is at least `limit`."""
+    """Return whether any of the `products`, float32 or int32 (k,), is at least `limit`."""
     # Exact in float32 and in int32: products are below 2^24, and a limit beyond them is clipped.
     typed_limit = products.dtype.type(min(max(limit, -(1 << 25)), 1 << 25))
     is_reached = 0
@@ -265,10 +268,10 @@ def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
 def _is_exact_on_pattern(
     engine: ScanEngine, n_records: int, n_queries: int, width: int, factor: int, limit: int
 ) -> bool:
-    """Return whether an engine's hits equal those of int64 arithmetic on one pattern.
+    """Return whether an engine's hits equal those of int64 arithmetic on one pattern of integers.
 
     - `n_records`, `n_queries`, `width`: numbers of records, queries and features.
-    - `factor`: the product factor.
+    - `factor`: the product factor of a kernel.
     - `limit`: largest absolute value of a coordinate.
     """
     max_coordinate = min(limit, int(INTEGER_NORM / width**0.5))
@@ -297,7 +300,7 @@ def _is_exact_on_pattern(
 
 
 def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:
-    """Return integers up to +-`max_coordinate`, (rows, width), in an order set by `multiplier`."""
+    """Return integers up to +-`max_coordinate`, (rows, width), varied by the prime `multiplier`."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 1009
     spread = numbers * (2 * max_coordinate + 1) // 1009 - max_coordinate
     dtype = np.int8 if max_coordinate <= INT8_LIMIT else np.float32
