@@ -1,6 +1,5 @@
-"""Audiences of a cluster: the coordinator plans them, the shards charge queries and evaluations."""
+"""Charging of queries and evaluations on all shards of a cluster, and the coordinator's ledger."""
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,13 +20,10 @@ from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database
 from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
-from vicinal.ledger.memory import ForkSafeLock
 from vicinal.mechanisms.tally import NoisyTally
 from vicinal.mechanisms.votes import BlockRelease
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.store.audience_state import AudienceState, open_audience_state
 from vicinal.store.evaluation import CountedRows
-from vicinal.store.opening import OpenStore
 
 
 class CoordinatorLedger(Ledger):
@@ -128,19 +124,6 @@ def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
     return sum_steps(sums)
-
-
-def open_sharded_state(
-    store: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
-) -> AudienceState:
-    """Return what answers an audience, with an engine that searches and charges on the shards.
-
-    - `store`, `audience`: the coordinator's open store, which has no records, and its audience.
-    - `shards`: the shards, charged for this audience.
-    - `lock`: the coordinator's lock.
-    """
-    state, _ = open_audience_state(store, audience, store.ledger.version, lock)
-    return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
 
 
 def charge_evaluation_on_shards(

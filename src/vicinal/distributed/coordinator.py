@@ -43,6 +43,7 @@ from vicinal.store.audience_state import (
     begin_first_period,
     decide_on_model,
     delay_warnings,
+    open_audience_state,
     pin_plan,
 )
 from vicinal.store.backups import pack
@@ -114,7 +115,14 @@ class Coordinator(BaseStore):
         self._changes = changes.ClusterChanges(
             store.folder.path, self._ledger, self._clients, records, deadline
         )
-        self._compare_shard_states()
+        # Every reachable shard compares its state with the coordinator's record now, and a missing
+        # one at its first message.
+        try:
+            seconds = min(_OPENING_SECONDS, deadline)
+            gather_results(dict(enumerate(self._clients)), tasks.Ping(), seconds)
+        except ShardMissing as error:
+            if isinstance(error, ShardDamaged):
+                raise
         # Answers of an earlier process are durable, so their votes can be deleted.
         self._delete_votes()
 
@@ -446,19 +454,6 @@ class Coordinator(BaseStore):
             self._make_change(RENEWAL, decide_change)
         return bool(due)
 
-    def _compare_shard_states(self) -> None:
-        """Have every reachable shard compare its state with the coordinator's record.
-
-        A missing shard does so at its first message. Raises ShardDamaged if a shard is damaged.
-        """
-        try:
-            gather_results(
-                dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING_SECONDS, self._deadline)
-            )
-        except ShardMissing as error:
-            if isinstance(error, ShardDamaged):
-                raise
-
     @classmethod
     def _has_lost_charges(cls, path: Path) -> bool:
         """Return whether charges of a cluster in a folder of this machine may have been lost."""
@@ -486,8 +481,9 @@ class Coordinator(BaseStore):
     def _open_audience_state(self, name: str) -> AudienceState:
         """Return what answers the audience `name`: plan, counters, and an engine on the shards."""
         audience = self._ledger.audiences[name]
-        shards = self._remote_shards[name]
-        return sharded.open_sharded_state(self._parts, audience, shards, self._lock)
+        state, _ = open_audience_state(self._parts, audience, self._ledger.version, self._lock)
+        engine = dataclasses.replace(state.engine, shard=self._remote_shards[name])
+        return dataclasses.replace(state, engine=engine)
 
     def _finish_pending(self) -> None:
         """Finish an interrupted change, and then an interrupted training of a model."""

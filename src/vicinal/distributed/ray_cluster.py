@@ -28,10 +28,7 @@ NAMESPACE = "vicinal"
 """Ray namespace of all actors."""
 
 _PLACEMENT_SHARE = 0.001
-"""Amount of a machine's resource `vicinal-NAME` that an actor reserves.
-
-The resource only selects the machine, so the amount is small.
-"""
+"""Amount of a machine's resource `vicinal-NAME` that an actor reserves, to select the machine."""
 
 _START_SECONDS = 120.0
 """Seconds to wait for the start of the actors' processes on an engine on this machine."""
@@ -47,10 +44,7 @@ _CLOSE_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0  # seconds that a connection to an engine's address may take
 
 _MAX_CHUNK_BYTES = 64 << 10
-"""Largest number of bytes of queries in one argument of a call, 64 KiB.
-
-Ray moves arguments above 100 KB to its object store.
-"""
+"""Bytes of queries in one argument of a call: Ray moves those above 100 KB to its object store."""
 
 CallResult = tuple[str, Any]
 """Kind and content: COMPLETED and the value; UNREACHABLE, or the name of an error of
@@ -60,10 +54,8 @@ CallResult = tuple[str, Any]
 class ShardActor:
     """A Ray actor that serves one shard in its own process.
 
-    The first message opens the folder, not the constructor: Ray does not restart an actor whose
-    constructor fails.
-
-    `path`: the shard's folder, on the machine of the actor.
+    `path`: the shard's folder, on the machine of the actor. The first message opens it, not the
+    constructor, as Ray does not restart an actor whose constructor fails.
     """
 
     def __init__(self, path: str) -> None:
@@ -160,7 +152,7 @@ def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResu
 
 
 def split_message(message: tasks.Message) -> list[Any]:
-    """Return the arguments of the call that sends a message, which divide a large vote request.
+    """Return a message as arguments of a remote call, among which a large vote request is divided.
 
     They are the message with the first queries, then integer matrices with the further ones, each
     of at most `_MAX_CHUNK_BYTES` or of one query. Other messages are not divided.

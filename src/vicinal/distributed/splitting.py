@@ -5,6 +5,9 @@ are written. Then a commit of its ledger, which its witness records, closes the 
 then can the cluster be used. If a split is interrupted after the folders were written, the next
 command that writes finishes it, unless the store has changed since. If it is interrupted earlier,
 the store stays in use and the incomplete folder can be deleted.
+
+Arguments of the functions below: `source` is the open store that is split, `target` and `cluster`
+are folder and id (hexadecimal digits) of the cluster, `store` is the open folder of a new shard.
 """
 
 from __future__ import annotations
@@ -198,10 +201,7 @@ def _format_state(source: OpenStore) -> str:
 
 
 def _close_for_good(source: OpenStore, cluster: str) -> None:
-    """Mark a store as split, so that only the cluster with the id `cluster` may open it.
-
-    The witness refuses any earlier copy of the store.
-    """
+    """Mark a store as split, so that only the cluster may open it; durable, also in the witness."""
     with source.ledger.change("split"):
         source.database.put(SPLIT_CLUSTER, cluster)
     source.mark_change()
@@ -253,10 +253,7 @@ def _write_shards(
 ) -> list[membership.ShardRecord]:
     """Write the folders of all shards, and return the coordinator's records of the shards.
 
-    - `source`: the store that is split.
-    - `target`: the cluster's folder.
-    - `cluster`: the cluster's id.
-    - `subjects`: the subjects of each shard.
+    `subjects`: the subjects of each shard.
     """
     n_shards = len(subjects)
     slot_of_row = source.record_files.read_column("slots", len(source.shard))
@@ -287,10 +284,8 @@ def _copy_to_shard(
 ) -> None:
     """Copy records, subjects and budgets into the files of an empty shard, in one change.
 
-    - `source`: the store that is split.
-    - `store`: the open folder of the shard.
     - `subjects`: the subjects of the shard.
-    - `slot_of_row`, int32 (n,): slot of each record's subject in the store.
+    - `slot_of_row`, int32 (n,): slot of each record's subject in `source`.
     - `erased`: rows of the table of erased subjects that belong to the shard.
     """
     files = source.record_files
@@ -325,9 +320,8 @@ def _write_shard_audience(
     Every enrolled or erased subject of the shard counts as having been granted one budget, or the
     part of it that its renewal periods have released. Only the coordinator counts answers.
 
-    - `store`: the open folder of the shard.
     - `audience`: the audience in the store that is split.
-    - `slots`, int32 (shard's subjects,): slot in the split store of each subject, by its new slot.
+    - `slots`, int32 (shard's subjects,): slot in that store of each subject, by its new slot.
     - `erased`: remaining units of the shard's erased subjects.
     """
     units = audience.account.durable[slots]
@@ -348,9 +342,7 @@ def _write_coordinator(
 ) -> None:
     """Write the coordinator's folder: a store without records, with the source's answers and plans.
 
-    - `source`: the store that is split.
-    - `target`, `cluster`: folder and id of the cluster.
-    - `records`: the coordinator's records of the shards.
+    `records`: the coordinator's records of the shards.
     """
     path = target / layout.COORDINATOR
     witness = layout.find_witness(target, layout.COORDINATOR)

@@ -304,9 +304,12 @@ def _emit_long_sum(
         reading, all_caches, data = (ir.Constant(_I32, flag) for flag in (0, 3, 1))
         hinted = [builder.inttoptr(prefetched, _I8.as_pointer()), reading, all_caches, data]
         _emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
-    next_total = step(
-        builder, total, *(_emit_register_load(builder, address, offset) for address in addresses)
-    )
+    registers = []
+    for address in addresses:
+        pointer = builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer())
+        registers.append(builder.load(pointer))
+        registers[-1].align = 1
+    next_total = step(builder, total, *registers)
     next_offset = builder.add(offset, ir.Constant(_I64, 64))
     builder.branch(check_block)
     for phi, start, next_value in (
@@ -325,13 +328,6 @@ def _emit_long_sum(
         for address, padding_byte in zip(addresses, padding, strict=True)
     ]
     return _emit_call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
-
-
-def _emit_register_load(builder: Any, address: Any, offset: Any) -> Any:
-    """Emit an unaligned load of 64 bytes at ``address + offset``."""
-    loaded = builder.load(builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer()))
-    loaded.align = 1
-    return loaded
 
 
 def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
