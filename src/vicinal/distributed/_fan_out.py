@@ -61,6 +61,7 @@ class ShardClient:
         reply = self.transport.send(message)
 
         def wait_for_result(seconds: float) -> Any:
+            """Return the task's result, after verifying the shard's state in the answer."""
             answer = reply(seconds)
             self.record.accept_links(message.last_seen, answer.links)
             return answer.value

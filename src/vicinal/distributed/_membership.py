@@ -1,11 +1,10 @@
 """Membership of a cluster: identities and states by which coordinator and shards are recognised.
 
-A shard's folder and its witness file, which detects an old copy of the folder alone, can be copied
-or rolled back together, which they cannot reveal themselves. The coordinator's ledger therefore
-keeps the last link of each shard's hash chain that it has seen, in the transactions that make its
-own answers durable. A shard may be ahead of that state by consecutive links, as it commits before
-the coordinator does. A shard that is behind, or whose chain has diverged, is not the shard that was
-charged.
+A shard's witness file reveals that its folder was rolled back, unless both were copied or rolled
+back together. The coordinator's ledger therefore keeps the last link of each shard's hash chain
+that it has seen, in the transactions that make its own answers durable. A shard may be ahead of
+that state by consecutive links, as it commits before the coordinator does. A shard that is behind,
+or whose chain has diverged, is not the shard that was charged.
 
 Conversely, a shard keeps the coordinator's epoch, a random number sampled at each opening.
 The coordinator sends its epochs since the shard last answered. A coordinator without the epoch that

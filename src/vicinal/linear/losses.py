@@ -2,6 +2,7 @@
 
 A loss covers everything that depends on the kind of record targets: gradients' curvature and
 clipping, predictions, and how they are joined with noisy votes. Everything here is public.
+:class:`TrainingLoss` describes the arguments of methods that subclasses define.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class TrainingLoss(ABC):
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the columns of :attr:`KalmanWeights.variance_directions` for `width` features."""
+        """Return the number of columns of ``variance_directions`` for `width` model features."""
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
@@ -206,7 +207,8 @@ class ClassLoss(TrainingLoss):
     ) -> Floats:
         """Return the model's class probabilities times its number of votes, (q, c).
 
-        The probabilities have the variance of a Dirichlet distribution of `dirichlet_votes`.
+        That number follows from the variance of the probabilities, which is that of a Dirichlet
+        distribution.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES

@@ -101,7 +101,8 @@ class ModelFeatures:
     ) -> Self:
         """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
 
-        `public`: encoded rows (m, d). `lifted`: whether the last column only makes norms equal.
+        `public`: encoded public rows (m, d). `lifted`: whether the last column only makes norms
+        equal.
         """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.

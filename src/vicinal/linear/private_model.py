@@ -81,11 +81,12 @@ class LinearModel:
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
         """Yield for each chunk of rows its first index, its unit vectors (k, d) and scores (k, c).
 
-        `X`: encoded rows (n, d); their unit vectors, in whole steps, are part of the metric.
+        `X`: encoded rows (n, d). Their unit vectors, in integer steps, are part of the metric.
         `model_features`, (n, D): those of all rows, if already computed.
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
+            """Return the values to yield for the chunk of rows from `start` on."""
             chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
                 self.features.encode_chunk_rows(chunk)

@@ -72,9 +72,9 @@ class HyperplaneLSH(Index):
         generator = np.random.default_rng(seed)  # noqa: TID251
         normals = generator.normal(size=(n_features, tables * bits))
         self._normals: Floats = np.rint(normals * _NORMAL_SCALE)  # (d, tables * bits)
-        width = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
+        self._n_stored_tables = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16
-        self._buckets = GrowableArray(width, self._dtype, self.store.block_rows)
+        self._buckets = GrowableArray(self._n_stored_tables, self._dtype, self.store.block_rows)
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records, given as integer features (m, d), and store their buckets."""
@@ -86,10 +86,10 @@ class HyperplaneLSH(Index):
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase the records in `rows` with their buckets; move those in `movers` into their rows.
+        """Erase the records in `rows` with their buckets; fill the gaps with those in `movers`.
 
-        Both are int64 row indices, ascending: the erased rows that remain in use are filled by the
-        last rows that are not erased.
+        Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
+        are not erased.
         """
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
@@ -104,9 +104,7 @@ class HyperplaneLSH(Index):
         """
         bits = (integers.astype(np.float64) @ self._normals) > 0
         numbers = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
-        buckets = np.zeros(
-            (len(integers), -(-self.tables // _TABLE_GROUP) * _TABLE_GROUP), dtype=self._dtype
-        )
+        buckets = np.zeros((len(integers), self._n_stored_tables), dtype=self._dtype)
         buckets[:, : self.tables] = numbers
         return buckets
 

@@ -92,9 +92,9 @@ class GrowableArray:
         self._used = min(self._used, size)
 
     def _iterate_blocks(self, rows: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
-        """Yield each block that holds some of `rows`, an array of row indices.
+        """Yield (indices, block, rows in the block) for each block that holds some of `rows`, (k,).
 
-        The block comes between the indices of these rows in `rows` and their rows in the block.
+        ``rows[indices]`` are the row indices that lie in the block.
         """
         block_numbers = rows // self._block_rows
         for block_number in np.unique(block_numbers).tolist():
@@ -196,7 +196,7 @@ class Index(ABC):
         self.store.add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase the records in `rows`, and move those in the rows `movers` into their rows.
+        """Erase the records in `rows`, and fill the gaps with the records in the rows `movers`.
 
         Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
         are not erased (:func:`vicinal.neighbours.scan.fill_holes`). The memory of an erased record

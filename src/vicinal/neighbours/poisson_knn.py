@@ -159,8 +159,8 @@ class PoissonKNN:
 def _scatter_indices(size: int, count: int) -> Ints:
     """Return `count` indices below `size` (or all) without a pattern, ascending; deterministic.
 
-    They are those with the smallest hashes (splitmix64). Equidistant indices would select some
-    classes only if the classes of records repeat periodically.
+    They are those with the smallest hashes (splitmix64). If the classes of records repeat
+    periodically, equidistant indices would miss some of them.
     """
     hashes = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -195,7 +195,7 @@ def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-de
 
 @compiled
 def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  # type: ignore[no-untyped-def]
-    """Write the row of each of the query's k nearest sampled records to `nearest_rows`.
+    """Write the rows of each query's k nearest sampled records to `nearest_rows`.
 
     The caller ensures that every record has a subject of its own.
 
