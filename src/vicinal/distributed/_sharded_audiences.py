@@ -100,7 +100,7 @@ class RemoteShards:
         ledger, audience = self.ledger, self.audience
         position = ledger.clock.to_bytes(8) + self._block_number.to_bytes(8)
         content = (array.tobytes() for array in (queries, thresholds, release.scales))
-        name = tasks.create_block_name(ledger.cluster, position, audience.encode(), *content)
+        name = tasks.create_request_name(ledger.cluster, position, audience.encode(), *content)
         self._block_number += 1
         request = tasks.VoteRequest(
             name, ledger.clock, audience, queries, thresholds, release.scales, next(ledger.sequence)
@@ -156,7 +156,7 @@ def charge_evaluation_on_shards(
     # The digest is keyed, because every shard stores the name, and a plain digest would let a
     # reader of one shard confirm a guess of the private content.
     content_digest = ledger.keyed_digest(tasks.join_with_lengths(content))
-    name = tasks.create_block_name(
+    name = tasks.create_request_name(
         tasks.EVALUATION.encode(), ledger.clock.to_bytes(8), audience.name.encode(), content_digest
     )
 

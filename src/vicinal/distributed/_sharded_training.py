@@ -90,7 +90,7 @@ class ShardedGradients:
             return np.frombuffer(decode_bytes(self._published[entry]), "<f8").reshape(weights.shape)
         ledger, name = self._store.ledger, self._audience.name
         content = entry.encode(), name.encode(), weights.astype("<f8").tobytes()
-        step_name = tasks.create_block_name(
+        step_name = tasks.create_request_name(
             tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content
         )
         request = tasks.GradientRequest(step_name, ledger.clock, name, release.scale, weights)

@@ -124,7 +124,7 @@ class Coordinator(BaseStore):
             if isinstance(error, ShardDamaged):
                 raise
         # Answers of an earlier process are durable, so their votes can be deleted.
-        self._delete_votes()
+        self._delete_sums()
 
     @classmethod
     def open(
@@ -207,7 +207,7 @@ class Coordinator(BaseStore):
             was_consistent = not self._failed
             self._failed = True
             if was_consistent:
-                self._delete_votes()
+                self._delete_sums()
 
     # ------------------------------------------------------------ answers
 
@@ -220,7 +220,7 @@ class Coordinator(BaseStore):
     def _finish_answers(self) -> None:
         """Note durable answers in the witness, and then have the shards delete their votes."""
         self._parts.mark()
-        self._delete_votes()
+        self._delete_sums()
 
     @contextmanager
     def _charge_evaluation(
@@ -373,7 +373,7 @@ class Coordinator(BaseStore):
         """
         with self._exclusive(read_only=True):
             target = Path(path).absolute()
-            self._delete_votes()
+            self._delete_sums()
             create_new_folder(target)
             pack(self._parts, target / COORDINATOR)
             paths = list_folders(target, len(self._clients))
@@ -467,7 +467,7 @@ class Coordinator(BaseStore):
             return True
         return False
 
-    def _delete_votes(self) -> None:
+    def _delete_sums(self) -> None:
         """Have all shards delete the sums of requests whose answers are durable.
 
         A lost message does no harm: the next one deletes the same votes.
@@ -476,10 +476,10 @@ class Coordinator(BaseStore):
         clock, _ = self._ledger.last_commit
         if not self._is_read_only:
             numbers = range(len(self._clients))
-            send_tasks(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
+            send_tasks(self._clients, dict.fromkeys(numbers, tasks.DeleteSums(clock)))
 
     def _open_audience_state(self, name: str) -> AudienceState:
-        """Return what answers the audience `name`: plan, counters, and an engine on the shards."""
+        """Return plan, counters and engine of the audience `name`; the engine is on the shards."""
         audience = self._ledger.audiences[name]
         state, _ = open_audience_state(self._parts, audience, self._ledger.version, self._lock)
         engine = dataclasses.replace(state.engine, shard=self._remote_shards[name])

@@ -161,13 +161,13 @@ def join_with_lengths(contents: Iterable[bytes]) -> bytes:
     return b"".join(len(content).to_bytes(8) + content for content in contents)
 
 
-def create_block_name(*contents: bytes) -> bytes:
+def create_request_name(*contents: bytes) -> bytes:
     """Return the name of a request with these byte strings as content, 16 bytes."""
     return hashlib.blake2b(join_with_lengths(contents), digest_size=_NAME_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVotes:
+class DeleteSums:
     """Delete the sums of all requests with an earlier clock: their answers are durable."""
 
     clock: int
@@ -272,7 +272,7 @@ class Backup:
 
 Task = (
     SumRequest
-    | DeleteVotes
+    | DeleteSums
     | Add
     | Erase
     | SetAudience

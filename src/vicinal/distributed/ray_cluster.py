@@ -167,7 +167,7 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return the message whose queries :func:`split_message` has divided.
+    """Return the message from the arguments into which :func:`split_message` has divided it.
 
     `message`: with the first queries. `query_chunks`: matrices of integer features of the further
     ones, in order.

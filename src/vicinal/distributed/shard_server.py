@@ -116,7 +116,7 @@ class ShardServer:
             match task:
                 case tasks.VoteRequest() | tasks.EvaluationRequest() | tasks.GradientRequest():
                     return self._charge_once(task)
-                case tasks.DeleteVotes():
+                case tasks.DeleteSums():
                     return self._delete_sums_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # A repeated change was already made; its number of erased records is not kept.
@@ -335,7 +335,7 @@ class ShardServer:
             raise
 
     def _open_audience_state(self, audience: Audience) -> AudienceState:
-        """Return what answers an audience: plan, counters, and an engine on the shard's records."""
+        """Return plan, counters and engine of an audience; the engine is on the shard's records."""
         return open_audience_state(self._parts, audience, self._parts.ledger.version, self._lock)[0]
 
 

@@ -310,11 +310,11 @@ def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: i
     Two rules: a subject is sampled for a query if the first of its hits is; a sampled subject keeps
     the largest key of its hits, that of its nearest record.
 
-    - `keys`, int64: the first `size` are the keys of the sampled subjects so far, one each.
+    - `keys`, int64: the first `size` are the keys of the sampled subjects found, one each.
     - `key`: key of the hit, its similarity and row (:func:`_make_key`).
     - `is_sampled`: whether the hit is sampled.
-    - `key_state`, int64 (n_subjects,): 0 for a subject without a hit so far, -1 for one that is not
-      sampled, otherwise the index of its key plus 1.
+    - `key_state`, int64 (n_subjects,): 0 before the first hit of a subject, -1 if the subject is
+      not sampled, otherwise the index of its key plus 1.
     """
     if key_state[slot] == 0:
         key_state[slot] = -1

@@ -320,7 +320,7 @@ def _place_hits(  # type: ignore[no-untyped-def]
 
 
 def fill_holes(rows: Ints, size: int) -> Ints:
-    """Return the rows whose records move into the holes that removed `rows` leave, ascending.
+    """Return the rows of the records that fill the holes of removed `rows`, ascending.
 
     They are the rows, among the last ``len(rows)`` of `size`, that are not removed. `rows`, int64,
     ascending.

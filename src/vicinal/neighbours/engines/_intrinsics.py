@@ -86,7 +86,7 @@ def _emit_broadcast(builder: Any, number: Any) -> Any:
 
 
 def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
-    """Emit a load of ``pointer[index]``, whose address is a multiple of `align` bytes."""
+    """Emit a load of ``pointer[index]`` at an address that is a multiple of `align` bytes."""
     loaded = builder.load(builder.gep(pointer, [index]))
     loaded.align = align
     return loaded
