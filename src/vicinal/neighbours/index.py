@@ -216,7 +216,7 @@ class Index(ABC):
         """
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
-        """Return the neighbours: candidates with a similarity to query j of ``thresholds[j]`` or more.
+        """Return the neighbours: candidates with a similarity to query j >= ``thresholds[j]``.
 
         `queries`, int8 or float32 (q, d), are integer features in the kernel's precision, and
         `thresholds`, int64 (q,), the radii. Raises InvalidInput if shapes or types do not fit.
