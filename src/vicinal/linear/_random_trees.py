@@ -39,16 +39,14 @@ class RandomTrees:
         # Equal rows get equal ids, so that rows are compared only once.
         _, row_ids = np.unique(sample, axis=0, return_inverse=True)
         row_ids = row_ids.reshape(-1)
-        # Raw integers, since derived random numbers may change with the version of NumPy.
-        random_integers = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
-        for columns, cuts, tree_integers in zip(
-            self.columns, self.cuts, random_integers, strict=True
-        ):
+        # Raw 64-bit words, since derived random numbers may change with the version of NumPy.
+        random_words = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
+        for columns, cuts, tree_words in zip(self.columns, self.cuts, random_words, strict=True):
             node_rows = [np.arange(len(sample))]  # row indices in every node, breadth first
             for node in range(_NODES):
                 indices = node_rows[node]
                 columns[node], cuts[node] = _sample_split(
-                    sample, row_ids, indices, tree_integers[node]
+                    sample, row_ids, indices, tree_words[node]
                 )
                 is_right = sample[indices, columns[node]] > cuts[node]
                 node_rows += indices[~is_right], indices[is_right]
@@ -70,21 +68,22 @@ def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
 
 
 def _sample_split(
-    rows: FloatMatrix, row_ids: Places, indices: Places, random_integers: list[int]
+    rows: FloatMatrix, row_ids: Places, indices: Places, random_words: list[int]
 ) -> tuple[int, float]:
     """Return the column and cut of a node; an infinite cut if all its rows are equal.
 
     `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`: the
-    rows in the node. `random_integers`: select the first row, the second row and the column.
+    rows in the node. `random_words`: three random 64-bit integers, which select the first row, the
+    second row and the column.
     """
     if len(indices):
-        first = indices[random_integers[0] % len(indices)]
+        first = indices[random_words[0] % len(indices)]
         different = indices[row_ids[indices] != row_ids[first]]
         if len(different):
             first_row = rows[first]
-            second_row = rows[different[random_integers[1] % len(different)]]
+            second_row = rows[different[random_words[1] % len(different)]]
             columns = np.flatnonzero(first_row != second_row)
-            column = int(columns[random_integers[2] % len(columns)])
+            column = int(columns[random_words[2] % len(columns)])
             return column, (float(first_row[column]) + float(second_row[column])) / 2
     return 0, np.inf
 
@@ -101,10 +100,7 @@ def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the leaf index of each row, float32 (n, d), in each tree to `leaves`, (n, trees).
-
-    `columns`, `cuts`, (trees, nodes): the splits, see :class:`RandomTrees`.
-    """
+    """Write the result of :func:`_find_leaves` for float32 rows to `leaves`, uint8 (n, trees)."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):

@@ -218,10 +218,7 @@ class PrivateModel:
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
     def is_certain(self, predicted: Floats) -> Bools:
-        """Return whether the model answers without a private vote, bool (n,).
-
-        `predicted`, (n, c): class probabilities or vectors of the queries.
-        """
+        """Return whether the model answers alone, bool (n,), given :meth:`predict`'s result."""
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
@@ -248,7 +245,7 @@ class ModelGate:
     def select_queries(self, predicted: Floats) -> Bools:
         """Return whether each query goes to the vote, bool (q,), and count those that do.
 
-        `predicted`, (q, c): class probabilities or vectors of the queries.
+        `predicted`, (q, c): the model's class probabilities or vectors for the queries.
         """
         is_uncertain = ~self.model.is_certain(predicted)
         is_queried = is_uncertain & (np.cumsum(is_uncertain) <= self.planned - self.n_asked)
@@ -286,32 +283,20 @@ class TrainingBudget:
         return compute_clip(training_budget, self.n_records, width, self.loss)
 
     def build_mechanism(
-        self,
-        records: SubjectRows,
-        steps_per_one: float,
-        noise: NoiseSource,
-        slack: DeltaSlackAccountant,
+        self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
         """Return the mechanism that charges subjects for gradients and adds the noise.
 
-        `records`: private rows of model features; none on a coordinator. `steps_per_one`: integer
-        steps per feature value of 1. `noise`: noise source. `slack`: accountant of the delta that
-        rounding to the grid costs.
+        `records`: private rows of model features; none on a coordinator. `unit`: integer steps per
+        feature value of 1. `noise`: noise source. `slack`: accountant of the delta that rounding to
+        the grid costs.
         """
         # Retrainings may use a subject's whole remaining budget, since none of it is reserved.
         max_share = self.share if self.trainings == 1 else 1.0
         n_scores = self.loss.n_scores
         clip = self.compute_clip(records.rows.shape[1])
         return IndividualGradient(
-            records,
-            n_scores,
-            steps_per_one,
-            clip,
-            self.step_noise,
-            max_share,
-            self.budget,
-            noise,
-            slack,
+            records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
@@ -368,9 +353,8 @@ class LocalGradients:
         targets = training.loss.convert_targets(table.targets)
         rows = features.compute_rows(X)
         self._records = SubjectRows(rows, targets, table.slots, len(table.remaining))
-        self.mechanism = training.build_mechanism(
-            self._records, features.steps_per_one, noise, slack
-        )
+        unit = features.steps_per_one
+        self.mechanism = training.build_mechanism(self._records, unit, noise, slack)
         self._remaining = table.remaining
         self._account = account
         self._slots = table.slots
