@@ -114,9 +114,17 @@ class RayTransport:
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
         """Return the answer to a remote call (a Ray object reference), or raise its error.
 
-        `seconds`: the longest wait.
+        Raises ShardUnreachable if the actor does not answer within `seconds`.
         """
-        kind, result = wait_for_call(self.ray, call, seconds)
+        try:
+            kind, result = self.ray.get(call, timeout=seconds)
+        except self.ray.exceptions.GetTimeoutError:
+            # The actor may still be running the task, so no other process can open its folder.
+            raise errors.ShardUnreachable from None
+        except self.ray.exceptions.RayError as error:
+            # The message of a Ray error could quote private data of an actor.
+            kind = UNREACHABLE
+            result = f"Its process cannot be reached ({type(error).__name__})."
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
         if kind != COMPLETED:
@@ -129,26 +137,6 @@ class RayTransport:
         with suppress(self.ray.exceptions.RayError):
             self.ray.get(self.actor.close.remote(), timeout=_CLOSE_SECONDS)
         self.ray.kill(self.actor)
-
-
-def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
-    """Return the result of a remote call; UNREACHABLE and a reason if Ray cannot run it.
-
-    - `ray`: the module.
-    - `call`: the Ray object reference of the call.
-    - `seconds`: the longest wait; None to wait without limit.
-
-    Raises ShardUnreachable if the call takes longer.
-    """
-    try:
-        result: CallResult = ray.get(call, timeout=seconds)
-    except ray.exceptions.GetTimeoutError:
-        # The actor may still be running the task, so no other process can open its folder.
-        raise errors.ShardUnreachable from None
-    except ray.exceptions.RayError as error:
-        # The message of a Ray error could quote private data of an actor.
-        return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
-    return result
 
 
 def split_message(message: tasks.Message) -> list[Any]:
