@@ -109,10 +109,7 @@ class RemoteShards:
         return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
 
     def iterate_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
-        """Raise InvalidInput: private neighbour counts are released on one machine only.
-
-        They need a second round of charges per query.
-        """
+        """Raise InvalidInput: private neighbour counts need two rounds a query, on one machine."""
         raise create_private_count_error()
 
 

@@ -96,10 +96,7 @@ class LocalTransport:
     shard: ReopeningShard
 
     def send(self, message: Message) -> Reply:
-        """Run the task of a message; return a function that returns its answer or raises its error.
-
-        The function ignores the seconds to wait, as the task has finished.
-        """
+        """Run the task of a message; return a function that returns or raises its result."""
         reply: Future[ShardAnswer] = Future()
         try:
             reply.set_result(self.shard.handle(message))

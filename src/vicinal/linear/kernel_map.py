@@ -105,10 +105,7 @@ class KernelMap:
         return cls(landmarks.astype(np.int16), integers, shifts)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
-        """Return the parameters of the constructor by name, for storage.
-
-        They are stored because eigenvectors computed on another machine may differ.
-        """
+        """Return the constructor's arguments by name, for storage: eigenvectors vary by machine."""
         parameters = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parameters, strict=True))
 

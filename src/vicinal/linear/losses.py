@@ -207,8 +207,7 @@ class ClassLoss(TrainingLoss):
     ) -> Floats:
         """Return the model's class probabilities times its number of votes, (q, c).
 
-        That number follows from the variance of the probabilities, which is that of a Dirichlet
-        distribution.
+        That number follows from the variance that a Dirichlet distribution gives probabilities.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES

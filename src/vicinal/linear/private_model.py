@@ -300,10 +300,7 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if the accountant `slack` does not cover a number of `trainings`.
-
-        `width`: number of model features.
-        """
+        """Raise PrivacyRefused if `slack` does not cover `trainings` trainings of `width` features."""
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )

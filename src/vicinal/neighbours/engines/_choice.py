@@ -45,10 +45,7 @@ class Float32Engine(ScanEngine):
     name = "float32"
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return the integer queries (q, stride) as float32, with their minimum scores, int64 (q,).
-
-        `factor`: the kernel's product factor.
-        """
+        """Return the queries (q, stride) as float32, `min_scores` (q,) and the product `factor`."""
         return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
