@@ -300,7 +300,7 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if `slack` does not cover `trainings` trainings of `width` features."""
+        """Raise PrivacyRefused unless `slack` covers `trainings` trainings of `width` features."""
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
-from vicinal.neighbours.engines import HitBudget, QueryBlock
 from vicinal.neighbours.index import GrowableArray, Index
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import Hits, join_single_queries, map_in_threads
+from vicinal.neighbours.scan import HitBudget, Hits, QueryBlock, join_single_queries, map_in_threads
 
 _NORMAL_SCALE = 1 << 16
 """Integer steps per standard deviation of normals: float64 products stay exact, below 2^53."""

@@ -16,13 +16,17 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Ints, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, get_engine
+from vicinal.neighbours.engines import get_engine
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import (
     THREADS,
+    HitBudget,
     Hits,
     NeighbourLists,
     Pairs,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
     map_in_threads,
     merge_hits,
     pad_columns,
