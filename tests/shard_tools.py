@@ -12,7 +12,13 @@ import pytest
 import store_tools as tools
 from made_up import raising
 from vicinal.distributed import Coordinator, split
-from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, find_witness
+from vicinal.distributed.folders import (
+    COORDINATOR,
+    ClusterDescription,
+    MemberFolder,
+    find_witness,
+    list_folders,
+)
 from vicinal.distributed.messages import Verify
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.splitting import finish_interrupted_split
@@ -61,7 +67,7 @@ def scattered(seed, shards):
 def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
-    for folder in finish_interrupted_split(path).list_folders(path):
+    for folder in list_folders(path, finish_interrupted_split(path).shards):
         with closing(ShardServer.open(folder)) as server:
             found = server.run_task(Verify())
             assert found, found.faults
@@ -89,7 +95,7 @@ def kept_votes(server):
 
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in finish_interrupted_split(path).list_folders(path):
+    for folder in list_folders(path, finish_interrupted_split(path).shards):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()

@@ -14,7 +14,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
 from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.folders import list_folders
-from vicinal.distributed.messages import TallyRequest
+from vicinal.distributed.messages import EvaluationRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardUnreachable
 
@@ -124,7 +124,7 @@ def test_a_shard_that_is_lost_on_the_way_pays_once(path):
 
     def hear(message, send):
         reply = send(message)
-        if isinstance(message.task, TallyRequest) and lost:
+        if isinstance(message.task, EvaluationRequest) and lost:
             lost.pop()
             reply(60)
             raise ShardUnreachable
@@ -159,7 +159,7 @@ def test_sums_without_noise_do_not_outlive_the_evaluation(path):
 
 def test_a_shard_refuses_noise_that_nobody_paid_for(path):
     server = ShardServer.open(list_folders(path / "cluster", SHARDS)[0])
-    request = TallyRequest(
+    request = EvaluationRequest(
         b"x" * 16, 99, "default", (9, 4), 0.3, 1, np.zeros((1, 2), dtype=np.int64), ["somebody"]
     )
     with pytest.raises(PrivacyRefused, match="another plan"):

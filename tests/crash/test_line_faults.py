@@ -23,7 +23,7 @@ import shard_tools
 import store_tools as tools
 from line_faults import FaultAt, Visited, tracing
 from vicinal.distributed import is_cluster
-from vicinal.distributed.folders import ClusterDescription
+from vicinal.distributed.folders import ClusterDescription, list_folders
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.store import Renewal, Store
 
@@ -118,7 +118,7 @@ def enrolled_records(store):
 def read_shards(path):
     """Return :func:`enrolled_records` of all shards of a closed cluster."""
     held = {}
-    for folder in ClusterDescription.read(path).list_folders(path):
+    for folder in list_folders(path, ClusterDescription.read(path).shards):
         server = ShardServer.open(folder)
         try:
             held |= enrolled_records(server)

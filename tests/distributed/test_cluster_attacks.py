@@ -210,7 +210,7 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
         client = cluster._clients[0]
         message = client.create_message(task)
         cluster.predict(tools.Q[10:14])
-        cluster._delete_votes()
+        cluster._delete_sums()
         server = client.transport.shard._server
         assert message.clock < server._journal.clock
         server.handle(message)
@@ -375,7 +375,7 @@ def leave_change_pending(path):
 def leave_votes(path):
     """Close a coordinator before its shards delete the votes of a durable answer."""
     with pytest.MonkeyPatch.context() as patch, shard_tools.local(path) as cluster:
-        patch.setattr(Coordinator, "_delete_votes", lambda _: None)
+        patch.setattr(Coordinator, "_delete_sums", lambda _: None)
         cluster.predict(tools.Q[10:12])
         cluster.close()
 

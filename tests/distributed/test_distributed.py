@@ -18,7 +18,7 @@ from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
 from vicinal.distributed.folders import list_folders
-from vicinal.distributed.messages import DeleteVotes, Facts, Verify, VoteRequest, create_block_name
+from vicinal.distributed.messages import DeleteSums, Facts, Verify, VoteRequest, create_request_name
 from vicinal.distributed.ray_cluster import ShardActor, run_without_traceback
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.distributed.transports import local_transports
@@ -93,7 +93,7 @@ def test_a_name_belongs_to_one_block(server, what):
 def test_a_late_order_is_refused_and_charges_nothing(server, folder):
     """Fails if a message that wandered about is charged after its block was over."""
     server.run_task(create_request(server))
-    server.run_task(DeleteVotes(6))
+    server.run_task(DeleteSums(6))
     before = copy_remaining_units(server)
     for request in (create_request(server), create_request(server, b"never seen before")):
         with pytest.raises(PrivacyRefused, match="The block is over"):
@@ -164,7 +164,7 @@ def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
     kind, words = run_without_traceback(fail)
     assert (kind, words) == ("unreachable", "A shard failed (ValueError).")
     actor = ShardActor(str(folder))
-    for task in ("no task at all", Facts(), DeleteVotes(3)):  # it needs a message
+    for task in ("no task at all", Facts(), DeleteSums(3)):  # it needs a message
         assert actor.handle(task) == ("unreachable", "A shard failed (AttributeError).")
     actor.close()
 
@@ -202,7 +202,7 @@ def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, 
     handle, together = ShardServer.handle, threading.Barrier(8)
 
     def wait_for_all(server, message):
-        if isinstance(message.task, (VoteRequest, DeleteVotes)):
+        if isinstance(message.task, (VoteRequest, DeleteSums)):
             together.wait(timeout=60)  # broken if one is done before another has begun
         return handle(server, message)
 
@@ -380,4 +380,4 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
 
 
 def test_names_of_blocks_do_not_run_together():
-    assert create_block_name(b"ab", b"c") != create_block_name(b"a", b"bc")
+    assert create_request_name(b"ab", b"c") != create_request_name(b"a", b"bc")

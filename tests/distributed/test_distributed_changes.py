@@ -243,7 +243,7 @@ def test_digests_of_what_was_added_with_the_erased_stay_in_no_file(path):
 
 def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monkeypatch):
     with shard_tools.local(path) as cluster:
-        with tools.broken_off(monkeypatch, ShardServer, "_open_state", error=MemoryError):
+        with tools.broken_off(monkeypatch, ShardServer, "_open_audience_state", error=MemoryError):
             cluster.open_audience("more", **{**tools.PLAN, "model_share": 0})
         assert len(cluster.predict(tools.Q[:2], audience="more").labels) == 2
         assert cluster.verify()
@@ -382,7 +382,7 @@ for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
 """
 MOMENTS = {
     "decided and no shard told": "changes.ClusterChanges.finish_pending",
-    "one shard told": "shard_server.ShardServer._follow_change",
+    "one shard told": "shard_server.ShardServer._mark_change",
     "made by one shard and not noted": "shard_server.ShardServer._write_change_clock",
     "made by all and the file not wiped": "changes.wipe_file",
 }

@@ -91,7 +91,7 @@ def test_the_guard_knows_of_an_answer_before_shards_delete_its_votes(cluster, mo
     """Fails if a coordinator from before the answer could be put back, and draw a second noise."""
     is_behind_at_call = []
     monkeypatch.setattr(
-        type(cluster), "_delete_votes", lambda one: is_behind_at_call.append(is_behind(one._parts))
+        type(cluster), "_delete_sums", lambda one: is_behind_at_call.append(is_behind(one._parts))
     )
     cluster.predict(tools.Q[:3])
     assert is_behind_at_call == [False]

@@ -82,7 +82,7 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
 ):
     """Fails if it does; and the attack: with the order unchecked it would."""
     if mutated:
-        monkeypatch.setattr(ChargeJournal, "refuse_outdated", lambda *_: None)
+        monkeypatch.setattr(ChargeJournal, "refuse_overtaken_request", lambda *_: None)
     path = cluster_maker(2)
     lost = []
 

@@ -103,6 +103,6 @@ def test_rows_are_whole_and_short_enough(rows):
 def test_scores_do_not_depend_on_other_records():
     weights = round_weights(RNG.normal(size=(WIDTH + 1, 3)))
     model = LinearModel(weights, FEATURES)
-    everybody = model.scores(X)
-    assert (model.scores(X[7:9]) == everybody[7:9]).all()
-    assert (model.scores(X[::3]) == everybody[::3]).all()
+    everybody = model.compute_scores(X)
+    assert (model.compute_scores(X[7:9]) == everybody[7:9]).all()
+    assert (model.compute_scores(X[::3]) == everybody[::3]).all()

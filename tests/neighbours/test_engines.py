@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex
-from vicinal.neighbours.engines import (
-    ENGINES,
-    HitBudget,
-    ScanRecords,
-    _choice,
-    get_engine,
-    list_exact_engines,
-)
+from vicinal.neighbours.engines import ENGINES, _choice, get_engine, list_exact_engines
 from vicinal.neighbours.kernels import Precision, int8_precision
-from vicinal.neighbours.scan import Pairs, ScanEngine
+from vicinal.neighbours.scan import HitBudget, Pairs, ScanEngine, ScanRecords
 
 pytestmark = pytest.mark.quick
 

@@ -403,11 +403,11 @@ def of_components(tmp_path, monkeypatch):
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
     path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
     queries = of_components.schema.create_kernel().encode(Q).astype(np.float32)
-    scores = model_of(of_components).model.scores(queries)
+    scores = model_of(of_components).model.compute_scores(queries)
     of_components.close()
     with Store.open(path) as opened:
         again = model_of(opened).model
-        assert (again.scores(queries) == scores).all()
+        assert (again.compute_scores(queries) == scores).all()
         arrays = again.features.kernel.arrays()
         assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
         assert (opened.predict(Q).labels == YQ).mean() > 0.9

@@ -12,14 +12,12 @@ from vicinal.distributed.transports import LocalTransport, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 from vicinal.ledger.ledger import Ledger
 
-_RETRY_SECONDS = 0.02
-"""Seconds between two attempts to reach a shard."""
+_RETRY_SECONDS = 0.02  # seconds between two attempts to reach a shard
 
 _MAX_SERIAL_SHARDS = 4
 """Largest number of shards in this process that are called one after the other, without threads."""
 
-_MAX_THREADS = 16
-"""Largest number of shards in this process that are called at the same time."""
+_MAX_THREADS = 16  # largest number of shards in this process that are called at the same time
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +38,7 @@ class ShardClient:
     read_only: bool = False
 
     def create_message(self, task: Task) -> Message:
-        """Return a message with a task for this shard, which must be in its last seen state."""
+        """Return a message with a task for this shard and its expected identity and state."""
         record = self.record
         return Message(
             task,
@@ -56,13 +54,14 @@ class ShardClient:
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task without waiting, and return a function that waits for its result.
 
-        The function takes the seconds to wait, at most. It raises the shard's refusal,
+        The function takes the largest number of seconds to wait. It raises the shard's refusal,
         ShardUnreachable, or StoreOutdated if another shard has answered.
         """
         message = self.create_message(task)
         reply = self.transport.send(message)
 
         def wait_for_result(seconds: float) -> Any:
+            """Return the task's result, after verifying the shard's state in the answer."""
             answer = reply(seconds)
             self.record.accept_links(message.last_seen, answer.links)
             return answer.value
@@ -81,7 +80,7 @@ def send_tasks(
     - `shards`: clients, by number of the shard.
     - `tasks`: the task of each shard that is called, by its number.
 
-    The functions take the seconds to wait, see :meth:`ShardClient.send`.
+    The functions are those of :meth:`ShardClient.send`.
     """
 
     def send(number: int) -> Callable[[float], Any]:

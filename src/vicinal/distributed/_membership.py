@@ -1,12 +1,12 @@
 """Membership of a cluster: identities and states by which coordinator and shards are recognised.
 
-A shard's folder and witness can be copied, or put back to an earlier state, together. Nothing in
-them reveals that. The coordinator's ledger therefore keeps the last link of each shard's hash chain
+A shard's witness file reveals that its folder was rolled back, unless both were copied or rolled
+back together. The coordinator's ledger therefore keeps the last link of each shard's hash chain
 that it has seen, in the transactions that make its own answers durable. A shard may be ahead of
 that state by consecutive links, as it commits before the coordinator does. A shard that is behind,
 or whose chain has diverged, is not the shard that was charged.
 
-Conversely, a shard keeps the coordinator's epoch, a random number that is drawn at each opening.
+Conversely, a shard keeps the coordinator's epoch, a random number sampled at each opening.
 The coordinator sends its epochs since the shard last answered. A coordinator without the epoch that
 a shard keeps is a copy: another coordinator has used the shard since.
 """
@@ -76,7 +76,7 @@ def check_shard_state(
 
 
 def read_links_since(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
-    """Return the chain links of a ledger after `state`; None if it has never been in that state."""
+    """Return the hash-chain links of a shard's ledger after `state`; None if it was never in it."""
     rows = database.read(
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
@@ -94,7 +94,8 @@ class ShardRecord:
     - `number`: number of the shard, from 0.
     - `identity`: id of its folder, in hexadecimal digits.
     - `state`: state of the shard at its last answer.
-    - `epochs`: the coordinator's epochs since that answer, the current one last.
+    - `epochs`: the coordinator's epochs since that answer, 16 random bytes each, the current one
+      last.
     """
 
     number: int
@@ -103,10 +104,15 @@ class ShardRecord:
     epochs: tuple[bytes, ...] = ()
     _lock: Lock = field(default_factory=Lock)
 
+    @classmethod
+    def from_store(cls, number: int, store: OpenStore) -> Self:
+        """Return the record of shard `number` in the current state of its open folder `store`."""
+        return cls(number, store.folder.identity, ShardState.from_database(store.database))
+
     def accept_links(self, start: ShardState, links: Sequence[ChainLink]) -> None:
         """Verify the hash-chain links in an answer, and make the last link the last seen state.
 
-        - `start`: the state in the message, which the first link follows.
+        - `start`: the state in the message that is answered; the first link follows it.
         - `links`: the shard's links since `start`.
 
         Raises StoreOutdated if a link does not follow from the previous one, or if the links do not
@@ -143,8 +149,8 @@ class ShardRecord:
 class ShardRecords:
     """The records of all shards in the coordinator's ledger, in the order of their numbers.
 
-    `database`: the coordinator's database. Attribute `cluster`: the cluster's id, or None before
-    one is stored.
+    `database`: the coordinator's database. Attribute `cluster`: the cluster's id in hexadecimal
+    digits, or None before one is stored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -186,7 +192,7 @@ class ShardRecords:
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Replace the stored id of the cluster and all records, inside a transaction."""
+        """Replace the cluster's stored id, `cluster`, and all records, inside a transaction."""
         self._records = list(records)
         self._written_rows = []
         self._database.put(CLUSTER, cluster)
@@ -194,7 +200,7 @@ class ShardRecords:
         self.write()
 
     def begin_epoch(self) -> None:
-        """Draw a new epoch and make it durable; call before any message to a shard."""
+        """Sample a new epoch and make it durable; call before any message to a shard."""
         epoch = fresh_key(_EPOCH_BYTES)
         for record in self._records:
             record.epochs = (*record.epochs, epoch)

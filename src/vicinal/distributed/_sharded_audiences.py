@@ -1,6 +1,5 @@
-"""Audiences of a cluster: the coordinator plans them, the shards charge queries and evaluations."""
+"""Charging of queries and evaluations on all shards of a cluster, and the coordinator's ledger."""
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,13 +20,10 @@ from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database
 from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
-from vicinal.ledger.memory import ForkSafeLock
 from vicinal.mechanisms.tally import NoisyTally
 from vicinal.mechanisms.votes import BlockRelease
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.store.audience_state import AudienceState, open_audience_state
 from vicinal.store.evaluation import CountedRows
-from vicinal.store.opening import OpenStore
 
 
 class CoordinatorLedger(Ledger):
@@ -48,7 +44,7 @@ class CoordinatorLedger(Ledger):
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Make the body's release durable as :class:`Ledger` does, with the shards' states."""
+        """Make the body's release to an audience durable, in one commit with the shards' states."""
         with super().release(audience):
             yield
             self._records.write()  # the states of the shards after their charges for the release
@@ -104,7 +100,7 @@ class RemoteShards:
         ledger, audience = self.ledger, self.audience
         position = ledger.clock.to_bytes(8) + self._block_number.to_bytes(8)
         content = (array.tobytes() for array in (queries, thresholds, release.scales))
-        name = tasks.create_block_name(ledger.cluster, position, audience.encode(), *content)
+        name = tasks.create_request_name(ledger.cluster, position, audience.encode(), *content)
         self._block_number += 1
         request = tasks.VoteRequest(
             name, ledger.clock, audience, queries, thresholds, release.scales, next(ledger.sequence)
@@ -113,34 +109,21 @@ class RemoteShards:
         return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
 
     def iterate_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
-        """Raise InvalidInput: private counts need two rounds a query, for one machine only."""
+        """Raise InvalidInput: private neighbour counts need two rounds a query, on one machine."""
         raise create_private_count_error()
 
 
 def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
-    """Return the total of the shards' sums, int64 of the given shape.
+    """Return the total of the shards' private `sums`, int64 of the given shape.
 
-    Raises StorageFailed if one of the shards' `sums` has another type or shape.
+    Raises StorageFailed if one of them has another type or shape.
     """
     if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
     return sum_shard_votes(sums)
 
 
-def open_sharded_state(
-    store: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
-) -> AudienceState:
-    """Return an audience's state with an engine that searches and charges on the shards.
-
-    - `store`, `audience`: the coordinator's open store, which has no records, and its audience.
-    - `shards`: the shards, charged for this audience.
-    - `lock`: the coordinator's lock.
-    """
-    state, _ = open_audience_state(store, audience, store.ledger.version, lock)
-    return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
-
-
-def charge_tally_on_shards(
+def charge_evaluation_on_shards(
     ledger: Ledger,
     changes: ClusterChanges,
     audience: Audience,
@@ -149,13 +132,14 @@ def charge_tally_on_shards(
 ) -> Steps:
     """Have every shard charge its subjects for an evaluation; return the private sum of all cells.
 
-    Unknown subjects are charged on the shard that their records would be added to. The name of a
-    tally consists of the coordinator's clock and a keyed digest of its content. An interrupted
-    tally therefore finds its own sums when it is repeated, and no subject is charged twice.
+    The sums are int64 (cells,), in grid steps. Unknown subjects are charged on the shard that their
+    records would be added to. The name of the request is a digest of the coordinator's clock and a
+    keyed digest of its content. An interrupted evaluation therefore finds its own sums when it is
+    repeated, and no subject is charged twice.
 
     - `ledger`, `audience`: the coordinator's ledger, and the audience that is charged.
     - `changes`: sends the requests to all shards.
-    - `tally`: the mechanism, which determines the noise scale and with it the price.
+    - `tally`: the mechanism, which determines the noise scale and with it the charge.
     - `counted`: the cells and the subject of every evaluated row; private.
 
     Raises ShardMissing if a shard is missing: an evaluation never omits some of the subjects.
@@ -169,13 +153,14 @@ def charge_tally_on_shards(
     # The digest is keyed, because every shard stores the name, and a plain digest would let a
     # reader of one shard confirm a guess of the private content.
     content_digest = ledger.keyed_digest(tasks.join_with_lengths(content))
-    name = tasks.create_block_name(
-        tasks.TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), content_digest
+    name = tasks.create_request_name(
+        tasks.EVALUATION.encode(), ledger.clock.to_bytes(8), audience.name.encode(), content_digest
     )
 
-    def create_request(shard: int) -> tasks.TallyRequest:
+    def create_request(shard: int) -> tasks.EvaluationRequest:
+        """Return the request for the rows of one shard, given its number."""
         rows = np.flatnonzero(shard_numbers == shard)
-        return tasks.TallyRequest(
+        return tasks.EvaluationRequest(
             name,
             ledger.clock,
             audience.name,

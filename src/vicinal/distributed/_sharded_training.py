@@ -7,7 +7,7 @@ number of shards.
 In every step, a shard first makes its charges and the sum that they paid for durable, under the
 name of the step, before it returns the sum. Then the coordinator makes the noisy sum durable, in
 the transaction that advances its clock. The name contains that clock. A repeated step therefore
-finds its sums without a second charge, and noise is drawn anew only for sums that were never
+finds its sums without a second charge, and noise is sampled anew only for sums that were never
 published. Weights depend on public rows and noisy sums only, so an interrupted training is resumed
 at the next opening of the cluster.
 """
@@ -36,7 +36,7 @@ The noisy sums follow under "gradient 1", "gradient 2" and so on.
 
 
 def begin_training(ledger: Ledger, audience: Audience) -> None:
-    """Mark an audience's model as being trained by all shards, inside a transaction."""
+    """Mark an audience's model as being trained, inside a transaction of the coordinator."""
     write_components(ledger.database, audience.number, {_TRAINING_MARK: ""})
 
 
@@ -52,6 +52,8 @@ def find_training_audience(ledger: Ledger) -> Audience | None:
 
 class ShardedGradients:
     """Noisy gradients over the subjects of all shards, for one training of an audience's model.
+
+    Implements :class:`~vicinal.linear.private_model.Gradients`.
 
     - `store`: the coordinator's open store.
     - `audience`: the audience with the model in training, which is charged.
@@ -76,7 +78,7 @@ class ShardedGradients:
 
         A gradient that was published before an interruption is returned again without a charge.
 
-        - `release`: noise and price of the gradient.
+        - `release`: noise scale and charge rate of this step.
         - `weights`, float64 (D, c): the current weights; public.
         """
         self._step += 1
@@ -88,7 +90,7 @@ class ShardedGradients:
             return np.frombuffer(decode_bytes(self._published[entry]), "<f8").reshape(weights.shape)
         ledger, name = self._store.ledger, self._audience.name
         content = entry.encode(), name.encode(), weights.astype("<f8").tobytes()
-        step_name = tasks.create_block_name(
+        step_name = tasks.create_request_name(
             tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content
         )
         request = tasks.GradientRequest(step_name, ledger.clock, name, release.scale, weights)
@@ -104,10 +106,10 @@ class ShardedGradients:
         return train_private_model(self.plan.training, self.features, self.public, self)
 
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
-        """Store the trained model and the delta that it used, inside a change.
+        """Store the trained model and the delta that it used, inside a change of the ledger.
 
-        The stored gradients of the training are deleted. `state`: the audience's open state if the
-        model replaces an earlier one, else None.
+        The stored gradients of the training are deleted. `state`: the audience's engine and
+        counters if the model replaces an earlier one, else None.
         """
         store = self._store
         audience = self._audience

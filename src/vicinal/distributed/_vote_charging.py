@@ -1,9 +1,13 @@
-"""Charging on a shard, and the journal of charged blocks with their votes.
+"""Charging on a shard, and the journal of charged requests with their private sums.
 
-A charge and the votes that it paid for become durable in one transaction, under the name of the
-block. A repeated request therefore finds the same votes and charges nothing, even after a restart.
-The votes have no noise. They are as private as the budgets, are stored in the same database, are
+A charge and the sums that it paid for become durable in one transaction, under the name of the
+request. A repeated request therefore finds the same sums and charges nothing, even after a restart.
+The sums have no noise. They are as private as the budgets, are stored in the same database, are
 sent to the coordinator only, and are deleted once the coordinator's answer is durable.
+
+A shard computes charges itself: of votes from the noise scales in the request, of an evaluation or
+a training step from its own plan. PrivacyRefused is raised, and nothing charged, if the coordinator
+has another noise scale than the plan.
 """
 
 import numpy as np
@@ -30,14 +34,14 @@ from vicinal.store.private_models import load_feature_map
 _CLOCK_KEY = "turn"
 """Database key of the coordinator's clock; also the column of the clock in the table `carried`."""
 
-_SEQUENCE_KEY = "sequence"
-"""Database key of the sequence number of the last charged block."""
+_SEQUENCE_KEY = "sequence"  # database key of the sequence number of the last charged block
 
 
 class ChargeJournal:
     """The charged requests in a shard's database and their private sums, in the table `carried`.
 
-    The sums are votes of a query block, cells of an evaluation, or a clipped gradient.
+    The sums are votes of a query block, cells of an evaluation, or a clipped gradient. `database`:
+    the shard's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -67,8 +71,8 @@ class ChargeJournal:
             )
         return np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
 
-    def refuse_outdated(self, request: tasks.SumRequest) -> None:
-        """Raise PrivacyRefused for a request that arrives after later ones; nothing is charged."""
+    def refuse_overtaken_request(self, request: tasks.SumRequest) -> None:
+        """Raise PrivacyRefused for a request that arrives after later ones were charged."""
         last_sequence = self._database.number(_SEQUENCE_KEY)
         is_overtaken = isinstance(request, tasks.VoteRequest) and request.sequence < last_sequence
         if request.clock < self.clock or is_overtaken:
@@ -79,7 +83,8 @@ class ChargeJournal:
     def write_sums(self, request: tasks.SumRequest, sums: Steps) -> None:
         """Store the sums of a request, inside the transaction that writes its charges.
 
-        Sums of earlier clocks are deleted. `sums`, int64 of ``request.shape``: in grid steps.
+        Sums of requests with earlier clocks are deleted. `sums`, int64 of ``request.shape``: in
+        grid steps.
         """
         self.delete_sums_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
@@ -107,8 +112,7 @@ class ChargeJournal:
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
 
-    The shard computes the charges itself, from the noise scales in the request. `state`: the
-    shard's state of the charged audience.
+    `state`: the engine and the budgets of the charged audience on this shard.
     """
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
@@ -117,25 +121,29 @@ def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     return state.engine.shard.charge_and_sum(release, request.queries, request.thresholds)
 
 
-def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyRequest) -> Steps:
+def charge_evaluation(
+    ledger: Ledger, state: AudienceState, request: tasks.EvaluationRequest
+) -> Steps:
     """Charge subjects for an evaluation, inside a release; return the private sums of all cells.
 
-    The sums are int64, in grid steps. `ledger`, `state`: the shard's ledger, and its state of the
-    charged audience.
+    The sums are int64 of ``request.shape``, in grid steps.
 
-    Raises PrivacyRefused if the coordinator's noise scale differs from the scale that this shard
-    would charge for. Nothing was charged then.
+    - `ledger`: the shard's ledger.
+    - `state`: the engine and the budgets of the charged audience on this shard.
     """
     plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
     tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
-    _check_scale(request, tally.scale)
+    _check_noise_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)
     return charge_evaluated_subjects(ledger, state.audience, tally, counted)
 
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
-    """Return the private gradients of a shard's records (`store`) to train an audience's model."""
+    """Return the private gradients of a shard's records, for the training of an audience's model.
+
+    `store`: the shard's open folder. `audience`: has the budgets that are charged.
+    """
     plan = restore_plan(store, audience)
     records = store.record_files.features
     return LocalGradients(
@@ -150,34 +158,34 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
 
 
 def create_step_release(
-    gradients: LocalGradients, request: tasks.GradientRequest, noise: float
+    gradients: LocalGradients, request: tasks.GradientRequest, step_noise: float
 ) -> GradientRelease:
-    """Return the release of a training step with this shard's own price; nothing is charged yet.
+    """Return the noise and the charge rate of a training step; nothing is charged yet.
 
     - `gradients`: the gradients of this shard's records.
     - `request`: the coordinator's request with weights and noise scale.
-    - `noise`: noise scale of a step in the plan, as a multiple of the clipping norm.
+    - `step_noise`: the plan's noise standard deviation of a step, in clipping norms.
 
-    Raises InvalidInput for weights of another shape than the model's, or not finite. Raises
-    PrivacyRefused if the coordinator's noise scale differs from the scale that this shard would
-    charge for.
+    Raises InvalidInput for weights of another shape than the model's, or not finite.
     """
     mechanism = gradients.mechanism
     if request.weights.shape != (mechanism.n_features, mechanism.n_scores):
         raise InvalidInput("The weights of a step must be those of the audience's model.")
     if not np.isfinite(request.weights).all():
         raise InvalidInput("The weights of a step must be finite.")
-    release = mechanism.release(noise)
-    _check_scale(request, release.scale)
+    release = mechanism.release(step_noise)
+    _check_noise_scale(request, release.scale)
     return release
 
 
 def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
-    """Return a slack accountant that counts nothing, as only the coordinator adds noise."""
+    """Return an accountant of delta slack that counts nothing: only the coordinator adds noise."""
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=False)
 
 
-def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
-    """Raise PrivacyRefused unless a request has the noise `scale` that this shard charges for."""
+def _check_noise_scale(
+    request: tasks.EvaluationRequest | tasks.GradientRequest, scale: int
+) -> None:
+    """Raise PrivacyRefused unless a request has the noise `scale`, in grid steps, of the plan."""
     if request.scale != scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")

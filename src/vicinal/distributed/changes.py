@@ -269,7 +269,10 @@ class ClusterChanges:
         return shard_numbers
 
     def route_addition(self, records: StoredRecords) -> ClusterChange:
-        """Return the change that adds encoded records on the shards of their subjects."""
+        """Return the change that adds encoded records on the shards of their subjects.
+
+        Records without subject ids get unused numbers as ids.
+        """
         subjects = records.ids
         if subjects is None:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
@@ -278,6 +281,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus` in the cluster."""
+        """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus`, as its number."""
         standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
         return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]

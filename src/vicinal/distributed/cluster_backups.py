@@ -14,7 +14,6 @@ from vicinal import checks
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
 from vicinal.distributed._vote_charging import ChargeJournal
-from vicinal.distributed.messages import ShardState
 from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
 from vicinal.store.backups import restore_folder
@@ -40,7 +39,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             open_folder(folder.folder, accept_loss=True, check=read_records)
         )
         records = read_records(coordinator.database)
-        paths = cluster.list_folders(Path(path))
+        paths = layout.list_folders(Path(path), cluster.shards)
         shard_folders = list(map(layout.MemberFolder.read, paths))
         for record, folder in zip(records, shard_folders, strict=True):
             # All folders are checked before one is opened, as opening a shard spends its budgets.
@@ -67,11 +66,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             store.report_change()
             store.ledger.complete_change()
         with coordinator.database.transaction():
-            new_records = []
-            for number, store in enumerate(shards):
-                state = ShardState.from_database(store.database)
-                record = membership.ShardRecord(number, store.folder.identity, state)
-                new_records.append(record)
+            new_records = map(membership.ShardRecord.from_store, range(len(shards)), shards)
             records.replace_all(cluster.identity, new_records)
         coordinator.report_change()
 

@@ -43,6 +43,7 @@ from vicinal.store.audience_state import (
     begin_first_period,
     decide_and_train_model,
     delay_warnings,
+    open_audience_state,
     pin_plan,
 )
 from vicinal.store.backups import write_backup
@@ -70,7 +71,9 @@ Connect = Callable[[Sequence[Path]], Sequence[Transport]]
 class Coordinator(BaseStore):
     """An open cluster. One process at a time; all methods may be called from any thread.
 
-    Create a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`.
+    Create a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`,
+    which passes the coordinator's open folder `store`, the `description` of the cluster, the
+    `records` and `transports` of the shards by number, and its own `deadline` and `read_only`.
 
     Examples
     --------
@@ -106,15 +109,22 @@ class Coordinator(BaseStore):
             name: self._create_remote_shards(name) for name in store.ledger.audiences
         }
         self._audience_states = {
-            audience.name: self._open_state(audience.name)
+            audience.name: self._open_audience_state(audience.name)
             for audience in list_answering_audiences(store)
         }
         self._changes = changes.ClusterChanges(
             store.folder.path, self._ledger, self._clients, records, deadline
         )
-        self._compare_states()
+        # Every reachable shard compares its state with the coordinator's record now, and a missing
+        # one at its first message.
+        try:
+            seconds = min(_OPENING_SECONDS, deadline)
+            gather_results(dict(enumerate(self._clients)), tasks.Ping(), seconds)
+        except ShardMissing as error:
+            if isinstance(error, ShardDamaged):
+                raise
         # Answers of an earlier process are durable, so their votes can be deleted.
-        self._delete_votes()
+        self._delete_sums()
 
     @classmethod
     def open(
@@ -171,9 +181,13 @@ class Coordinator(BaseStore):
                 open_folder(shard_folder.folder, read_only=read_only, check=read_records)
             )
             if read_only:
-                _refuse_unfinished(store)
+                unfinished = changes.list_unfinished_changes(store.database, store.folder.path)
+                if training.find_training_audience(store.ledger) is not None:
+                    unfinished.append("the training of a model")
+                if unfinished:
+                    raise create_interrupted_error(*unfinished)
             records = read_records(store.database)
-            transports = connect(description.list_folders(folder))
+            transports = connect(list_folders(folder, description.shards))
             for transport in transports:
                 resources.callback(transport.close)
             if not read_only:
@@ -193,7 +207,7 @@ class Coordinator(BaseStore):
             was_consistent = not self._failed
             self._failed = True
             if was_consistent:
-                self._delete_votes()
+                self._delete_sums()
 
     # ------------------------------------------------------------ answers
 
@@ -204,9 +218,9 @@ class Coordinator(BaseStore):
         return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _finish_answers(self) -> None:
-        """Have the witness record durable answers, and then the shards delete their votes."""
-        self._parts.report_commit()  # before shards delete the votes
-        self._delete_votes()
+        """Note durable answers in the witness, and then have the shards delete their votes."""
+        self._parts.report_commit()
+        self._delete_sums()
 
     @contextmanager
     def _charge_evaluation(
@@ -214,9 +228,12 @@ class Coordinator(BaseStore):
     ) -> Iterator[Steps]:
         """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
 
-        The body makes the noisy cells durable. `tally`: the mechanism of the evaluation.
+        The body makes the noisy cells durable. `audience`: is charged. `tally`: the mechanism of
+        the evaluation.
         """
-        sums = sharded.charge_tally_on_shards(self._ledger, self._changes, audience, tally, counted)
+        sums = sharded.charge_evaluation_on_shards(
+            self._ledger, self._changes, audience, tally, counted
+        )
         with self._ledger.release(audience):
             yield sums
 
@@ -231,6 +248,7 @@ class Coordinator(BaseStore):
         change = self._changes.route_addition(records)
 
         def decide_change() -> changes.ClusterChange:
+            """Store key and id mode, and return the addition."""
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
             write_id_mode(database, has_ids=records.ids is not None)
@@ -277,7 +295,7 @@ class Coordinator(BaseStore):
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return a plan's parameters by name, with the first audience's number of records."""
+        """Return a new plan's parameters by name, with the first audience's number of records."""
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -286,13 +304,24 @@ class Coordinator(BaseStore):
         return plan
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience on all shards, given its checked plan as JSON, and train its model."""
+        """Open an audience on all shards and train its model. `plan_json`: its checked plan."""
+
+        def decide_change() -> changes.ClusterChange:
+            """Open the audience in the coordinator's ledger, and return the change for shards."""
+            audience = self._ledger.open_audience(name, plan_json)
+            audience.plan = decide_on_model(self._parts, audience, begin_model_training)
+            self._remote_shards[name] = self._create_remote_shards(name)
+            change = self._plan_audience(audience)
+            if is_training_pending(self._parts, audience):
+                training.begin_training(self._ledger, audience)
+            return change
+
         self._changes.run_on_shards(tasks.Ping())
-        self._make_change(changes.AUDIENCE, lambda: self._new_audience(name, plan_json))
+        self._make_change(changes.AUDIENCE, decide_change)
         self._finish_training()
 
     def _retrain_model(self, state: AudienceState) -> None:
-        """Train the model of an audience again, on the subjects that are enrolled now."""
+        """Train the model of the audience of `state` again, on the subjects enrolled now."""
         self._changes.run_on_shards(tasks.Ping())
         with self._ledger.release(state.audience):
             training.begin_training(self._ledger, state.audience)
@@ -308,6 +337,7 @@ class Coordinator(BaseStore):
         state = self._audience_states.get(audience.name)
 
         def decide_change() -> changes.ClusterChange:
+            """Store the trained model, and return the change that sends it."""
             gradients.write(model, state)
             return self._plan_audience(audience)
 
@@ -326,7 +356,10 @@ class Coordinator(BaseStore):
         return facts
 
     def _verify_files(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        """Check all files, also for traces of subjects `erased` and integer features `rows`."""
+        """Check all files of coordinator and shards, also for traces of erased data.
+
+        `erased`: erased subjects' ids. `rows`, (m, d): erased records' integer features, or None.
+        """
         own = verify(self._parts, erased, rows)
         faults: list[str] = []
         for number, result in self._changes.run_on_shards(tasks.Verify(erased, rows)).items():
@@ -340,7 +373,7 @@ class Coordinator(BaseStore):
         """
         with self._hold_exclusively(read_only=True):
             target = Path(path).absolute()
-            self._delete_votes()
+            self._delete_sums()
             create_new_folder(target)
             write_backup(self._parts, target / COORDINATOR)
             paths = list_folders(target, len(self._clients))
@@ -361,7 +394,8 @@ class Coordinator(BaseStore):
         again for it, even if a shard is missing, because the period was decided.
 
         - `kind`: kind of the change in the ledger's history.
-        - `decide_change`: returns the change, inside the transaction that decides it.
+        - `decide_change`: returns the change, and may write to the ledger in the transaction that
+          decides it.
         """
         try:
             with delay_warnings():
@@ -379,19 +413,6 @@ class Coordinator(BaseStore):
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()
 
-    def _new_audience(self, name: str, plan_json: str) -> changes.ClusterChange:
-        """Open an audience in the ledger, given its checked plan as JSON; return the change.
-
-        `plan_json`: inside the transaction that decides the change.
-        """
-        audience = self._ledger.open_audience(name, plan_json)
-        audience.plan = decide_and_train_model(self._parts, audience, begin_model_training)
-        self._remote_shards[name] = self._create_remote_shards(name)
-        change = self._plan_audience(audience)
-        if is_training_pending(self._parts, audience):
-            training.begin_training(self._ledger, audience)
-        return change
-
     def _plan_audience(self, audience: Audience) -> changes.ClusterChange:
         """Set the automatic parameters of an audience's plan, inside the transaction of a change.
 
@@ -399,7 +420,7 @@ class Coordinator(BaseStore):
         change that sends plan and model to every shard.
         """
         store = self._parts
-        is_planned = not is_training_pending(store, audience)
+        is_planned = decide_and_train_model(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
             begin_first_period(store, audience)
@@ -407,19 +428,14 @@ class Coordinator(BaseStore):
             audience.write(store.database)
         change = self._describe_audience(audience)
         if is_planned:
-            self._audience_states[audience.name] = self._open_state(audience.name)
+            self._audience_states[audience.name] = self._open_audience_state(audience.name)
         return change
 
     def _describe_audience(self, audience: Audience) -> changes.ClusterChange:
         """Return the change that sends an audience's plan and model to every shard."""
         model = read_components(self._parts.database, audience.number)
-        fields = {
-            "number": audience.number,
-            "name": audience.name,
-            "plan": audience.plan,
-            "model": model,
-        }
-        return changes.ClusterChange(changes.AUDIENCE, audience=fields)
+        fields = {"number": audience.number, "name": audience.name, "plan": audience.plan}
+        return changes.ClusterChange(changes.AUDIENCE, audience={**fields, "model": model})
 
     def _begin_due_periods(self) -> bool:
         """Begin the due renewal periods on all shards; return whether there were any."""
@@ -431,24 +447,12 @@ class Coordinator(BaseStore):
         for audience, renewal in due:
 
             def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
+                """Begin one period in the coordinator's ledger, and return the change."""
                 self._ledger.start_period(audience, renewal)
                 return self._describe_audience(audience)
 
             self._make_change(RENEWAL, decide_change)
         return bool(due)
-
-    def _compare_states(self) -> None:
-        """Have every reachable shard compare its state with the coordinator's record.
-
-        A missing shard does so at its first message. Raises ShardDamaged if a shard is damaged.
-        """
-        try:
-            gather_results(
-                dict(enumerate(self._clients)), tasks.Ping(), min(_OPENING_SECONDS, self._deadline)
-            )
-        except ShardMissing as error:
-            if isinstance(error, ShardDamaged):
-                raise
 
     @classmethod
     def _has_lost_charges(cls, path: Path) -> bool:
@@ -463,7 +467,7 @@ class Coordinator(BaseStore):
             return True
         return False
 
-    def _delete_votes(self) -> None:
+    def _delete_sums(self) -> None:
         """Have all shards delete the sums of requests whose answers are durable.
 
         A lost message does no harm: the next one deletes the same votes.
@@ -472,28 +476,17 @@ class Coordinator(BaseStore):
         clock, _ = self._ledger.last_commit
         if not self._is_read_only:
             numbers = range(len(self._clients))
-            send_tasks(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
+            send_tasks(self._clients, dict.fromkeys(numbers, tasks.DeleteSums(clock)))
 
-    def _open_state(self, name: str) -> AudienceState:
-        """Return the state of an audience, by name, with an engine on its shards."""
+    def _open_audience_state(self, name: str) -> AudienceState:
+        """Return plan, counters and engine of the audience `name`; the engine is on the shards."""
         audience = self._ledger.audiences[name]
-        shards = self._remote_shards[name]
-        return sharded.open_sharded_state(self._parts, audience, shards, self._lock)
+        state, _ = open_audience_state(self._parts, audience, self._ledger.version, self._lock)
+        engine = dataclasses.replace(state.engine, shard=self._remote_shards[name])
+        return dataclasses.replace(state, engine=engine)
 
     def _finish_pending(self) -> None:
         """Finish an interrupted change, and then an interrupted training of a model."""
         if self._changes.is_unfinished:
             self._changes.finish_pending()
         self._finish_training()
-
-
-def _refuse_unfinished(store: OpenStore) -> None:
-    """Raise PrivacyRefused if a change or a training of the cluster has to be completed.
-
-    `store`: the coordinator's.
-    """
-    pending = changes.list_unfinished_changes(store.database, store.folder.path)
-    if training.find_training_audience(store.ledger) is not None:
-        pending.append("the training of a model")
-    if pending:
-        raise create_interrupted_error(*pending)

@@ -93,10 +93,6 @@ class ClusterDescription:
         kinds = {"identity": str, "shards": int, "source": str}
         return cls(**read_sealed(path / _CLUSTER_FILE, FORMAT, kinds, missing))
 
-    def list_folders(self, path: Path) -> list[Path]:
-        """Return the folders of all shards of the cluster at `path`."""
-        return list_folders(path, self.shards)
-
     def save(self, path: Path) -> None:
         """Write the description into the folder `path`."""
         write_sealed(path / _CLUSTER_FILE, FORMAT, asdict(self))

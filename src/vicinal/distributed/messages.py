@@ -23,25 +23,24 @@ from vicinal.checks import SubjectId
 from vicinal.ledger.database import ChainLink, Database
 from vicinal.neighbours.kernels import IntegerMatrix
 
-VOTES, TALLY, GRADIENT = "votes", "tally", "gradient"
-"""Rounds, by the sum that a shard returns: of the neighbours' votes for a query block; of the
-subjects' contributions to an evaluation; of the training subjects' clipped gradients."""
+VOTES, EVALUATION, GRADIENT = "votes", "tally", "gradient"
+"""Kinds of sums that a shard returns: of the neighbours' votes for a query block; of the subjects'
+contributions to an evaluation; of the training subjects' clipped gradients."""
 
-_NAME_BYTES = 16
-"""Length of a block's name in bytes, a BLAKE2b digest of 128 bits."""
+_NAME_BYTES = 16  # length of a request's name in bytes, a BLAKE2b digest of 128 bits
 
 
-# ---------------------------------------------------------------- votes
+# ---------------------------------------------------------------- requests that are charged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRequest(ABC):
-    """A request for a private sum, which a shard charges once for each name and round.
+    """A request for a private sum, which a shard charges once for each name and kind of sum.
 
-    - `name`: identifies the request; repeated requests of this name are charged once.
-    - `clock`: the coordinator's clock when it made the request.
+    - `name`: identifies the request, 16 bytes; repeated requests of this name are charged once.
+    - `clock`: the coordinator's clock (:class:`~vicinal.ledger.ledger.Ledger`) at the request.
     - `audience`: name of the audience that is charged.
-    - `round`: :data:`VOTES`, :data:`TALLY` or :data:`GRADIENT`.
+    - `round`: the kind of sum, :data:`VOTES`, :data:`EVALUATION` or :data:`GRADIENT`.
     """
 
     name: bytes
@@ -85,26 +84,29 @@ class VoteRequest(NamedRequest):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape (q, -1) of the votes: the number of classes is not in the request."""
         return len(self.queries), -1
 
     def compute_digest(self) -> bytes:
+        """Return a digest of the fields of every request, queries, thresholds and scales."""
         return self._hash_fields(*_frame_arrays(self.queries, self.thresholds, self.scales))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TallyRequest(NamedRequest):
+class EvaluationRequest(NamedRequest):
     """A request to charge subjects for an evaluation; answered with int64 sums of all cells.
 
-    The name is a keyed digest of all other fields.
+    An evaluation counts labelled rows in the cells of several tables. The name is a keyed digest of
+    all other fields.
 
     - `sizes`: number of cells of each table.
-    - `share`: largest share of a full budget that a subject pays.
-    - `scale`: noise scale in grid steps, which determines the price.
+    - `share`: largest share of a full budget that a subject is charged.
+    - `scale`: noise scale in grid steps, which determines the charge.
     - `cells`, int64 (rows, tables): index of the cell of every row in every table. Private.
     - `subjects`: the subject of each row. Private.
     """
 
-    round = TALLY
+    round = EVALUATION
     sizes: tuple[int, ...]
     share: float
     scale: int
@@ -113,6 +115,7 @@ class TallyRequest(NamedRequest):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the sums: one entry per cell, table after table."""
         return (sum(self.sizes),)
 
     def compute_digest(self) -> bytes:
@@ -124,7 +127,7 @@ class TallyRequest(NamedRequest):
 class GradientRequest(NamedRequest):
     """A request for one gradient of a private model; answered with int64 (D, c) sums in grid steps.
 
-    - `scale`: noise scale in grid steps, which determines the price.
+    - `scale`: noise scale in grid steps, which determines the charge.
     - `weights`, float64 (D, c): the current weights of the model; public.
     """
 
@@ -134,13 +137,15 @@ class GradientRequest(NamedRequest):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the gradient, that of the weights."""
         return self.weights.shape
 
     def compute_digest(self) -> bytes:
+        """Return a digest of the fields of every request, the noise scale and the weights."""
         return self._hash_fields(str(self.scale).encode(), *_frame_arrays(self.weights))
 
 
-SumRequest = VoteRequest | TallyRequest | GradientRequest
+SumRequest = VoteRequest | EvaluationRequest | GradientRequest
 """All types of requests that are charged."""
 
 
@@ -156,13 +161,13 @@ def join_with_lengths(contents: Iterable[bytes]) -> bytes:
     return b"".join(len(content).to_bytes(8) + content for content in contents)
 
 
-def create_block_name(*contents: bytes) -> bytes:
-    """Return the name of a block with this content, 16 bytes: equal content has an equal name."""
+def create_request_name(*contents: bytes) -> bytes:
+    """Return the name of a request with these byte strings as content, 16 bytes."""
     return hashlib.blake2b(join_with_lengths(contents), digest_size=_NAME_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVotes:
+class DeleteSums:
     """Delete the sums of all requests with an earlier clock: their answers are durable."""
 
     clock: int
@@ -175,7 +180,8 @@ class DeleteVotes:
 class Add:
     """Add records.
 
-    - `clock`: the coordinator's clock of the change, as in :class:`Erase` and :class:`SetAudience`.
+    - `clock`: the coordinator's clock of the change, also in :class:`Erase` and
+      :class:`SetAudience`.
     - `integers`, int8 or float32 (n, d): integer features.
     - `rows`, int32 (n, w): targets as they are stored.
     - `subjects`: id of each record's subject.
@@ -211,7 +217,7 @@ class SetAudience:
     model: Mapping[str, str]
 
 
-# ---------------------------------------------------------------- care
+# ---------------------------------------------------------------- maintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +227,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class SubjectStandings:
-    """Look up how the ledger knows each subject; answered with int8 (subjects,).
+    """Look up each subject's enrolment status; answered with int8 (subjects,).
 
     The values are those of ``vicinal.ledger.ledger.EnrollmentStatus``: 0 for a subject that the
     shard has never had, positive for an evaluated, erased or enrolled one.
@@ -232,9 +238,9 @@ class SubjectStandings:
 
 @dataclass(frozen=True, slots=True)
 class SimilarSubjects:
-    """Find new ids that differ from known ids, or from one another, in spelling only.
+    """Find unknown ids that differ from known ids, or from one another, in spelling only.
 
-    Such ids have the same folded form. Answered with these ids.
+    Answered with these ids.
     """
 
     subjects: Sequence[SubjectId]
@@ -266,7 +272,7 @@ class Backup:
 
 Task = (
     SumRequest
-    | DeleteVotes
+    | DeleteSums
     | Add
     | Erase
     | SetAudience
@@ -285,7 +291,7 @@ Task = (
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """The last link of the hash chain of a shard's ledger: number, clock and head. Private."""
+    """The last link of the hash chain of a shard's ledger: number, clock and digest. Private."""
 
     link: int
     clock: int
@@ -304,7 +310,7 @@ class Message:
     """A task for one shard, with the identities that the shard checks.
 
     - `task`: the task.
-    - `cluster`, `shard`: ids of the cluster and of the shard, in hexadecimal digits.
+    - `cluster`, `shard`: ids of the cluster and of the shard's folder, in hexadecimal digits.
     - `number`: number of the shard in the cluster, from 0.
     - `clock`: the coordinator's clock.
     - `epochs`: the coordinator's epochs since the shard last answered; the current one is last.

@@ -28,16 +28,12 @@ NAMESPACE = "vicinal"
 """Ray namespace of all actors."""
 
 _PLACEMENT_SHARE = 0.001
-"""Amount of a machine's resource `vicinal-NAME` that an actor reserves.
-
-The resource only selects the machine, so the amount is small.
-"""
+"""Amount of a machine's resource `vicinal-NAME` that an actor reserves, to select the machine."""
 
 _START_SECONDS = 120.0
 """Seconds to wait for the start of the actors' processes on an engine on this machine."""
 
-_AUTH_MODE = "RAY_AUTH_MODE"
-"""Environment variable that decides whether Ray requires a token."""
+_AUTH_MODE = "RAY_AUTH_MODE"  # environment variable that decides whether Ray requires a token
 
 COMPLETED, UNREACHABLE = "done", "unreachable"
 """Kinds of results of a call: the task returned a value; the actor could not run the task."""
@@ -45,14 +41,10 @@ COMPLETED, UNREACHABLE = "done", "unreachable"
 _CLOSE_SECONDS = 10.0
 """Seconds that an actor may take to close its files; then its process is ended."""
 
-_CONNECT_SECONDS = 10.0
-"""Seconds that a connection to an engine's address may take."""
+_CONNECT_SECONDS = 10.0  # seconds that a connection to an engine's address may take
 
 _MAX_CHUNK_BYTES = 64 << 10
-"""Largest number of bytes of queries in one argument of a call, 64 KiB.
-
-Ray moves arguments above 100 KB to its object store.
-"""
+"""Bytes of queries in one argument of a call: Ray moves those above 100 KB to its object store."""
 
 CallResult = tuple[str, Any]
 """Kind and content: COMPLETED and the value; UNREACHABLE, or the name of an error of
@@ -62,10 +54,8 @@ CallResult = tuple[str, Any]
 class ShardActor:
     """A Ray actor that serves one shard in its own process.
 
-    The first message opens the folder, not the constructor: Ray does not restart an actor whose
-    constructor fails.
-
-    `path`: the shard's folder, on the machine of the actor.
+    `path`: the shard's folder, on the machine of the actor. The first message opens it, not the
+    constructor, as Ray does not restart an actor whose constructor fails.
     """
 
     def __init__(self, path: str) -> None:
@@ -90,7 +80,7 @@ class ShardActor:
 
 
 def run_without_traceback(operation: Callable[[], Any]) -> CallResult:
-    """Run an operation; return its result, or its error as a value with public words only."""
+    """Return the result of an operation, or its error as a value with public words only."""
     try:
         return COMPLETED, operation()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
@@ -122,8 +112,19 @@ class RayTransport:
         return partial(self._wait_for_answer, call)
 
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        """Return the answer to a remote call (a Ray object reference), or raise its error."""
-        kind, result = wait_for_call(self.ray, call, seconds)
+        """Return the answer to a remote call (a Ray object reference), or raise its error.
+
+        Raises ShardUnreachable if the actor does not answer within `seconds`.
+        """
+        try:
+            kind, result = self.ray.get(call, timeout=seconds)
+        except self.ray.exceptions.GetTimeoutError:
+            # The actor may still be running the task, so no other process can open its folder.
+            raise errors.ShardUnreachable from None
+        except self.ray.exceptions.RayError as error:
+            # The message of a Ray error could quote private data of an actor.
+            kind = UNREACHABLE
+            result = f"Its process cannot be reached ({type(error).__name__})."
         if kind == UNREACHABLE:
             raise errors.ShardUnreachable(result)
         if kind != COMPLETED:
@@ -138,31 +139,11 @@ class RayTransport:
         self.ray.kill(self.actor)
 
 
-def wait_for_call(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
-    """Return the result of a remote call; UNREACHABLE and a reason if Ray cannot run it.
-
-    - `ray`: the module.
-    - `call`: the Ray object reference of the call.
-    - `seconds`: the longest wait; None to wait without limit.
-
-    Raises ShardUnreachable if the call takes longer.
-    """
-    try:
-        result: CallResult = ray.get(call, timeout=seconds)
-    except ray.exceptions.GetTimeoutError:
-        # The actor may still be running the task, so no other process can open its folder.
-        raise errors.ShardUnreachable from None
-    except ray.exceptions.RayError as error:
-        # The message of a Ray error could quote private data of an actor.
-        return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
-    return result
-
-
 def split_message(message: tasks.Message) -> list[Any]:
-    """Divide a vote request into arguments of at most `_MAX_CHUNK_BYTES`, or of one query, each.
+    """Return a message as arguments of a remote call, among which a large vote request is divided.
 
-    Returns the message with the first queries, then integer matrices with the further ones. Other
-    messages are not divided.
+    They are the message with the first queries, then integer matrices with the further ones, each
+    of at most `_MAX_CHUNK_BYTES` or of one query. Other messages are not divided.
     """
     request = message.task
     if not isinstance(request, tasks.VoteRequest):
@@ -174,7 +155,11 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return the message that :func:`split_message` has divided into these arguments."""
+    """Return the message from the arguments into which :func:`split_message` has divided it.
+
+    `message`: with the first queries. `query_chunks`: matrices of integer features of the further
+    ones, in order.
+    """
     request = message.task
     if not (query_chunks and isinstance(request, tasks.VoteRequest)):
         return message
@@ -234,7 +219,7 @@ class RayCluster:
         self._start_timeout: float | None = None if address else _START_SECONDS
 
     def transports(self, paths: Sequence[Path]) -> list[Transport]:
-        """Start an actor for the shard in each of these folders, and return the transports to them.
+        """Start an actor for the shard in each folder of `paths`, and return transports to them.
 
         A shard runs on the machine that offers the resource `vicinal-` followed by the folder's
         name, such as ``ray start --resources='{"vicinal-shard-0": 1}'``; if there is none, on any

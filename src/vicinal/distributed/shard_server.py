@@ -2,7 +2,8 @@
 
 It runs the shard of one machine (:class:`vicinal.engine.shard.Shard`) on the files and the ledger
 of a store. It adds no noise and releases no answers. A charge and the votes that it pays for are
-durable before the votes are returned.
+durable before the votes are returned. The folder's *witness*, a file outside it, holds the last
+commit and so reveals a rollback of the folder.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,19 +34,14 @@ from vicinal.store.records import StoredRecords, add_records
 from vicinal.store.status import collect_private_facts, find_id_traces, verify
 
 _T = TypeVar("_T")
-_LAST_CHANGE_CLOCK = "changed"
-"""Database key of the clock of the last change that was made."""
+_LAST_CHANGE_CLOCK = "changed"  # database key of the clock of the last change that was made
 
 
 class ShardServer:
     """One open shard of a cluster; only its process charges the shard's subjects.
 
     A failure of the disk closes it. When it is opened again, it continues from the durable state.
-
-    Parameters
-    ----------
-    store : OpenStore
-        The open folder of the shard.
+    `store`: the open folder of the shard.
     """
 
     def __init__(self, store: OpenStore) -> None:
@@ -55,7 +51,7 @@ class ShardServer:
         self._failed = False
         self._gradients: dict[str, LocalGradients] = {}
         self._audience_states = {
-            audience.name: self._open_state(audience)
+            audience.name: self._open_audience_state(audience)
             for audience in list_answering_audiences(store)
         }
 
@@ -69,17 +65,12 @@ class ShardServer:
     ) -> Self:
         """Open the shard in a folder.
 
+        - `path`: the folder.
         - `check`: receives the database of the folder, and raises an error if it must not be used.
         - `read_only`: whether to open it without writing.
 
-        Raises
-        ------
-        InvalidInput
-            If there is no shard.
-        PrivacyRefused
-            StoreOutdated if the shard is an old copy; StoreInUse if another process has it open.
-        StorageFailed
-            If a file or the database is damaged.
+        Raises InvalidInput if there is no shard, StoreOutdated if it is an old copy, StoreInUse if
+        another process has it open, and StorageFailed if a file or the database is damaged.
         """
         folder = MemberFolder.read(Path(path)).folder
         store = open_folder(folder, check=check, read_only=read_only)
@@ -104,15 +95,11 @@ class ShardServer:
         """Run the task of a message, after checking that it is for this shard in its state.
 
         Returns the result with the links of the shard's hash chain since the state in the message.
-
-        Raises
-        ------
-        StoreOutdated
-            If the message is for another shard, or if this shard or the coordinator is an old copy
-            or a copy that ran elsewhere. Nothing was done.
+        Raises the errors of :meth:`run_task`, and StoreOutdated, with nothing done, if the message
+        is for another shard, or if either side is an old copy or a copy that ran elsewhere.
         """
         with self._run_exclusively():
-            self._check_message(message)
+            self._accept_message(message)
             value = self.run_task(message.task)
             links = membership.read_links_since(self._parts.database, message.last_seen)
             return tasks.ShardAnswer(value, links or ())
@@ -120,21 +107,16 @@ class ShardServer:
     def run_task(self, task: tasks.Task) -> Any:
         """Run a task without checking its sender; the docstring of its type describes the result.
 
-        Raises
-        ------
-        InvalidInput
-            If this version does not have the task, if features do not fit the shard's, or if
-            another request was charged under the name of this one. Nothing was done.
-        PrivacyRefused
-            If later requests were charged already. Nothing was charged for this one.
-        StorageFailed
-            If a commit failed: the shard must be opened again, which continues an erasure.
+        Raises InvalidInput, with nothing done, if this version does not have the task, if features
+        do not fit the shard's, or if another request was charged under the name of this one.
+        Raises PrivacyRefused, with nothing charged, if later requests were charged already. Raises
+        StorageFailed if a commit failed: opening the shard again continues an erasure.
         """
         with self._run_exclusively():
             match task:
-                case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
+                case tasks.VoteRequest() | tasks.EvaluationRequest() | tasks.GradientRequest():
                     return self._charge_once(task)
-                case tasks.DeleteVotes():
+                case tasks.DeleteSums():
                     return self._delete_sums_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # A repeated change was already made; its number of erased records is not kept.
@@ -155,8 +137,8 @@ class ShardServer:
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
-    def _check_message(self, message: tasks.Message) -> None:
-        """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
+    def _accept_message(self, message: tasks.Message) -> None:
+        """Accept a message, and durably the epoch of its coordinator, or raise StoreOutdated."""
         number, database = message.number, self._parts.database
         membership.check_shard_state(
             self._parts, message.cluster, number, message.shard, message.last_seen
@@ -185,18 +167,18 @@ class ShardServer:
         stored_sums = self._journal.find_sums(request)
         if stored_sums is not None:
             return stored_sums
-        self._journal.refuse_outdated(request)
+        self._journal.refuse_overtaken_request(request)
         match request:
             case tasks.GradientRequest():
                 return self._charge_gradient(request)
-            case tasks.TallyRequest():
-                return self._charge_tally(request)
+            case tasks.EvaluationRequest():
+                return self._charge_evaluation(request)
             case tasks.VoteRequest():
                 return self._charge_votes(request)
 
     def _charge_votes(self, request: tasks.VoteRequest) -> Steps:
-        """Charge a query block durably and return its votes."""
-        state = _get_audience(request.audience, self._audience_states)
+        """Charge a query block durably and return its private votes, int64 (q, c)."""
+        state = _get_for_audience(request.audience, self._audience_states)
         ledger = self._parts.ledger
         try:
             votes = charging.charge_votes(state, request)
@@ -212,11 +194,11 @@ class ShardServer:
             self._journal.write_sums(request, votes)
         return votes
 
-    def _charge_tally(self, request: tasks.TallyRequest) -> Steps:
+    def _charge_evaluation(self, request: tasks.EvaluationRequest) -> Steps:
         """Charge an evaluation durably and return the private sums of all cells."""
-        state = _get_audience(request.audience, self._audience_states)
+        state = _get_for_audience(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
-            sums = charging.charge_tally(self._parts.ledger, state, request)
+            sums = charging.charge_evaluation(self._parts.ledger, state, request)
             self._journal.write_sums(request, sums)
         return sums
 
@@ -224,7 +206,7 @@ class ShardServer:
         """Charge a training step durably and return the sum of the clipped gradients."""
         store = self._parts
         name = request.audience
-        audience = _get_audience(name, store.ledger.audiences)
+        audience = _get_for_audience(name, store.ledger.audiences)
         if name not in self._gradients:
             self._gradients = {name: charging.create_local_gradients(store, audience)}
         gradients = self._gradients[name]
@@ -268,14 +250,14 @@ class ShardServer:
         with self._parts.ledger.change("add"):
             add_records(self._parts, records)
             self._write_change_clock(task.clock)
-        self._follow_change()
+        self._mark_change()
 
     def _erase_subjects(self, task: tasks.Erase) -> int:
         """Erase subjects from all files and return the number of erased records."""
         store = self._parts
         self._delete_sums_before(task.clock)  # These votes contain those of the erased subjects.
         n_erased = decide_erasure(store.ledger, store.shard, task.subjects)
-        self._follow_change()
+        self._mark_change()
         finish_erasure(store.database, store.record_files, store.witness)
         if faults := list(find_id_traces(store)):
             raise StorageFailed(" ".join(faults))
@@ -304,19 +286,19 @@ class ShardServer:
             audience.write(store.database)
             write_components(store.database, task.number, task.model)
             self._write_change_clock(task.clock)
-        self._follow_change()
+        self._mark_change()
         if name in self._audience_states:
             self._audience_states.pop(name).detach_index(store.shard)
         if not is_training_pending(store, audience):
-            self._audience_states[name] = self._open_state(audience)
+            self._audience_states[name] = self._open_audience_state(audience)
 
     def _write_change_clock(self, clock: int) -> None:
         """Store the clock of a change, inside a transaction; earlier requests are refused then."""
         self._journal.delete_sums_before(clock)
         self._parts.database.put(_LAST_CHANGE_CLOCK, str(clock))
 
-    def _follow_change(self) -> None:
-        """Discard gradients of earlier records, and have the witness record the change."""
+    def _mark_change(self) -> None:
+        """Note a committed change in the witness, and discard gradients of earlier records."""
         self._gradients.clear()
         self._parts.report_change()
 
@@ -324,7 +306,10 @@ class ShardServer:
 
     @contextmanager
     def _run_exclusively(self) -> Iterator[None]:
-        """Hold the lock of a consistent shard, and have the witness record the body's commits."""
+        """Hold the shard's lock while the body runs; note the body's commits in the witness.
+
+        Raises StorageFailed if the shard has failed or is closed. An OSError makes it fail.
+        """
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
@@ -338,7 +323,7 @@ class ShardServer:
 
     @contextmanager
     def _durable_transaction(self) -> Iterator[None]:
-        """Run the body as one transaction; on failure the shard must be opened again.
+        """Run the body as one transaction; on an error the shard fails and must be opened again.
 
         Memory may then be ahead of the disk.
         """
@@ -349,13 +334,16 @@ class ShardServer:
             self._failed = True
             raise
 
-    def _open_state(self, audience: Audience) -> AudienceState:
-        """Return the state of an audience with an engine on the shard's records."""
+    def _open_audience_state(self, audience: Audience) -> AudienceState:
+        """Return plan, counters and engine of an audience; the engine is on the shard's records."""
         return open_audience_state(self._parts, audience, self._parts.ledger.version, self._lock)[0]
 
 
-def _get_audience(name: str, audiences: Mapping[str, _T]) -> _T:
-    """Return the value for an audience in a dictionary by name; raise InvalidInput without one."""
-    if name not in audiences:
+def _get_for_audience(name: str, values: Mapping[str, _T]) -> _T:
+    """Return the value for the audience `name`; raise InvalidInput for an unknown audience.
+
+    `values`: the ledger's audiences or their states, by name of the audience.
+    """
+    if name not in values:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
-    return audiences[name]
+    return values[name]

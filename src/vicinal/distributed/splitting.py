@@ -5,6 +5,9 @@ are written. Then a commit of its ledger, which its witness records, closes the 
 then can the cluster be used. If a split is interrupted after the folders were written, the next
 command that writes finishes it, unless the store has changed since. If it is interrupted earlier,
 the store stays in use and the incomplete folder can be deleted.
+
+Arguments of the functions below: `source` is the open store that is split, `target` and `cluster`
+are folder and id (hexadecimal digits) of the cluster, `store` is the open folder of a new shard.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from vicinal.arrays import Slots
 from vicinal.checks import SubjectId
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
-from vicinal.distributed.messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.ledger.database import Database
@@ -45,14 +47,12 @@ from vicinal.store.records import ID_MODE, NEXT_NUMBER
 ChooseShard = Callable[[SubjectId], int]
 """Returns the number of a subject's shard, from 0."""
 
-_ROWS_AT_ONCE = 1 << 16
-"""Number of records that are held in memory at a time."""
+_ROWS_AT_ONCE = 1 << 16  # number of records that are held in memory at a time
 
 _SOURCE_KEY = "source"
 """Database key of the id and the chain head of the store that the cluster was split from."""
 
-_ON_OTHER_SHARD = -1
-"""New slot of a subject that is on another shard."""
+_ON_OTHER_SHARD = -1  # new slot of a subject that is on another shard
 
 _COPIED_TABLES = (
     Tables.ANSWERS,
@@ -125,6 +125,7 @@ def split(
             raise create_private_count_error()
 
         def choose_checked(subject: SubjectId) -> int:
+            """Return the number of a subject's shard, checked if `choose_shard` returned it."""
             if choose_shard is None:
                 return hash_to_shard(ledger.hash_id(subject), shards)
             number = choose_shard(subject)
@@ -200,10 +201,7 @@ def _format_state(source: OpenStore) -> str:
 
 
 def _close_for_good(source: OpenStore, cluster: str) -> None:
-    """Mark a store as split, so that only the cluster with the id `cluster` may open it.
-
-    The witness refuses any earlier copy of the store.
-    """
+    """Mark a store as split, so that only the cluster may open it; durable, also in the witness."""
     with source.ledger.change("split"):
         source.database.put(SPLIT_CLUSTER, cluster)
     source.report_change()
@@ -255,10 +253,7 @@ def _write_shards(
 ) -> list[membership.ShardRecord]:
     """Write the folders of all shards, and return the coordinator's records of the shards.
 
-    - `source`: the store that is split.
-    - `target`: the cluster's folder.
-    - `cluster`: the cluster's id.
-    - `subjects`: the subjects of each shard.
+    `subjects`: the subjects of each shard.
     """
     n_shards = len(subjects)
     slot_of_row = source.record_files.read_slots(len(source.shard))
@@ -274,8 +269,7 @@ def _write_shards(
                 store.database.put(membership.CLUSTER, cluster)
                 store.database.put(membership.NUMBER, str(number))
             store.report_change()
-            state = ShardState.from_database(store.database)
-            records.append(membership.ShardRecord(number, folder.folder.identity, state))
+            records.append(membership.ShardRecord.from_store(number, store))
         folder.save()
         sync_folder(target)
     return records
@@ -290,10 +284,8 @@ def _copy_to_shard(
 ) -> None:
     """Copy records, subjects and budgets into the files of an empty shard, in one change.
 
-    - `source`: the store that is split.
-    - `store`: the open folder of the shard.
     - `subjects`: the subjects of the shard.
-    - `slot_of_row`, int32 (n,): slot of each record's subject in the store.
+    - `slot_of_row`, int32 (n,): slot of each record's subject in `source`.
     - `erased`: rows of the table of erased subjects that belong to the shard.
     """
     files = source.record_files
@@ -316,28 +308,26 @@ def _copy_to_shard(
         store.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _move_audience(store, audience, slots, budgets)
+            _write_shard_audience(store, audience, slots, budgets)
     store.ledger.complete_change()
 
 
-def _move_audience(store: OpenStore, audience: Audience, slots: Slots, erased: list[int]) -> None:
+def _write_shard_audience(
+    store: OpenStore, audience: Audience, slots: Slots, erased: list[int]
+) -> None:
     """Write an audience with the remaining budgets of a shard's subjects, and their charges so far.
 
     Every enrolled or erased subject of the shard counts as having been granted one budget, or the
     part of it that its renewal periods have released. Only the coordinator counts answers.
 
-    - `store`: the open folder of the shard.
     - `audience`: the audience in the store that is split.
-    - `slots`, int32: slot in the store of each subject, by its new slot.
+    - `slots`, int32 (shard's subjects,): slot in that store of each subject, by its new slot.
     - `erased`: remaining units of the shard's erased subjects.
     """
     units = audience.account.durable[slots]
+    account = StoredAccount(np.zeros(0, dtype=np.int64))
     moved = Audience(
-        audience.number,
-        audience.name,
-        audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)),
-        audience.initial_budget,
+        audience.number, audience.name, audience.plan, account, audience.initial_budget
     )
     moved.account.set_units(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.granted = len(slots) + len(erased)
@@ -352,9 +342,7 @@ def _write_coordinator(
 ) -> None:
     """Write the coordinator's folder: a store without records, with the source's answers and plans.
 
-    - `source`: the store that is split.
-    - `target`, `cluster`: folder and id of the cluster.
-    - `records`: the coordinator's records of the shards.
+    `records`: the coordinator's records of the shards.
     """
     path = target / layout.COORDINATOR
     witness = layout.find_witness(target, layout.COORDINATOR)

@@ -28,7 +28,7 @@ class Transport(Protocol):
         """Send a message without waiting, and return a function that waits for the answer."""
 
     def close(self) -> None:
-        """Release the shard."""
+        """Release the shard, which closes its folder."""
 
 
 class ReopeningShard:
@@ -67,9 +67,10 @@ class ReopeningShard:
                 raise errors.ShardUnreachable(str(error)) from None
 
     def _open_server(self, message: Message) -> ShardServer:
-        """Open the folder of the shard that a message is for.
+        """Return a server on the folder, which must be that of the shard that a message is for.
 
         The identity is checked first, because a copy of another shard would take that shard's lock.
+        Raises StoreOutdated for another shard; StoreDamaged if the folder is none of a shard.
         """
         self._is_read_only = message.read_only
         check = partial(check_member, cluster=message.cluster, number=message.number)
@@ -95,7 +96,7 @@ class LocalTransport:
     shard: ReopeningShard
 
     def send(self, message: Message) -> Reply:
-        """Run the task of a message; return a function that returns the answer, or its error."""
+        """Run the task of a message; return a function that returns or raises its result."""
         reply: Future[ShardAnswer] = Future()
         try:
             reply.set_result(self.shard.handle(message))
@@ -104,6 +105,7 @@ class LocalTransport:
         return reply.result
 
     def close(self) -> None:
+        """Close the shard's folder."""
         self.shard.close()
 
 

@@ -39,13 +39,15 @@ class RandomTrees:
         # Equal rows get equal ids, so that rows are compared only once.
         _, row_ids = np.unique(sample, axis=0, return_inverse=True)
         row_ids = row_ids.reshape(-1)
-        # Raw bits, since derived random numbers may change with the version of NumPy.
-        bits = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
-        for columns, cuts, tree_bits in zip(self.columns, self.cuts, bits, strict=True):
+        # Raw 64-bit words, since derived random numbers may change with the version of NumPy.
+        random_words = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
+        for columns, cuts, tree_words in zip(self.columns, self.cuts, random_words, strict=True):
             node_rows = [np.arange(len(sample))]  # row indices in every node, breadth first
             for node in range(_NODES):
                 indices = node_rows[node]
-                columns[node], cuts[node] = _sample_split(sample, row_ids, indices, tree_bits[node])
+                columns[node], cuts[node] = _sample_split(
+                    sample, row_ids, indices, tree_words[node]
+                )
                 is_right = sample[indices, columns[node]] > cuts[node]
                 node_rows += indices[~is_right], indices[is_right]
         landmarks = _select_evenly(public, LANDMARKS)
@@ -66,27 +68,31 @@ def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
 
 
 def _sample_split(
-    rows: FloatMatrix, row_ids: Places, indices: Places, bits: list[int]
+    rows: FloatMatrix, row_ids: Places, indices: Places, random_words: list[int]
 ) -> tuple[int, float]:
     """Return the column and cut of a node; an infinite cut if all its rows are equal.
 
     `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`: the
-    rows in the node. `bits`: random numbers for the first row, the second row and the column.
+    rows in the node. `random_words`: three random 64-bit integers, which select the first row, the
+    second row and the column.
     """
     if len(indices):
-        first = indices[bits[0] % len(indices)]
+        first = indices[random_words[0] % len(indices)]
         different = indices[row_ids[indices] != row_ids[first]]
         if len(different):
             first_row = rows[first]
-            second_row = rows[different[bits[1] % len(different)]]
+            second_row = rows[different[random_words[1] % len(different)]]
             columns = np.flatnonzero(first_row != second_row)
-            column = int(columns[bits[2] % len(columns)])
+            column = int(columns[random_words[2] % len(columns)])
             return column, (float(first_row[column]) + float(second_row[column])) / 2
     return 0, np.inf
 
 
 def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
-    """Return the leaf index of each row (n, d) in each tree with such splits, (n, trees)."""
+    """Return the leaf index of each row (n, d) in each tree, uint8 (n, trees).
+
+    `columns`, `cuts`, (trees, nodes): the splits, see :class:`RandomTrees`.
+    """
     leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
     _descend_trees(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
     return leaves
@@ -94,7 +100,7 @@ def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the leaf index of each row (n, d) in each tree, split by `cuts`, to `leaves`."""
+    """Write the result of :func:`_find_leaves` for float32 rows to `leaves`, uint8 (n, trees)."""
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):

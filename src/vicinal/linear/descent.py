@@ -127,7 +127,7 @@ class KalmanWeights:
         self.weights = self._scaled_weights
 
     def update(self, gradient: Floats) -> None:
-        """Update the posterior (Kalman filter) by a noisy mean gradient at `weights`, (D, c)."""
+        """Update the posterior by `gradient`, a noisy mean gradient (D, c) at :attr:`weights`."""
         curvature = self._compute_curvature()
         retained = RETAINED_INFORMATION * (self._precision - 1)
         self._precision = 1 + retained + curvature**2 * self._information

@@ -3,7 +3,8 @@
 The components are those of kernel principal component analysis (Schölkopf, Smola & Müller 1998) on
 landmarks, a sample of public rows (Nyström's method). Landmarks and projection are public, and a
 record's components depend on that record alone: the products are of whole numbers, hence exact in
-any order, and everything between them is elementwise arithmetic.
+any order, and everything between them is elementwise arithmetic. The kernel value of two rows is
+((1 + cosine) / 2)^8.
 
 docs/decisions/0136-int16-training.md has the measurements.
 """
@@ -77,14 +78,17 @@ class KernelMap:
     def from_public_rows(
         cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0
     ) -> Self:
-        """Return the kernel principal components of public rows (m, d), in the search's encoding.
+        """Return the map to the kernel principal components of public rows.
 
-        At most :data:`LANDMARKS` rows become landmarks. `n_components`: maximum number of
-        components. `power`: each component is divided by its variance to this power; 1/4
-        half-whitens.
+        - `public`, (m, d): rows of the public set, as floats or as integer features of a cosine
+          kernel (:mod:`vicinal.neighbours.kernels`); only their directions matter. At most
+          :data:`LANDMARKS` of them become landmarks.
+        - `n_components`: maximum number of components.
+        - `power`: each component is divided by its variance to this power; 1/4 half-whitens.
         """
         landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
-        kernel_values = _compute_kernel(landmarks)
+        cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(public.shape[1]) ** 2
+        kernel_values = np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8
         means = kernel_values.mean(axis=0)
         centered = kernel_values - means - means[:, None] + means.mean()
         n_components = min(n_components, len(landmarks))
@@ -101,7 +105,7 @@ class KernelMap:
         return cls(landmarks.astype(np.int16), integers, shifts)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
-        """Return the three parameters by name, to be stored: eigenvectors vary by machine."""
+        """Return the constructor's arguments by name, for storage: eigenvectors vary by machine."""
         parameters = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parameters, strict=True))
 
@@ -120,7 +124,7 @@ class KernelMap:
         return components
 
     def _project_chunks(self, unit_rows: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield slices of the unit rows, (n, d), and these rows' exact integer components."""
+        """Yield slices of the unit rows (n, d), and these rows' exact int32 components (k, D)."""
         factor = np.float32(0.5 / FLOAT32.scale(unit_rows.shape[1]) ** 2)
         steps_per_one = np.float32(1 << BITS)
         for start in range(0, len(unit_rows), _CHUNK):
@@ -135,7 +139,7 @@ class KernelMap:
 def _coarsen_projection(
     projection: Int16Matrix, shifts: Int16Matrix
 ) -> tuple[Int16Matrix, Int16Matrix]:
-    """Return the projection (L, D) and its shifts (D,), coarser where products exceed int32.
+    """Return a projection (L, D) and its shifts (D,), with coarser steps where sums exceed int32.
 
     Entries of one sign in a column then add up to less than 2^19; kernel values are at most 2^12.
     """
@@ -147,16 +151,13 @@ def _coarsen_projection(
     return (np.rint(entries / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra)
 
 
-def _compute_kernel(landmarks: IntegerRows) -> npt.NDArray[np.float64]:
-    """Return the kernel ((1 + cosine) / 2)^8 of all pairs of landmarks, unit rows (L, d)."""
-    cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(landmarks.shape[1]) ** 2
-    return np.asarray(np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8)
-
-
 def _compute_top_eigenpairs(
     symmetric: npt.NDArray[np.float64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the `count` largest eigenvalues, descending, and eigenvectors (L, count); float32."""
+    """Return the `count` largest eigenvalues, descending, and their eigenvectors (L, count).
+
+    `symmetric`, (L, L); the decomposition is computed in float32.
+    """
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 
     last = len(symmetric) - 1

@@ -2,6 +2,7 @@
 
 A loss covers everything that depends on the kind of record targets: gradients' curvature and
 clipping, predictions, and how they are joined with noisy votes. Everything here is public.
+:class:`TrainingLoss` describes the arguments of methods that subclasses define.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class TrainingLoss(ABC):
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the columns of :attr:`KalmanWeights.variance_directions` for `width` features."""
+        """Return the number of columns of ``variance_directions`` for `width` model features."""
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
@@ -95,7 +96,10 @@ class TrainingLoss(ABC):
         """
 
     def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift to add to all scores, float64 (c,), from public rows' scores, (m, c)."""
+        """Return the shift to add to all scores, float64 (c,).
+
+        `scores`, (m, c): scores of public rows.
+        """
         return np.zeros(scores.shape[1])
 
     @abstractmethod
@@ -104,7 +108,10 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
-        """Return the certainty of each prediction, float64 (q,), given :meth:`predict`'s (q, c)."""
+        """Return the certainty of each prediction, float64 (q,).
+
+        `predicted`, (q, c): the result of :meth:`predict`.
+        """
 
     @abstractmethod
     def convert_to_votes(
@@ -113,8 +120,8 @@ class TrainingLoss(ABC):
         """Return votes that represent the model's predictions, float64 (q, w), to join noisy votes.
 
         Each prediction is multiplied by the number of votes whose mean is as precise. w: the
-        coordinates of a record's vote. `noise_std`: noise of the sum of private votes.
-        `n_expected`: their expected number. Both are (q,) or one number.
+        coordinates of a record's vote. `noise_std`: standard deviation of the noise on a sum of
+        private votes. `n_expected`: their expected number. Both are (q,) or one number.
         """
 
     @abstractmethod
@@ -137,7 +144,8 @@ class TrainingLoss(ABC):
     ) -> AnyFloats:
         """Return the standard deviation of the votes that :meth:`join_votes` returns.
 
-        `score_std`: posterior standard deviation of scores; others as in :meth:`convert_to_votes`.
+        `score_std`: posterior standard deviation of scores. `noise_std`, `n_expected`: those of
+        :meth:`convert_to_votes`.
         """
         return noise_std
 
@@ -153,10 +161,11 @@ class ClassLoss(TrainingLoss):
 
     @property
     def n_scores(self) -> int:  # type: ignore[override]
+        """Number of classes c."""
         return len(self.shares)
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the class indices of records, (n,), unchanged."""
+        """Return the class indices of records, int32 (n,), which are their targets."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets
 
@@ -186,6 +195,7 @@ class ClassLoss(TrainingLoss):
         return shift
 
     def predict(self, scores: Floats) -> Floats:
+        """Return class probabilities (q, c) of scores (q, c), bounded away from 0."""
         return np.maximum(softmax(scores), _MIN_PROBABILITY)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -197,7 +207,7 @@ class ClassLoss(TrainingLoss):
     ) -> Floats:
         """Return the model's class probabilities times its number of votes, (q, c).
 
-        The probabilities have the variance of a Dirichlet distribution of `dirichlet_votes`.
+        That number follows from the variance that a Dirichlet distribution gives probabilities.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
@@ -249,6 +259,7 @@ class VectorLoss(TrainingLoss):
         return np.minimum(self.typical_residual_norm**2 * feature_squares, 1.0)
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the vectors' coordinates (q, c): the scores, clipped to [-1, 1]."""
         return np.clip(scores, -1.0, 1.0)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -292,13 +303,16 @@ class VectorLoss(TrainingLoss):
     def _compute_vote_count(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> Floats:
-        """Return the (real) number of votes of the model; arguments as in the method above."""
+        """Return the model's real number of votes; arguments of :meth:`compute_joined_noise`."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _compute_model_votes(variance, noise_std, n_expected)
 
 
 def _compute_residual_squares(probabilities: Floats) -> Floats:
-    """Return squared norms of p - onehot(label) for each label, (m, c); p: `probabilities`."""
+    """Return the squared norms |p - onehot(label)|^2 for each label, (m, c).
+
+    `probabilities`, (m, c): the class probabilities p of each row.
+    """
     norms = np.square(probabilities).sum(axis=1, keepdims=True)
     return np.asarray(norms - 2 * probabilities + 1)
 

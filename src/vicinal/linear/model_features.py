@@ -46,15 +46,16 @@ MAX_KERNEL_RECORDS = 1 << 21
 
 _ARRAYS_MISMATCH = "The features of a model must be those of the same public rows."
 
-# *Encoded rows* are whole numbers (n, d) in the encoding of the neighbour search.
+# *Encoded rows* are integer features (n, d) of a cosine kernel, by which neighbours are searched.
+# `lifted`: whether their last column was appended to give all rows the same norm
+# (:class:`~vicinal.neighbours.Cosine` with a bound); it is no feature of a model.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFeatures:
     """The features of a model, computed from encoded rows (n, d), and a constant bias.
 
-    - `n_columns`: number of columns used: d, or d - 1 if rows were lifted to one length by an extra
-      column (:class:`~vicinal.neighbours.Cosine`).
+    - `n_columns`: number of columns used: d, or d - 1 if rows are lifted.
     - `trees`: random trees; counts of leaves shared with each landmark are features.
     - `center`, float64 (n_columns + landmarks,): whole numbers, subtracted from columns and counts.
     - `factors`, float64 of the same shape: multiply the differences.
@@ -74,8 +75,8 @@ class ModelFeatures:
         """Return the features of a new model: kernel components, or columns and trees.
 
         `public`: encoded public rows (m, d). `n_records`: number of private records, which decides
-        with d whether a kernel is used. `lifted`: whether the last column of rows only makes them
-        equally long. `with_trees`: False for a model without a prior per block of features.
+        with d whether a kernel is used. `with_trees`: False for a model without a prior per block
+        of features. `lifted`: whether the last column only makes norms equal.
         """
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
@@ -84,7 +85,7 @@ class ModelFeatures:
 
     @staticmethod
     def compute_max_width(n_features: int, n_records: int) -> int:
-        """Return the maximum :attr:`width` of a model of rows (n_records, n_features)."""
+        """Return the maximum :attr:`width` of a model of `n_records` rows of `n_features`."""
         may_use_kernel = _allows_kernel(n_features, n_records)
         max_columns = min(n_features, MAX_COLUMNS) if may_use_kernel else n_features
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
@@ -100,7 +101,8 @@ class ModelFeatures:
     ) -> Self:
         """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
 
-        `public`: encoded rows (m, d). `lifted`: whether the last column only evens out norms.
+        `public`: encoded public rows (m, d). `lifted`: whether the last column only makes norms
+        equal.
         """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.
@@ -122,9 +124,10 @@ class ModelFeatures:
     def from_arrays(
         cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool
     ) -> Self:
-        """Return the features with the stored :meth:`arrays` and the public rows (m, d) of then.
+        """Return the features restored from their stored :meth:`arrays`.
 
-        `lifted`: as in :meth:`from_rows`. Raises InvalidInput if the arrays do not fit such rows.
+        `public`: the encoded public rows (m, d) that they were made from. `lifted`: whether the
+        last column only makes norms equal. Raises InvalidInput if the arrays do not fit such rows.
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
@@ -166,6 +169,7 @@ class ModelFeatures:
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
         def encode_chunk(start: int) -> None:
+            """Write the features of the chunk of rows from `start` on."""
             chunk = slice(start, start + CHUNK)
             rows[chunk] = self.encode_chunk_rows(X[chunk])
 
@@ -188,7 +192,7 @@ class ModelFeatures:
 
 
 def _center_columns(rows: FloatMatrix) -> tuple[Floats, Floats]:
-    """Return the rounded column means (d,) of rows (m, d), and squared deviations (m, d)."""
+    """Return the rounded column means (d,) of rows (m, d), and squared deviations from them."""
     center = np.rint(rows.mean(axis=0, dtype=np.float64))
     return center, np.square(rows - center)
 
@@ -222,7 +226,7 @@ def _find_blas() -> ThreadpoolController:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Limit BLAS to one thread in a context: weights must not depend on the number of threads."""
+    """Return a context with one BLAS thread: weights must not depend on the number of threads."""
     return _find_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
@@ -242,7 +246,7 @@ def compute_scores(
 
 @compiled
 def _add_matrix_product(rows, weights, sums):  # type: ignore[no-untyped-def]
-    """Add the product of rows (n, D) and weights (D, c) to `sums`, (n, c)."""
+    """Add the product of `rows`, (n, D), and `weights`, (D, c), to `sums`, float64 (n, c)."""
     n_scores = weights.shape[1]
     last = rows.shape[1] - rows.shape[1] % 4  # four columns at a time up to here
     for i in range(len(rows)):

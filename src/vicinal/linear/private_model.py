@@ -48,15 +48,17 @@ _ARRAYS_MISMATCH = (
     "The stored private model belongs to other public rows, or some of its arrays are missing."
 )
 
-# *Encoded rows* are whole numbers (n, d) in the encoding of the neighbour search. *Model features*
-# are the D features of :class:`ModelFeatures`, in whole steps.
+# *Encoded rows* are integer features (n, d) of a cosine kernel, by which neighbours are searched.
+# *Model features* are the D features of :class:`ModelFeatures`, in integer steps. A *step* of the
+# training is one gradient; the *grid steps* of sums are units of the integer noise.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearModel:
     """A linear model with public weights; the scores of a row depend on that row alone.
 
-    `weights`, float64 (D, c): whole numbers, in steps of 2^-18. `features`: the D model features.
+    `weights`, float64 (D, c): whole numbers, in steps of 2^-18. `features`: computes the D model
+    features of a row.
     """
 
     weights: Floats
@@ -69,7 +71,7 @@ class LinearModel:
         if not (round_weights(self.weights / WEIGHT_STEPS) == self.weights).all():
             raise InvalidInput("The weights must be whole numbers, in the range of exact sums.")
 
-    def scores(self, X: FloatMatrix) -> Floats:
+    def compute_scores(self, X: FloatMatrix) -> Floats:
         """Return the scores, float64 (n, c), of encoded rows `X`, (n, d)."""
         empty = np.zeros((0, self.weights.shape[1]))
         return np.concatenate([empty, *(scores for *_, scores in self.iterate_scores(X))])
@@ -79,11 +81,12 @@ class LinearModel:
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
         """Yield for each chunk of rows its first index, its unit vectors (k, d) and scores (k, c).
 
-        `X`: encoded rows (n, d); their unit vectors, in whole steps, are part of the metric.
+        `X`: encoded rows (n, d). Their unit vectors, in integer steps, are part of the metric.
         `model_features`, (n, D): those of all rows, if already computed.
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
+            """Return the values to yield for the chunk of rows from `start` on."""
             chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
                 self.features.encode_chunk_rows(chunk)
@@ -128,7 +131,7 @@ class PrivateModel:
         self._n_scores = model.weights.shape[1]
         columns = np.hstack([model.weights, variance_directions])
         self._extended_model = LinearModel(columns, model.features)
-        scores, posterior_std = self._split_scores(self._extended_model.scores(public))
+        scores, posterior_std = self._split_scores(self._extended_model.compute_scores(public))
         self.score_std = math.sqrt(float(np.square(posterior_std).mean()))
         self._center = scores.mean(axis=0)
         norms = np.sqrt(np.square(scores - self._center).sum(axis=1))
@@ -147,10 +150,11 @@ class PrivateModel:
         *,
         lifted: bool,
     ) -> Self:
-        """Return the model with the stored :meth:`arrays`.
+        """Return the model restored from its stored :meth:`arrays`.
 
         `public`, `loss`: encoded public rows (m, d) and loss of its training. `lifted`: whether the
-        last column only makes rows equally long. Raises InvalidInput if the arrays do not fit.
+        last column of these rows was appended to give all rows the same norm. Raises InvalidInput
+        if the arrays do not fit.
         """
         features = ModelFeatures.from_arrays(public, arrays, lifted=lifted)
         if not set(_OWN_ARRAYS) <= arrays.keys():
@@ -158,24 +162,25 @@ class PrivateModel:
         weights, spent_shares, variance_directions = (arrays[name] for name in _OWN_ARRAYS)
         width = features.width
         shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
-        if (weights.shape, spent_shares.shape, variance_directions.shape) != shapes:
-            raise InvalidInput(_ARRAYS_MISMATCH)
-        # Comparisons below fail for text and dates, and later arithmetic for complex numbers.
-        if any(arrays[name].dtype != np.float64 for name in _OWN_ARRAYS):
-            raise InvalidInput(_ARRAYS_MISMATCH)
-        if not ((spent_shares >= 0) & (spent_shares <= 1)).all():
+        fits = (
+            (weights.shape, spent_shares.shape, variance_directions.shape) == shapes
+            # The next comparisons fail for text and dates, later arithmetic for complex numbers.
+            and all(arrays[name].dtype == np.float64 for name in _OWN_ARRAYS)
+            and ((spent_shares >= 0) & (spent_shares <= 1)).all()
+        )
+        if not fits:
             raise InvalidInput(_ARRAYS_MISMATCH)
         model = LinearModel(weights, features)
         return cls(model, public, spent_shares, loss, variance_directions)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays from which :meth:`from_arrays` restores the model, by MODEL_ARRAYS."""
+        """Return the arrays from which :meth:`from_arrays` restores the model, by name."""
         own_arrays = self.model.weights, self.spent_shares, self.variance_directions
         named_arrays = dict(zip(_OWN_ARRAYS, own_arrays, strict=True))
         return {**named_arrays, **self.model.features.arrays()}
 
     def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
-        """Return rows in the learned metric, (n, d + c); arguments as in :meth:`map_rows`."""
+        """Return rows in the learned metric, the first result of :meth:`map_rows`."""
         return self.map_rows(X, model_features)[0]
 
     def map_rows(
@@ -183,8 +188,8 @@ class PrivateModel:
     ) -> tuple[Floats32, Predictions]:
         """Return rows in the learned metric, float32 (n, d + c), and the model's predictions.
 
-        `X`: encoded rows (n, d). A metric row consists of a row's unit vector and its scaled
-        scores. `model_features`, (n, D): those of the rows, if already computed.
+        A row in the metric consists of the row's unit vector and its scaled scores. `X`: encoded
+        rows (n, d). `model_features`, (n, D): those of `X`, if already computed.
         """
         n_features = X.shape[1]
         features = np.empty((len(X), n_features + self._n_scores), dtype=np.float32)
@@ -202,20 +207,23 @@ class PrivateModel:
 
     def predict(self, X: FloatMatrix) -> Floats:
         """Return class probabilities, above 0, or vectors, (n, c), of encoded rows `X`, (n, d)."""
-        return self.loss.predict(self.model.scores(X) + self._shift)
+        return self.loss.predict(self.model.compute_scores(X) + self._shift)
 
     def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
-        """Return scores (n, c) and their standard deviation (n,) from both, (n, c + r)."""
+        """Return scores (n, c) and their posterior standard deviation (n,).
+
+        `extended_scores`, (n, c + r): scores, and products with `variance_directions`.
+        """
         scores, deviations = np.split(extended_scores, [self._n_scores], axis=1)
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
     def is_certain(self, predicted: Floats) -> Bools:
-        """Return whether the model answers alone, bool (n,), given its predictions (n, c)."""
+        """Return whether the model answers alone, bool (n,), given :meth:`predict`'s result."""
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
 def build_metric_kernel(public: FloatMatrix) -> Cosine:
-    """Return the search kernel of a model's metric; `public`: rows in that metric, (m, d + c)."""
+    """Return the search kernel of a model's metric; `public`, (m, d + c): public rows in it."""
     return Cosine(int8_precision(public))
 
 
@@ -225,7 +233,8 @@ class ModelGate:
     The decision depends on queries and public weights only. After `planned` queries, the number
     for which the votes' noise was planned, the model answers alone.
 
-    `planned`: maximum number of queries that go to the vote. `n_asked`: their current number.
+    `model`: the public model. `planned`: maximum number of queries that go to the vote. `n_asked`:
+    number of queries that have gone to the vote.
     """
 
     def __init__(self, model: PrivateModel, planned: int) -> None:
@@ -234,7 +243,10 @@ class ModelGate:
         self.n_asked = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
-        """Return whether each query goes to the vote, (q,), by predictions (q, c); count them."""
+        """Return whether each query goes to the vote, bool (q,), and count those that do.
+
+        `predicted`, (q, c): the model's class probabilities or vectors for the queries.
+        """
         is_uncertain = ~self.model.is_certain(predicted)
         is_queried = is_uncertain & (np.cumsum(is_uncertain) <= self.planned - self.n_asked)
         self.n_asked += int(is_queried.sum())
@@ -275,7 +287,7 @@ class TrainingBudget:
     ) -> IndividualGradient:
         """Return the mechanism that charges subjects for gradients and adds the noise.
 
-        `records`: private rows of model features; none on a coordinator. `unit`: integer steps of a
+        `records`: private rows of model features; none on a coordinator. `unit`: integer steps per
         feature value of 1. `noise`: noise source. `slack`: accountant of the delta that rounding to
         the grid costs.
         """
@@ -288,7 +300,7 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused if `slack` does not cover `trainings` with `width` features each."""
+        """Raise PrivacyRefused unless `slack` covers `trainings` trainings of `width` features."""
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )
@@ -308,9 +320,10 @@ class Gradients(Protocol):
     """Determines the charge and the noise of a step."""
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge all subjects and return the noisy sum of gradients at `weights`, both (D, c).
+        """Charge all subjects and return the noisy sum of their clipped gradients, (D, c).
 
-        In units of the clipping norm. `release`: the step, which fixes noise and charge.
+        The sum is in units of the clipping norm. `release`: noise scale and charge rate of this
+        training step. `weights`, (D, c): current weights.
         """
 
 
@@ -349,9 +362,10 @@ class LocalGradients:
         return self._records.rows[np.argsort(np.argsort(self._slots, kind="stable"))]
 
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
-        """Charge the subjects and return the sum of their clipped gradients at `weights`, (D, c).
+        """Charge the subjects and return the sum of their clipped gradients, int64 (D, c).
 
-        In grid steps; private, as it has no noise yet. `release`: the step, which fixes charges.
+        The sum is in grid steps, and private, as it has no noise yet. `release`: noise scale and
+        charge rate of this training step. `weights`, (D, c): current weights.
         """
         sums, spent = release.contribute_and_charge(weights, self._remaining)
         self._account.note_charged_total(spent)
@@ -371,10 +385,11 @@ def train_private_model(
     `gradients`: the source of noisy gradients.
     """
     mechanism = gradients.mechanism
-    sigma = training.step_noise
+    step_noise = training.step_noise
 
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
-        release = mechanism.release(sigma)
+        """Return the noisy mean gradient of one step and its noise scale; charge the subjects."""
+        release = mechanism.release(step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 
@@ -387,7 +402,7 @@ def descend_gradients(
     public: FloatMatrix,
     release_gradient: Callable[[Floats], tuple[Floats, float]],
 ) -> PrivateModel:
-    """Return the model after :data:`STEPS` gradient steps; all arguments are public.
+    """Return the model trained by :data:`STEPS` noisy gradients; all arguments are public.
 
     `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
     `release_gradient`: returns the noisy mean gradient at given weights, both (D, c), and the noise
@@ -401,16 +416,16 @@ def descend_gradients(
         n_records = training.n_records
         loss = training.loss
         # `subject_use`: the gradient of a subject is longer than that of one of its records.
-        unit = features.steps_per_one
-        squares_per_clip = training.subject_use / (unit * clip) ** 2
+        steps_per_one = features.steps_per_one
+        squares_per_clip = training.subject_use / (steps_per_one * clip) ** 2
         feature_squares = np.square(float_rows).sum(axis=1) * squares_per_clip
         noise_std = training.step_noise * clip / n_records
         uses_kernel = features.kernel is not None
         score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        kalman = KalmanWeights(rows, unit, blocks, loss, n_records, clip, noise_std)
+        kalman = KalmanWeights(rows, steps_per_one, blocks, loss, n_records, clip, noise_std)
         for _ in range(STEPS):
-            scores = compute_scores(float_rows, round_weights(kalman.weights), unit)
+            scores = compute_scores(float_rows, round_weights(kalman.weights), steps_per_one)
             gradient, noise_scale = release_gradient(kalman.weights)
             spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
             kalman.update(gradient)

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
-from vicinal.neighbours.engines import HitBudget, QueryBlock
 from vicinal.neighbours.index import GrowableArray, Index
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import Hits, join_single_queries, map_in_threads
+from vicinal.neighbours.scan import HitBudget, Hits, QueryBlock, join_single_queries, map_in_threads
 
 _NORMAL_SCALE = 1 << 16
 """Integer steps per standard deviation of normals: float64 products stay exact, below 2^53."""
@@ -22,8 +21,7 @@ _NORMAL_SCALE = 1 << 16
 _TABLE_GROUP = 32
 """The number of stored tables is a multiple of this, so that comparisons fill a vector."""
 
-_CHUNK_SIZE = 1 << 14
-"""Records hashed at a time."""
+_CHUNK_SIZE = 1 << 14  # records hashed at a time
 
 
 class HyperplaneLSH(Index):
@@ -68,15 +66,17 @@ class HyperplaneLSH(Index):
         super().__init__(kernel, n_features, engine)
         self.tables = checks.check_integer("tables", tables, minimum=1)
         self.bits = checks.check_integer("bits", bits, minimum=1, maximum=16)
-        self._normals = _sample_normals(
-            n_features, tables * bits, checks.check_integer("seed", seed, minimum=0)
-        )
-        width = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
+        checks.check_integer("seed", seed, minimum=0)
+        # Public hyperplanes: no guarantee depends on this draw.
+        generator = np.random.default_rng(seed)  # noqa: TID251
+        normals = generator.normal(size=(n_features, tables * bits))
+        self._normals: Floats = np.rint(normals * _NORMAL_SCALE)  # (d, tables * bits)
+        self._n_stored_tables = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16
-        self._buckets = GrowableArray(width, self._dtype, self.store.block_rows)
+        self._buckets = GrowableArray(self._n_stored_tables, self._dtype, self.store.block_rows)
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as integer features, (m, d), and store their buckets."""
+        """Append records, given as integer features (m, d), and store their buckets."""
         self._check_integers("integers", integers)
         for start in range(0, len(integers), _CHUNK_SIZE):
             self._buckets.write(
@@ -85,7 +85,11 @@ class HyperplaneLSH(Index):
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows` with their buckets, and move the records in rows `movers` into the holes."""
+        """Erase the records in `rows` with their buckets; fill the gaps with those in `movers`.
+
+        Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
+        are not erased.
+        """
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
@@ -93,19 +97,24 @@ class HyperplaneLSH(Index):
         self._buckets.truncate(new_size, new_size + len(rows))
 
     def hash_rows(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        """Return the bucket of each row (m, d) in each table, (m, tables padded to 32 k)."""
+        """Return the bucket number of each row of integer features (m, d) in each table.
+
+        The result is uint8 or uint16, (m, number of tables rounded up to a multiple of 32).
+        """
         bits = (integers.astype(np.float64) @ self._normals) > 0
         numbers = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
-        buckets = np.zeros(
-            (len(integers), -(-self.tables // _TABLE_GROUP) * _TABLE_GROUP), dtype=self._dtype
-        )
+        buckets = np.zeros((len(integers), self._n_stored_tables), dtype=self._dtype)
         buckets[:, : self.tables] = numbers
         return buckets
 
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits among the records in a bucket of the query; None as in `Index`."""
+        """Return the hits of each query among the records that share a bucket with it in any table.
+
+        None if there are more hits than `hit_budget` allows. `queries`, (q, d): integer features.
+        `block`: the same queries in the engine's layout, with their minimum scores.
+        """
         buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
         buckets[:, self.tables :] = 1
@@ -113,7 +122,7 @@ class HyperplaneLSH(Index):
         records = list(zip(stored_blocks, self._buckets.blocks, strict=True))
 
         def scan_query(query: int) -> list[Hits] | None:
-            """Return the hits of one query in each block of records."""
+            """Return the hits of the query of this index in each block of records."""
             query_block = self.engine.select_queries(block, np.array([query]))
             by_block = [
                 self.engine.scan_subset(
@@ -132,16 +141,6 @@ class HyperplaneLSH(Index):
         if len(complete) < len(by_query):
             return None
         return [join_single_queries(complete)]
-
-
-def _sample_normals(n_features: int, count: int, seed: int) -> Floats:
-    """Return the normals of `count` hyperplanes, rounded Gaussian integers, float64 (d, count).
-
-    `seed`: public seed from which they are drawn.
-    """
-    # Public hyperplanes: no guarantee depends on this draw.
-    generator = np.random.default_rng(seed)  # noqa: TID251
-    return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _NORMAL_SCALE))
 
 
 @compiled

@@ -16,13 +16,17 @@ import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Ints, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, get_engine
+from vicinal.neighbours.engines import get_engine
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import (
     THREADS,
+    HitBudget,
     Hits,
     NeighbourLists,
     Pairs,
+    QueryBlock,
+    ScanEngine,
+    ScanRecords,
     map_in_threads,
     merge_hits,
     pad_columns,
@@ -30,7 +34,7 @@ from vicinal.neighbours.scan import (
 
 
 class GrowableArray:
-    """Rows of fixed width and type in blocks of memory, which grow without copying rows.
+    """Array of rows in blocks of memory, which grows without copying rows.
 
     - `width`: number of columns, or None for plain numbers.
     - `dtype`: type of the numbers.
@@ -92,9 +96,9 @@ class GrowableArray:
         self._used = min(self._used, size)
 
     def _iterate_blocks(self, rows: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
-        """Yield each block that holds some of `rows`, an array of row indices.
+        """Yield (indices, block, rows in the block) for each block that holds some of `rows`, (k,).
 
-        The block comes between the indices of these rows in `rows` and their rows in the block.
+        ``rows[indices]`` are the row indices that lie in the block.
         """
         block_numbers = rows // self._block_rows
         for block_number in np.unique(block_numbers).tolist():
@@ -121,8 +125,7 @@ def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
 MAX_HITS = 1 << 24
 """Hits held at a time by :meth:`Index.search_in_blocks`: some 350 MB while they are ordered."""
 
-_MAX_THRESHOLD = 1 << 40
-"""Thresholds beyond this, in either direction, select all records or none."""
+_MAX_THRESHOLD = 1 << 40  # thresholds beyond this, in either direction, select all records or none
 
 Thresholds = Ints
 """The smallest similarity of a neighbour, for each query, (q,)."""
@@ -197,11 +200,11 @@ class Index(ABC):
         self.store.add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase the records in `rows`, and move those in the rows `movers` into the holes.
+        """Erase the records in `rows`, and fill the gaps with the records in the rows `movers`.
 
-        Both are int64, ascending; `movers` is the result of
-        :func:`vicinal.neighbours.scan.fill_holes`. The memory of an erased record is overwritten by
-        another record or by zeros.
+        Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
+        are not erased (:func:`vicinal.neighbours.scan.fill_holes`). The memory of an erased record
+        is overwritten by another record or by zeros.
         """
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size)
@@ -210,14 +213,14 @@ class Index(ABC):
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits among all candidates, for consecutive blocks of records.
+        """Return each query's hits among its candidates, for consecutive blocks of records.
 
         None if there are more hits than `hit_budget` allows. The queries are given twice: as
-        integer features (q, d), and as a `block` in the engine's layout, with their thresholds.
+        integer features (q, d), and as a `block` in the engine's layout, with their minimum scores.
         """
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
-        """Return the candidates whose similarity to query j is at least ``thresholds[j]``.
+        """Return the neighbours: candidates with a similarity to query j >= ``thresholds[j]``.
 
         `queries`, int8 or float32 (q, d), are integer features in the kernel's precision, and
         `thresholds`, int64 (q,), the radii. Raises InvalidInput if shapes or types do not fit.
@@ -252,7 +255,7 @@ class Index(ABC):
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
     ) -> NeighbourLists | None:
-        """Return the neighbours of checked queries, (q, d), inside the thresholds, (q,).
+        """Return the neighbours of checked integer queries (q, d), by their thresholds, int64 (q,).
 
         None if there are more hits than `hit_budget` allows.
         """
@@ -295,8 +298,7 @@ class Index(ABC):
 TILE = 1 << 15
 """Largest number of records in the task of a thread."""
 
-_MIN_TASK_RECORDS = 1024
-"""Smallest number of records in a task, as far as `tile` allows."""
+_MIN_TASK_RECORDS = 1024  # smallest number of records in a task, as far as `tile` allows
 
 _TASKS_PER_THREAD = 4  # several, so that no thread waits long for another one
 
@@ -343,7 +345,10 @@ class ExactIndex(Index):
         block: QueryBlock,
         hit_budget: HitBudget,
     ) -> list[Hits] | None:
-        """Return the hits of each block of records; None if `hit_budget` is exceeded."""
+        """Return the hits of all queries in each block of records.
+
+        None if there are more than `hit_budget` allows. `block`: the queries in engine layout.
+        """
 
         def scan_block(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, hit_budget) if hit_budget else None
@@ -374,7 +379,7 @@ class ExactIndex(Index):
         return NeighbourLists(starts, rows, similarities)
 
     def _choose_task_size(self, n_queries: int) -> int:
-        """Return the number of records in each thread's task, or of all if one thread is faster."""
+        """Return the number of records of each thread's task; all if one thread is faster."""
         row_bytes = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
@@ -424,7 +429,10 @@ class FeatureRows:
             self._size += len(chunk)
 
     def remove(self, holes: Ints, movers: Ints, new_size: int) -> None:
-        """Move the records in rows `movers` into rows `holes`; erase rows from `new_size` on."""
+        """Move the records in rows `movers` into rows `holes`; erase rows from `new_size` on.
+
+        `holes`, `movers`: int64 row indices, (k,) each.
+        """
         for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
             column.truncate(new_size, self._size)

@@ -192,7 +192,7 @@ def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
     """Return the :data:`_ScaleFactor` that divides rows by `bound` and clips them to norm 1."""
 
     def compute_factor(peaks: Floats, norms: Floats) -> Floats:
-        """Return the factors of rows whose norms are ``peaks * norms``."""
+        """Return the factors, float64 (n,), of rows whose norms are ``peaks * norms``."""
         with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
             divisors = np.maximum(peaks * norms, bound)
         return np.where(np.isinf(divisors), _compute_inverse_norms(peaks, norms), peaks / divisors)
@@ -275,26 +275,27 @@ class Kernel(ABC):
 
     @abstractmethod
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the kernel values in [0, 1] of similarities between rows of `n_features`."""
+        """Return the kernel values in [0, 1] of float64 similarities of rows of `n_features`."""
 
     @abstractmethod
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the smallest similarity whose kernel value is at least `value`."""
+        """Return the smallest similarity of rows of `n_features` with a kernel value >= `value`."""
 
     @abstractmethod
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return the squared distances of pairs with given similarities.
+        """Return the squared distance of each pair, float64, given its similarity.
 
-        They are in squared integer steps, at least 1. `n_features`: number of features of a row.
+        It is in squared integer steps, and at least 1, so that its logarithm exists. `n_features`:
+        number of features of a row.
         """
 
     def table(self, n_features: int) -> KernelTable:
-        """Return the kernel value at the lower edge of each level, float64 (LEVELS,)."""
+        """Return the kernel value at the lower edge of each similarity level, float64 (LEVELS,)."""
         edges = (np.arange(LEVELS, dtype=np.int64) << self.level_shift) - self.level_origin
         return self.value(edges.astype(np.float64), n_features)
 
     def levels(self, similarity: Ints32) -> Ints:
-        """Return the level of each similarity, int64, as compiled code computes it."""
+        """Return the level of each int32 similarity, int64, an index into :meth:`table`."""
         level = (similarity.astype(np.int64) + self.level_origin) >> self.level_shift
         return np.asarray(np.clip(level, 0, LEVELS - 1))
 
@@ -334,7 +335,10 @@ class Cosine(Kernel):
 
     @classmethod
     def fit_to_public(cls, public_rows: FloatMatrix) -> Self:
-        """Return the int8 kernel whose precision, and bound if norms differ, fit public rows."""
+        """Return the int8 kernel with the best precision, and bound if norms differ, for such rows.
+
+        `public_rows`, float (m, d): not yet encoded.
+        """
         # Rows are divided by a power of two, which is exact, so that squares neither overflow nor
         # underflow.
         exponent = np.frexp(np.abs(public_rows).max(initial=0.0).astype(np.float64))[1]
@@ -370,7 +374,7 @@ class Cosine(Kernel):
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return 2 (S^2 - similarity), the squared distance of rows of norm S, at least 1."""
+        """Return 2 (S^2 - similarity) for rows of norm S, in squared integer steps, at least 1."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
@@ -418,7 +422,7 @@ class RBF(Kernel):
         return _quantise(X, _make_norm_clipping_factor(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return |x|^2 of each row, int32 (n,): the part of the similarity of one vector alone."""
+        """Return |x|^2 of each row of integer features (n, d), int32 (n,)."""
         sum_dtype = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(
             np.einsum("ij,ij->i", integers, integers, dtype=sum_dtype), dtype=np.int32
@@ -441,7 +445,7 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return the squared distances, which are minus the similarities, at least 1."""
+        """Return minus the similarities, in squared integer steps, at least 1."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
@@ -452,5 +456,8 @@ class RBF(Kernel):
 
 
 def _compute_level_shift(max_similarity: int) -> int:
-    """Return the number of bits by which similarities up to `max_similarity` exceed a level's."""
+    """Return the right shift, in bits, that maps similarities to levels 0 to LEVELS - 1.
+
+    `max_similarity`: largest similarity, counted from that of level 0.
+    """
     return max(0, max_similarity.bit_length() - (LEVELS - 1).bit_length())

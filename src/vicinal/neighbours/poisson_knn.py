@@ -46,7 +46,10 @@ _UNLIMITED_THRESHOLD = -(1 << 40)  # a threshold that all similarities reach
 
 
 def count_candidates(k: int, gamma: float) -> float:
-    """Return the number of candidates among which k are almost surely sampled at rate `gamma`."""
+    """Return the number of candidates of which at least `k` are almost surely sampled.
+
+    `gamma`: probability with which each of them is sampled.
+    """
     return (k + _MARGIN_DEVIATIONS * math.sqrt(k * (1 - gamma))) / gamma
 
 
@@ -94,14 +97,14 @@ class PoissonKNN:
         return len(self.slots)
 
     def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return the records that may be the nearest sampled ones: those inside some radius.
+        """Return the records inside a radius that probably contains k sampled subjects.
 
         `queries`, (q, d): integer features. Rows are ascending.
         """
         return self._index.search(queries, self._compute_thresholds(queries))
 
     def list_all_records(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return all records as candidates for each query (q, d), rows ascending."""
+        """Return all records as candidates of each integer query (q, d), rows ascending."""
         return self._index.search(
             queries, np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
         )
@@ -135,14 +138,14 @@ class PoissonKNN:
         if self._has_shared_subjects:
             is_sampled = np.zeros(len(candidates.rows), dtype=np.bool_)
             is_sampled[sample] = True
-            key_numbers = np.zeros(self.n_subjects, dtype=np.int64)
-            _write_nearest_subjects(*lists, is_sampled, self.slots, key_numbers, nearest_rows)
+            key_state = np.zeros(self.n_subjects, dtype=np.int64)
+            _write_nearest_subjects(*lists, is_sampled, self.slots, key_state, nearest_rows)
         else:
             _write_nearest_records(*lists, sample, nearest_rows)
         return nearest_rows
 
     def _compute_thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity threshold of each query's candidates, int64 (q,)."""
+        """Return the similarity threshold of the candidates of each integer query (q, d), int64."""
         unlimited = np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
         if self._probes is None or self.n_expected_candidates > _MAX_RADIUS_SHARE * len(self):
             return unlimited
@@ -156,8 +159,8 @@ class PoissonKNN:
 def _scatter_indices(size: int, count: int) -> Ints:
     """Return `count` indices below `size` (or all) without a pattern, ascending; deterministic.
 
-    Equidistant indices would not do: if records come in rounds of classes, they select some classes
-    only. The indices with the smallest hashes (splitmix64) are taken.
+    They are those with the smallest hashes (splitmix64). If the classes of records repeat
+    periodically, equidistant indices would miss some of them.
     """
     hashes = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -178,9 +181,10 @@ def select_candidates(candidates: NeighbourLists, is_selected: Bools) -> Neighbo
 
 @compiled
 def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-def]
-    """Return the row of each sampled pair, int32 (s,); those of query j are ``starts[j:j + 2]``.
+    """Return the row of the record of each sampled pair of query and record, int32 (s,).
 
-    `sample`, int64 (s,), ascending: ``j * n_records + row`` of each pair of query j and a record.
+    `sample`, int64 (s,), ascending: ``j * n_records + row`` of each pair, with query j. `starts`,
+    (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
     """
     rows = np.empty(len(sample), dtype=np.int32)
     for j in range(len(starts) - 1):
@@ -191,10 +195,14 @@ def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-de
 
 @compiled
 def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  # type: ignore[no-untyped-def]
-    """Write each query's k nearest sampled records to `nearest_rows`, if each has its own subject.
+    """Write the rows of each query's k nearest sampled records to `nearest_rows`.
 
-    Arguments as in :func:`_write_nearest_subjects`; `sample`, int64, ascending, are the indices of
-    the sampled candidates in `rows`.
+    The caller ensures that every record has a subject of its own.
+
+    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`; the
+      candidates of query j are ``starts[j]:starts[j + 1]``.
+    - `sample`, int64, ascending: indices of the sampled candidates in `rows`.
+    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
     """
     keys = np.empty(len(sample), dtype=np.int64)
     next_sampled = 0
@@ -210,15 +218,15 @@ def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  #
 
 @compiled
 def _write_nearest_subjects(  # type: ignore[no-untyped-def]
-    starts, rows, similarities, is_sampled, slots, key_numbers, nearest_rows
+    starts, rows, similarities, is_sampled, slots, key_state, nearest_rows
 ):
     """Write the row of the nearest record of each query's k nearest sampled subjects.
 
-    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`.
+    - `starts`, `rows`, `similarities`, `nearest_rows`: see :func:`_write_nearest_records`.
     - `is_sampled`, bool (hits,): whether each candidate is sampled; the first of a subject decides.
     - `slots`, int32 (n,): subject of each row.
-    - `key_numbers`, int64 (n_subjects,): scratch, all 0 before and after.
-    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
+    - `key_state`, int64 (n_subjects,): scratch of :func:`_merge_subject_hit`, all 0 before and
+      after.
     """
     max_hits = 0
     for j in range(len(starts) - 1):
@@ -228,11 +236,9 @@ def _write_nearest_subjects(  # type: ignore[no-untyped-def]
         size = 0
         for hit in range(starts[j], starts[j + 1]):
             key = _make_key(similarities[hit], rows[hit])
-            size = _update_subject_key(
-                keys, size, key, is_sampled[hit], key_numbers, slots[rows[hit]]
-            )
+            size = _merge_subject_hit(keys, size, key, is_sampled[hit], key_state, slots[rows[hit]])
         for hit in range(starts[j], starts[j + 1]):
-            key_numbers[slots[rows[hit]]] = 0
+            key_state[slots[rows[hit]]] = 0
         _write_largest_rows(keys[:size], nearest_rows[j])
 
 
@@ -298,20 +304,24 @@ def _get_row(key):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _update_subject_key(keys, size, key, is_sampled, key_numbers, slot):  # type: ignore[no-untyped-def]
-    """Add a hit of the subject `slot` to the first `size` of `keys`; return their new number.
+def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: ignore[no-untyped-def]
+    """Merge a hit of the subject `slot` into `keys`, and return the number of keys in use.
 
-    - `key`: key of the hit (:func:`_make_key`); a sampled subject keeps its largest key.
-    - `is_sampled`: whether the hit is sampled; only a subject's first hit counts.
-    - `key_numbers`, int64 (n_subjects,): 0 before the first hit of a subject and -1 if the subject
-      is not sampled, otherwise the index of its key plus 1.
+    Two rules: a subject is sampled for a query if the first of its hits is; a sampled subject keeps
+    the largest key of its hits, that of its nearest record.
+
+    - `keys`, int64: the first `size` are the keys of the sampled subjects found, one each.
+    - `key`: key of the hit, its similarity and row (:func:`_make_key`).
+    - `is_sampled`: whether the hit is sampled.
+    - `key_state`, int64 (n_subjects,): 0 before the first hit of a subject, -1 if the subject is
+      not sampled, otherwise the index of its key plus 1.
     """
-    if key_numbers[slot] == 0:
-        key_numbers[slot] = -1
+    if key_state[slot] == 0:
+        key_state[slot] = -1
         if is_sampled:
             keys[size] = key
             size += 1
-            key_numbers[slot] = size
-    elif key_numbers[slot] > 0:
-        keys[key_numbers[slot] - 1] = max(keys[key_numbers[slot] - 1], key)
+            key_state[slot] = size
+    elif key_state[slot] > 0:
+        keys[key_state[slot] - 1] = max(keys[key_state[slot] - 1], key)
     return size

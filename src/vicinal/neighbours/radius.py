@@ -81,29 +81,32 @@ class Reference:
         For a large reference, thresholds guessed from a sample restrict the search to a few points.
         The result is exact for any guess.
         """
-        similarities = [np.zeros(0, dtype=np.int64)]
+        at_rank = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(queries), _CHUNK_QUERIES):
             chunk = queries[start : start + _CHUNK_QUERIES]
             thresholds = self._guess_thresholds(chunk, rank)
-            similarities.append(
-                self.scan_similarity_at_rank(chunk, rank)
-                if thresholds is None
-                else self._search_from_guess(chunk, rank, thresholds)
-            )
-        return np.concatenate(similarities)
+            if thresholds is None:
+                at_rank.append(self.scan_similarity_at_rank(chunk, rank))
+                continue
+            lists = self._index.search(chunk, thresholds)
+            similarities = _select_rank(lists.starts, lists.similarities, rank)
+            # Queries with fewer than `rank` points above the guess are compared with all points.
+            is_short = np.diff(lists.starts) < rank
+            if is_short.any():
+                similarities[is_short] = self.scan_similarity_at_rank(chunk[is_short], rank)
+            at_rank.append(similarities)
+        return np.concatenate(at_rank)
 
     def _guess_thresholds(self, queries: IntegerMatrix, rank: int) -> Ints | None:
-        """Return similarities that most likely at least `rank` points reach, and few more, (q,).
+        """Return thresholds, int64 (q,), that probably slightly more than `rank` points reach.
 
-        None if the reference or the number of queries is too small for a guess to save time.
+        They are similarities of the integer queries (q, d) to points of a sample. None if the
+        reference or the number of queries is too small for a guess to save time.
         """
         sample_rank = math.ceil(1.5 * rank / _SAMPLE_STRIDE) + 4
-        is_small = len(queries) * len(self) < _MIN_PAIRS_TO_GUESS
-        if (
-            is_small
-            or len(self) < _MIN_POINTS_TO_GUESS
-            or sample_rank > len(self) // _SAMPLE_STRIDE
-        ):
+        has_few_pairs = len(queries) * len(self) < _MIN_PAIRS_TO_GUESS
+        has_few_points = len(self) < _MIN_POINTS_TO_GUESS
+        if has_few_pairs or has_few_points or sample_rank > len(self) // _SAMPLE_STRIDE:
             return None
         return self._sample.scan_similarity_at_rank(queries, sample_rank)
 
@@ -115,26 +118,13 @@ class Reference:
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
-    def _search_from_guess(self, queries: IntegerMatrix, rank: int, thresholds: Ints) -> Ints:
-        """Return the result of :meth:`find_similarity_at_rank` from the points above thresholds.
-
-        `thresholds`, int64 (q,), are guesses: queries with fewer than `rank` points above them are
-        computed from all points.
-        """
-        lists = self._index.search(queries, thresholds)
-        similarities = _select_rank(lists.starts, lists.similarities, rank)
-        is_short = np.diff(lists.starts) < rank
-        if is_short.any():
-            similarities[is_short] = self.scan_similarity_at_rank(queries[is_short], rank)
-        return np.asarray(similarities)
-
     def iterate_similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
         """Yield the similarities to all points, int64 (chunk, m), for chunks of queries (q, d)."""
         for lists in self._iterate_lists(queries):
             yield lists.similarities.astype(np.int64).reshape(len(lists), len(self))
 
     def _iterate_lists(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
-        """Yield all points, in their order, as neighbours of consecutive chunks of queries."""
+        """Yield all points, in their order, as neighbours of consecutive chunks of `queries`."""
         chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), chunk_size):
             chunk = queries[start : start + chunk_size]
@@ -172,7 +162,7 @@ class Radius(ABC):
 class FixedRadius(Radius):
     """The same kernel value tau for all queries (ZZGW23, Algorithm 3).
 
-    - `kernel`: the kernel of `tau`.
+    - `kernel`: has `tau` as a value.
     - `tau`: the smallest kernel value of a neighbour.
     - `n_features`: number of features.
     - `reference`, `n_records`: public points and the public number of records; needed for
@@ -263,7 +253,7 @@ class AdaptiveRadius(Radius):
 def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
     """Return the `rank`-th largest of each query's values, int64 (q,); 0 if there are fewer.
 
-    The values of query j are ``values[starts[j]:starts[j + 1]]``.
+    The values of query j, int32 similarities, are ``values[starts[j]:starts[j + 1]]``.
     """
     largest = np.zeros(len(starts) - 1, dtype=np.int64)
     top_values = np.empty(rank, dtype=values.dtype)
@@ -286,7 +276,7 @@ def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
 
 @compiled
 def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
-    """Replace the first of the ascending values, (k,), by a larger `value`, keeping their order."""
+    """Replace the smallest entry of `ascending`, (k,), by a larger `value`, and keep the order."""
     index = 0
     while index + 1 < len(ascending) and ascending[index + 1] < value:
         ascending[index] = ascending[index + 1]

@@ -128,14 +128,15 @@ class ScanEngine(ABC):
 
     @abstractmethod
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of queries in the layout of the engine, with :class:`QueryBlock`'s fields.
+        """Return queries in the layout that this engine's scan reads.
 
         `queries`, int8 or float32 (q, stride), are padded like stored rows (:func:`pad_columns`).
+        `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
         """
 
     @abstractmethod
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
 
     @abstractmethod
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
@@ -176,7 +177,7 @@ class ScanEngine(ABC):
 
 
 def pad_columns(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return integer features with columns of zeros up to `stride`; a copy only if needed."""
+    """Return integer features (n, d) with zero columns up to `stride`; a copy only if needed."""
     if integers.shape[1] == stride:
         return integers
     padded = np.zeros((len(integers), stride), dtype=integers.dtype)
@@ -250,9 +251,10 @@ def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
 
 @compiled
 def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
-    """Return hits (query, row id, similarity), int32 (hits, 3), ordered by query, as :data:`Hits`.
+    """Return `hits` ordered by query: counts (q,), row ids and similarities, see :data:`Hits`.
 
-    The order of each query's hits is kept. `n_queries`: number of queries of the block.
+    `hits`, int32 (hits, 3), are (query, row id, similarity); the order of each query's hits is
+    kept. `n_queries`: number of queries of the block.
     """
     counts = np.zeros(n_queries, dtype=np.int64)
     for hit in range(len(hits)):
@@ -269,7 +271,7 @@ def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
 
 
 def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
-    """Merge the hits of consecutive blocks of records, in the order of the blocks, into lists.
+    """Return the hits of consecutive blocks of records, in the order of `blocks`, as lists.
 
     `query_offsets`, int32 (q,): the queries' own offsets. They are subtracted from the similarities
     in `blocks`, which are computed without them.
@@ -318,9 +320,10 @@ def _place_hits(  # type: ignore[no-untyped-def]
 
 
 def fill_holes(rows: Ints, size: int) -> Ints:
-    """Return the rows, among the last of `size`, whose records fill the holes of removed `rows`.
+    """Return the rows of the records that fill the holes of removed `rows`, ascending.
 
-    Both are int64, ascending.
+    They are the rows, among the last ``len(rows)`` of `size`, that are not removed. `rows`, int64,
+    ascending.
     """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]

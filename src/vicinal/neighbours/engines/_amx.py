@@ -11,6 +11,13 @@ Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
 Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
 
+Arguments of the compiled functions: `features`, `offsets`, `row_ids` are the arrays of
+:class:`ScanRecords`, `min_scores`, `factor` those of :class:`QueryBlock`, and `tiles`, `limits`
+those of :class:`QueryTiles`. `indices`, int32 (n_rows,), are the records to scan; empty for the
+first n_rows. A *tile of records* is a range of them that stays in cache: `rows`, `biases` and
+`remainders` are their rows, initial sums and offsets modulo `factor`. The first `n_hits` rows of
+`hits`, int32 (capacity, 3), are hits (query, row id, similarity).
+
 The instructions are written as LLVM text. A processor with AMX has eight tile registers of 16 rows
 of 64 bytes. ``tdpbssd`` multiplies a tile of 16 records (64 features each) with a tile of 16
 queries and adds to a tile of 16 x 16 int32 sums, exactly: int32 wraps around, and every product of
@@ -217,6 +224,7 @@ def scan_tiles(typing, address, arguments):  # type: ignore[no-untyped-def] # no
     signature = _types.int64(_types.int64, _types.UniTuple(_types.int64, 10))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        """Emit the call of the function at the address."""
         address, values = arguments
         int64 = ir.IntType(64)
         function_type = ir.FunctionType(int64, [int64] * 10)
@@ -263,13 +271,16 @@ class AMXEngine(VNNIEngine):
         self._shapes = make_tile_configuration()
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of the int8 queries (q, stride), see :class:`ScanEngine`."""
+        """Return the int8 queries (q, stride) in the layout that this engine's scan reads.
+
+        `min_scores`, int64 (q,), `factor`: minimum scores, and the kernel's product factor.
+        """
         if len(queries) <= MAX_VECTOR_QUERIES:
             return super().prepare(queries, min_scores, factor)
-        return _pack_query_block(queries, min_scores, factor)
+        return _pack_query_tiles(queries, min_scores, factor)
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
         if not isinstance(block.packed, QueryTiles):
             return super().select_queries(block, query_indices)
         rows = block.packed.rows[query_indices]
@@ -280,7 +291,7 @@ class AMXEngine(VNNIEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `stored`: the arguments features to n_rows of :func:`_scan_tiles`.
+        `stored`: features, offsets, row_ids, indices and n_rows, see the module.
         """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
@@ -298,10 +309,10 @@ class AMXEngine(VNNIEngine):
         return hits
 
 
-def _pack_query_block(
+def _pack_query_tiles(
     queries: npt.NDArray[np.int8], min_scores: MinScores, factor: int
 ) -> QueryBlock:
-    """Return a block of int8 queries (q, stride), packed into tiles."""
+    """Return a block of int8 queries (q, stride), packed into the layout of tile registers."""
     min_scores = np.ascontiguousarray(min_scores, dtype=np.int64)
     groups = -(-len(queries) // SIDE)
     steps = -(-queries.shape[1] // STEP)
@@ -332,14 +343,10 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     address,
     remaining_hits,
 ):
-    """Return hits (query, row id, similarity), int32 (hits, 3), of 32 queries at a time.
+    """Return the hits of all queries, int32 (hits, 3), multiplying 32 queries at a time.
 
-    The rows of a tile of records stay in cache while all queries are multiplied. `features`,
-    `offsets`, `row_ids` are the arrays of :class:`ScanRecords`, `min_scores`, `factor` those of
-    :class:`QueryBlock`, `tiles`, `limits` those of :class:`QueryTiles`. `indices`, int32
-    (n_rows,): the records to scan, empty for the first n_rows. `address`, `shapes`: the
-    compiled ``scan`` and its tile configuration. `remaining_hits`, int64 (1,): the hit budget,
-    reduced by the hits, or -1 once it is exceeded; then no hits are returned.
+    `address`, `shapes`: the compiled ``scan`` and its tile configuration. `remaining_hits`, int64
+    (1,): the hit budget, reduced by the hits, or -1 once it is exceeded; then no hits are returned.
     """
     width, steps = features.shape[1], tiles.shape[1]
     padded_width = steps * STEP
@@ -354,10 +361,7 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
     for first in range(0, n_rows, tile_size):
         count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
-        for i in range(count):
-            rows[i] = indices[first + i] if len(indices) else first + i
-            biases[i] = -(offsets[rows[i]] // factor)
-            remainders[i] = offsets[rows[i]] + biases[i] * factor
+        _write_tile_rows(offsets, indices, first, count, factor, rows, biases, remainders)
         # A step may read on into the next records, which are multiplied with zeros, but not beyond
         # the last record.
         reads_beyond = (
@@ -406,10 +410,19 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _write_tile_rows(offsets, indices, first, count, factor, rows, biases, remainders):  # type: ignore[no-untyped-def]
+    """Write `rows`, `biases` and `remainders` of the `count` records of a tile from `first` on."""
+    for i in range(count):
+        rows[i] = indices[first + i] if len(indices) else first + i
+        biases[i] = -(offsets[rows[i]] // factor)
+        remainders[i] = offsets[rows[i]] + biases[i] * factor
+
+
+@compiled
 def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-untyped-def]
     """Copy the first `count` of `rows` of `features` to `copies`, `padded_width` bytes apart.
 
-    The bytes between the copies are multiplied with zeros.
+    `copies`, uint8: its bytes between the rows are multiplied with zeros.
     """
     width = features.shape[1]
     for i in range(count):
@@ -434,9 +447,9 @@ def _append_hits(  # type: ignore[no-untyped-def]
 ):
     """Append the hits of a tile of `count` records with the 32 queries from `first_query` on.
 
-    A match, a row of `matches`, holds the index of a record in the tile, the mask of limits
-    reached, and its 32 sums. `rows`, `remainders`: row of each record of the tile, and its offset
-    modulo `factor`. Returns the hits, possibly in a larger array, and their number.
+    A match, one of the first `n_matches` rows of `matches`, holds the index of a record in the
+    tile, the mask of limits reached, and its 32 sums. Returns the hits, possibly in a larger array,
+    and their number.
     """
     for match in range(n_matches):
         index = matches[match, 0]

@@ -7,7 +7,6 @@ compiled engines are timed on synthetic records; without them NumPy's float32 pr
 
 import os
 import time
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
@@ -37,11 +36,20 @@ from vicinal.neighbours.scan import (
 TILE = 2048
 
 
-class ProductEngine(ScanEngine):
-    """An engine that multiplies a tile of records, then keeps the pairs inside the radii."""
+class Float32Engine(ScanEngine):
+    """NumPy's float32 product, exact for integers of norm at most 4095, on every machine.
+
+    It multiplies a tile of records, then keeps the pairs inside the radii.
+    """
+
+    name = "float32"
+
+    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
+        """Return the queries (q, stride) as float32, `min_scores` (q,) and the product `factor`."""
+        return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
         return QueryBlock(
             block.min_scores[query_indices], block.factor, block.packed[query_indices]
         )
@@ -61,24 +69,6 @@ class ProductEngine(ScanEngine):
             blocks.append(hits)
         starts, row_ids, similarities = merge_blocks(blocks, len(block))
         return np.diff(starts), row_ids, similarities
-
-    @abstractmethod
-    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return the exact products of queries and a tile of records, float32 or int32 (q, rows).
-
-        - `queries`: the queries in the layout of the engine, ``QueryBlock.packed``.
-        - `features`, int8 or float32 (rows, stride): integer features of the records.
-        """
-
-
-class Float32Engine(ProductEngine):
-    """NumPy's float32 product, exact for integers of norm at most 4095, on every machine."""
-
-    name = "float32"
-
-    def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of the queries (q, stride) as float32, see :class:`ScanEngine`."""
-        return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         """Return the float32 products of queries (q, stride) and records (rows, stride)."""
@@ -103,7 +93,7 @@ _CHUNK_SIZE = 64
 def _compress_tile(products, offsets, row_ids, min_scores, factor):  # type: ignore[no-untyped-def]
     """Return the hits of a block of queries in a tile of records, as :data:`Hits`.
 
-    - `products`, float32 or int32 (q, rows): exact products of queries and records.
+    - `products`, float32 (q, rows): exact products of queries and records.
     - `offsets`, `row_ids`, int32 (rows,): of the records, see :class:`ScanRecords`.
     - `min_scores`, int64 (q,), `factor`: a hit has ``factor * product - offset >= min_score``.
     """
@@ -140,8 +130,8 @@ def _compress_tile(products, offsets, row_ids, min_scores, factor):  # type: ign
 
 @compiled
 def _any_reaches_limit(products, limit):  # type: ignore[no-untyped-def]
-    """Return whether any of some products, float32 or int32 (k,), is at least `limit`."""
-    # Exact in float32 and in int32: products are below 2^24, and a limit beyond them is clipped.
+    """Return whether any of the `products`, float32 (k,), is at least `limit`."""
+    # Exact in float32: products are below 2^24, and a limit beyond them is clipped.
     typed_limit = products.dtype.type(min(max(limit, -(1 << 25)), 1 << 25))
     is_reached = 0
     for i in range(len(products)):
@@ -265,10 +255,10 @@ def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
 def _is_exact_on_pattern(
     engine: ScanEngine, n_records: int, n_queries: int, width: int, factor: int, limit: int
 ) -> bool:
-    """Return whether an engine's hits equal those of int64 arithmetic on one pattern.
+    """Return whether an engine's hits equal those of int64 arithmetic on one pattern of integers.
 
     - `n_records`, `n_queries`, `width`: numbers of records, queries and features.
-    - `factor`: the product factor.
+    - `factor`: the product factor of a kernel.
     - `limit`: largest absolute value of a coordinate.
     """
     max_coordinate = min(limit, int(INTEGER_NORM / width**0.5))
@@ -297,7 +287,7 @@ def _is_exact_on_pattern(
 
 
 def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:
-    """Return integers up to +-`max_coordinate`, (rows, width), in an order set by `multiplier`."""
+    """Return integers up to +-`max_coordinate`, (rows, width), varied by the prime `multiplier`."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 1009
     spread = numbers * (2 * max_coordinate + 1) // 1009 - max_coordinate
     dtype = np.int8 if max_coordinate <= INT8_LIMIT else np.float32

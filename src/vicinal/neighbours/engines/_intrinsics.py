@@ -66,7 +66,7 @@ def allocate_aligned(size):  # type: ignore[no-untyped-def]
 
 
 def _emit_call(builder: Any, name: str, result_type: Any, arguments: list[Any]) -> Any:
-    """Emit a call of the LLVM function `name`; `arguments` are LLVM values."""
+    """Emit a call of the LLVM function `name`; `result_type`, `arguments`: LLVM type and values."""
     function_type = ir.FunctionType(result_type, [argument.type for argument in arguments])
     return builder.call(
         _cgutils.get_or_insert_function(builder.module, function_type, name), arguments
@@ -86,7 +86,7 @@ def _emit_broadcast(builder: Any, number: Any) -> Any:
 
 
 def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
-    """Emit a load of ``pointer[index]``; `align` is the alignment of its address in bytes."""
+    """Emit a load of ``pointer[index]`` at an address that is a multiple of `align` bytes."""
     loaded = builder.load(builder.gep(pointer, [index]))
     loaded.align = align
     return loaded
@@ -151,7 +151,7 @@ def emit_dword_sums(
     starts: list[Any],
     dot: Callable[..., Any],
 ) -> list[Any]:
-    """Emit a loop that multiplies some rows with packed columns, dword by dword.
+    """Emit a loop over dwords that adds the products of rows and packed columns to sums.
 
     Returns the final sums, row by row: a list of vectors of 16 columns.
 
@@ -240,7 +240,7 @@ def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # 
     flip = ir.Constant(_SUMS, [_FLIP_SIGNS] * LANES)
 
     def step(builder: Any, total: Any, record: Any, query: Any) -> Any:
-        """Emit the product of 64 bytes, which needs one side unsigned."""
+        """Emit 16 new sums from 64 bytes of record and query; one of them must be unsigned."""
         return _emit_dot(builder, total, builder.xor(record, flip), builder.xor(query, flip))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -304,9 +304,12 @@ def _emit_long_sum(
         reading, all_caches, data = (ir.Constant(_I32, flag) for flag in (0, 3, 1))
         hinted = [builder.inttoptr(prefetched, _I8.as_pointer()), reading, all_caches, data]
         _emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
-    next_total = step(
-        builder, total, *(_emit_register_load(builder, address, offset) for address in addresses)
-    )
+    registers = []
+    for address in addresses:
+        pointer = builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer())
+        registers.append(builder.load(pointer))
+        registers[-1].align = 1
+    next_total = step(builder, total, *registers)
     next_offset = builder.add(offset, ir.Constant(_I64, 64))
     builder.branch(check_block)
     for phi, start, next_value in (
@@ -325,13 +328,6 @@ def _emit_long_sum(
         for address, padding_byte in zip(addresses, padding, strict=True)
     ]
     return _emit_call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
-
-
-def _emit_register_load(builder: Any, address: Any, offset: Any) -> Any:
-    """Emit an unaligned load of 64 bytes at ``address + offset``."""
-    loaded = builder.load(builder.inttoptr(builder.add(address, offset), _SUMS.as_pointer()))
-    loaded.align = 1
-    return loaded
 
 
 def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:

@@ -97,14 +97,17 @@ class VNNIEngine(ScanEngine):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return a block of the int8 queries (q, stride), see :class:`ScanEngine`."""
+        """Return the int8 queries (q, stride) in the layout that this engine's scan reads.
+
+        `min_scores`, int64 (q,), `factor`: minimum scores, and the kernel's product factor.
+        """
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
-        return _pack_query_block(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
+        return _pack_query_panels(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return a block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
         rows = block.packed.rows[query_indices]
-        return _pack_query_block(rows, block.min_scores[query_indices], block.factor)
+        return _pack_query_panels(rows, block.min_scores[query_indices], block.factor)
 
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
         """Return the hits of each query; None if there are more than `hit_budget` allows."""
@@ -113,14 +116,14 @@ class VNNIEngine(ScanEngine):
     def scan_subset(
         self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
     ) -> Hits | None:
-        """Return the hits among the records with the given indices; None as for :meth:`scan`."""
+        """Return the hits among the records with `indices`, int32; None as for :meth:`scan`."""
         if len(indices) == 0:
             # The compiled code takes an empty array of indices for all records.
             return self._scan(block, records[:0], _ALL_RECORDS, hit_budget, 0)
         return self._scan(block, records, indices, hit_budget, len(indices))
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write the similarities of `pairs` with int8 queries (q, stride), see the base class."""
+        """Write ``factor * <x, q> - offset(x)`` of each pair, for int8 queries (q, stride)."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL_RECORDS)
@@ -156,11 +159,11 @@ class VNNIEngine(ScanEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `stored`: the arguments features to n_rows of the compiled functions.
+        `stored`: features, offsets, row_ids, indices and n_rows, see the module.
         """
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
-            _scan_single_queries(
+            _scan_one_query_at_a_time(
                 *stored, rows, block.min_scores, block.factor, hit_budget.remaining
             )
             if len(block.min_scores) <= MAX_SINGLE_QUERIES
@@ -192,7 +195,7 @@ def check_memory(stride: int, records: ScanRecords, indices: Ints32) -> None:
         )
 
 
-def _pack_query_block(
+def _pack_query_panels(
     rows: npt.NDArray[np.uint8], min_scores: MinScores, factor: int
 ) -> QueryBlock:
     """Return a block of queries `rows`, uint8 (q, stride), in panels unless they are few."""
@@ -232,17 +235,17 @@ def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _scan_single_queries(  # type: ignore[no-untyped-def]
+def _scan_one_query_at_a_time(  # type: ignore[no-untyped-def]
     features, offsets, row_ids, indices, n_rows, queries, min_scores, factor, remaining_hits
 ):
-    """Return the hits of a few queries, which are multiplied one by one, int32 (hits, 3)."""
+    """Return the hits of a few queries, int32 (hits, 3), multiplying one query at a time."""
     excess = np.empty(len(min_scores), dtype=np.int64)
     for j in range(len(min_scores)):
         excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * queries.shape[1])
     hits = np.empty((1024, 3), dtype=np.int32)
     first, n_hits = np.int64(0), np.int64(0)  # literals would have every callee compiled twice
     while True:
-        first, n_hits = _append_single_query_hits(
+        first, n_hits = _append_hits_one_query_at_a_time(
             features,
             offsets,
             row_ids,
@@ -266,7 +269,7 @@ def _scan_single_queries(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _append_single_query_hits(  # type: ignore[no-untyped-def]
+def _append_hits_one_query_at_a_time(  # type: ignore[no-untyped-def]
     features,
     offsets,
     row_ids,
@@ -280,11 +283,11 @@ def _append_single_query_hits(  # type: ignore[no-untyped-def]
     first,
     n_hits,
 ):
-    """Append the hits of records from `first` on; return the next record and the number of hits.
+    """Append the hits of all queries with the records from index `first` on, until `hits` is full.
 
-    It returns early when `hits` is full. The caller enlarges the array, because an array that a
-    loop replaces is reference-counted in each iteration. `excess`, int64 (q,): excess of the result
-    of :func:`shifted_dot` over the product.
+    Returns the index of the next record to scan, `n_rows` at the end, and the number of hits. The
+    caller enlarges the array, because an array that a loop replaces is reference-counted in each
+    iteration. `excess`, int64 (q,): excess of the result of :func:`shifted_dot` over the product.
     """
     width = features.shape[1]
     features_address, queries_address = features.ctypes.data, queries.ctypes.data
@@ -343,7 +346,7 @@ def _write_similarities(  # type: ignore[no-untyped-def]
 def _scan_panels(  # type: ignore[no-untyped-def]
     features, offsets, row_ids, indices, n_rows, min_scores, factor, panels, limits, remaining_hits
 ):
-    """Return the hits of many queries, which are multiplied in panels, int32 (hits, 3)."""
+    """Return the hits of many queries, int32 (hits, 3), multiplying panels of 64 queries."""
     width = features.shape[1]
     tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
     addresses = np.empty(tile_size, dtype=np.int64)

@@ -180,7 +180,7 @@ def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
 
 
 def _make_pattern(rows: int, width: int, multiplier: int) -> Int16Matrix:
-    """Return int16 numbers of all magnitudes in an order that `multiplier`, a prime, determines."""
+    """Return int16 numbers of all magnitudes, (rows, width), varied by the prime `multiplier`."""
     numbers = (np.arange(rows * width, dtype=np.int64) ** 2 * multiplier) % 65521
     return (numbers - 32768).astype(np.int16).reshape(rows, width)
 
@@ -262,9 +262,9 @@ def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
 
 @compiled
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
-    """Add ``left @ right`` to int32 sums.
+    """Add ``left @ right`` modulo 2^32 to int32 sums.
 
-    - `left`, int16 (n, k).
+    - `left`, int16 (n, k): the other factor.
     - `packed`, int32 (pairs, lanes): the matrix `right`, (k, m), packed by :func:`_pack_pairs`.
     - `sums`, int32 (n + 1, lanes): the last row takes the padding of a group of rows.
     """
