@@ -309,7 +309,7 @@ class Coordinator(BaseStore):
         def decide_change() -> changes.ClusterChange:
             """Open the audience in the coordinator's ledger, and return the change for shards."""
             audience = self._ledger.open_audience(name, plan_json)
-            audience.plan = decide_on_model(self._parts, audience, begin_model_training)
+            audience.plan = decide_and_train_model(self._parts, audience, begin_model_training)
             self._remote_shards[name] = self._create_remote_shards(name)
             change = self._plan_audience(audience)
             if is_training_pending(self._parts, audience):
@@ -420,7 +420,7 @@ class Coordinator(BaseStore):
         change that sends plan and model to every shard.
         """
         store = self._parts
-        is_planned = decide_and_train_model(store, audience)
+        is_planned = not is_training_pending(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
             begin_first_period(store, audience)
