@@ -153,7 +153,8 @@ class NearestOfSample:
         subjects.
 
         - `queries`, (q, d): integer features.
-        - `candidates`: result of :meth:`find_candidates` for the same queries.
+        - `candidates`: result of :meth:`find_candidates` for the same queries; None if records are
+          sampled before the search.
         """
         n_blocks = 1 if self._sampler.ordered else min(THREADS, len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
@@ -229,7 +230,7 @@ class PrivateKNNRelease(PlannedAnswers):
       chosen.
     - `slots`, int32 (n,): slot of every record's subject.
     - `n_subjects`: number of subjects.
-    - `encoding`: the records' votes.
+    - `encoding`: encoding of the records' labels as votes.
     - `k`: number of neighbours that vote.
     - `gamma`: probability with which each subject is in a sample.
     - `choose_kernel`: :data:`KernelFactory` of the kernel, which rounds features to integers.
