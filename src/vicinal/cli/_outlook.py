@@ -35,6 +35,9 @@ def plan(
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
     seed: Annotated[int, Option(help="Seed of the simulation.", min=0)] = 0,
+    details: Annotated[
+        bool, Option("--details", help="Show neighbours, noise and training, too.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show a plan, its costs and expected accuracy. Reads no private record and spends nothing.
@@ -62,7 +65,7 @@ def plan(
 
         # Without class names, the sorted labels are numbered from 0.
         labels = np.unique(labels, return_inverse=True)[1]
-    show_outlook(checked, points, labels, seed=seed, dry_run=False, json=json)
+    show_outlook(checked, points, labels, seed=seed, dry_run=False, details=details, json=json)
 
 
 plan.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -76,6 +79,7 @@ def show_outlook(
     costs: Sequence[str] = (),
     dry_run: bool = True,
     seed: int = 0,
+    details: bool = False,
     json: bool = False,
 ) -> None:
     """Print a plan with its costs, expected accuracy and noise, computed from public facts only.
@@ -84,6 +88,7 @@ def show_outlook(
     - `costs`: lines on further costs of the command, printed first.
     - `dry_run`: whether this is the dry run of a command, which compares no other plans.
     - `seed`: seed of the simulation.
+    - `details`: whether the text has neighbours, noise and training, too.
     """
     from vicinal.reports.plan_report import assess_plan, evaluate_plan_options, format_plan_options
 
@@ -92,17 +97,20 @@ def show_outlook(
     with show_progress_bars(silent=json) as begin:
         options = evaluate_plan_options(plan, reference, setup, seed, begin, only_requested=dry_run)
     class_shares = [] if setup is None else setup.shares
-    advice = assess_plan(plan, class_shares) if plan.target.is_class_vote else []
+    verdict, *advice = assess_plan(plan, class_shares) if plan.target.is_class_vote else [""]
     if dry_run:
         advice.append("Dry run: nothing was written, drawn or charged.")
+    elif not details and not json:
+        advice.append("--details shows neighbours, noise and training.")
     if not json:
         introduction = [*costs, ""] if costs else []
-        echo("\n".join([*introduction, format_plan_options(options, reason), "", *advice]).rstrip())
+        report = format_plan_options(options, reason, verdict, details=details)
+        echo("\n".join([*introduction, report, "", *advice]).rstrip())
         return
     requested, *alternatives = options
     result = {
         "costs": list(costs),
-        "verdict": "\n".join(advice),
+        "verdict": "\n".join(filter(None, [verdict, *advice])),
         "usage": asdict(requested.choice.usage),
         "plan": requested.to_dict(),
         "alternatives": [option.to_dict() for option in alternatives],

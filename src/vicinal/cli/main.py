@@ -106,6 +106,11 @@ class CommandGroup(TyperGroup):
     import_paths: ClassVar[Mapping[str, str]] = {}
     commands_by_heading: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Names that typer suggests for a misspelt command; `get_command` imports the commands.
+        self.commands = dict.fromkeys(self.import_paths)  # type: ignore[assignment]
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names of all commands, sorted."""
         return sorted(self.import_paths)

@@ -150,10 +150,14 @@ def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: 
     return Option(name, choice, SimulationResult.mean(results))
 
 
-def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> str:
+def format_plan_options(
+    options: Sequence[Option], why_not_simulated: str, verdict: str = "", *, details: bool = False
+) -> str:
     """Return the text report of the requested plan, and a table of all options.
 
     `options`: the requested plan first. `why_not_simulated`: reason if there is no simulation.
+    `verdict`: line on whether there are enough records. `details`: whether neighbours, noise and
+    training are reported, too.
     """
     requested = options[0]
     errors = []
@@ -164,7 +168,9 @@ def format_plan_options(options: Sequence[Option], why_not_simulated: str) -> st
         "training": _compute_training_cost(requested.choice.plan),
         "errors": errors[:_MAX_ERRORS_SHOWN],
         "more": len(errors) - _MAX_ERRORS_SHOWN,
-        "rows": [_format_row(option) for option in options] if len(options) > 1 else [],
+        "rows": _format_table(options, details=details) if len(options) > 1 else [],
+        "verdict": verdict,
+        "details": details,
     }
     return render_template("plan.txt", **template_values, reason=why_not_simulated).rstrip()
 
@@ -184,25 +190,38 @@ def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
     return training
 
 
-def _format_row(option: Option) -> str:
-    """Return the row of an option in the text table; "-" for values that need a simulation."""
-    choice = option.choice
-    simulation = option.simulation
-    agreement = "-" if simulation is None else format_percent(simulation.agreement)
-    accuracy_or_error = "-" if simulation is None else format_percent(simulation.accuracy)
-    if not choice.plan.target.is_class_vote:
-        accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
-    charged = (
-        choice.plan.n_private_answers / choice.plan.n_queries
-        if simulation is None
-        else simulation.asked
-    )
-    return (
-        f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
-        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} "
-        f"{format_percent(min(1.0, choice.charged_share), 2):>17} "
-        f"{format_percent(charged, 0):>7} {agreement:>10} {accuracy_or_error:>9}"
-    )
+def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
+    """Return the lines of a table of options, with a header line.
+
+    `details`: whether it has columns of the neighbours and the noise. A value that needs a
+    simulation is "-" without one.
+    """
+    votes_decide = options[0].choice.plan.target.is_class_vote
+    technical_header = f"{'k':>7}{'sigma2':>8}" if details else ""
+    quality = "accuracy" if votes_decide else "error"
+    lines = [
+        f"{'':22}{'queries':>8}{'eps':>7}{technical_header}{'a query costs':>18}{'charged':>8}"
+        f"{'unchanged':>11}{quality:>10}"
+    ]
+    for option in options:
+        choice = option.choice
+        simulation = option.simulation
+        charged = choice.plan.n_private_answers / choice.plan.n_queries
+        agreement = "-"
+        accuracy_or_error = "-"
+        if simulation is not None:
+            charged = simulation.asked
+            agreement = format_percent(simulation.agreement)
+            accuracy_or_error = format_percent(simulation.accuracy)
+        if not votes_decide:
+            accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
+        technical = f"{choice.n_neighbors:7,}{choice.multiplier:8.3f}" if details else ""
+        lines.append(
+            f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g}{technical}"
+            f"{format_percent(min(1.0, choice.charged_share), 2):>18}"
+            f"{format_percent(charged, 0):>8}{agreement:>11}{accuracy_or_error:>10}"
+        )
+    return lines
 
 
 _MAX_RARE_RATIO = 5.0
