@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import compute_profile, sum_divergence
+from vicinal.smoothed._pairs import compute_profile, sum_divergence
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
@@ -262,7 +262,7 @@ class JointMechanism(ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of the joint outcome between two histograms (m,).
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._edges`.
+        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:

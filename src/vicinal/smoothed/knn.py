@@ -26,14 +26,14 @@ from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import mechanism as mechanisms
-from vicinal.smoothed._edges import DIVERGENCE, sum_divergence
 from vicinal.smoothed._expectation import (
     LogDeltas,
     TwoTypeWorld,
     cache_log_deltas,
     compute_mean_delta,
-    list_unmixed_worlds,
+    list_pure_worlds,
 )
+from vicinal.smoothed._pairs import DIVERGENCE, sum_divergence
 from vicinal.smoothed._several_types import bound_multitype_mean
 from vicinal.smoothed.intervals import (
     MACHINE_EPSILON,
@@ -401,7 +401,7 @@ def compute_count_divergence(
     """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
     The two numbers of records of a label differ by one. `weighting`: ``DIVERGENCE`` or a posterior
-    of :mod:`vicinal.smoothed._edges`.
+    of :mod:`vicinal.smoothed._pairs`.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)
@@ -433,7 +433,7 @@ def bound_radius_mean(
     lower = max_interval(
         compute_mean_delta(log_deltas, world)
         for label in range(mechanism.classes)
-        for world in list_unmixed_worlds(population, n, label)
+        for world in list_pure_worlds(population, n, label)
     )
     label_means = [
         compute_mean_delta(log_deltas, TwoTypeWorld((n,), (float(probability),))).high

@@ -23,14 +23,14 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import intervals
-from vicinal.smoothed._edges import (
+from vicinal.smoothed._pairs import (
     DIVERGENCE,
     POSTERIOR_OTHER,
     POSTERIOR_X,
-    average_edge_divergence,
     average_over_sizes,
-    compute_edge_divergence,
-    compute_replacement_divergence,
+    average_pair_divergence,
+    compute_divergence_with_replacement,
+    compute_pair_divergence,
     sum_divergence,
 )
 from vicinal.smoothed.intervals import LogInterval, sum_intervals
@@ -75,7 +75,7 @@ class Sampler(ABC):
             At least 0.
         weighting : int
             Weights of the outcomes in the sum of (P - E P')+: ``DIVERGENCE`` for 1, ``POSTERIOR_X``
-            or ``POSTERIOR_OTHER`` for the posterior of X or X' (:mod:`vicinal.smoothed._edges`).
+            or ``POSTERIOR_OTHER`` for the posterior of X or X' (:mod:`vicinal.smoothed._pairs`).
         """
 
     @abstractmethod
@@ -120,13 +120,13 @@ class FixedSize(Sampler):
         exp_eps = compute_bounded_exp(epsilon)
         if n_pair == n:
             return LogInterval(
-                *compute_edge_divergence(a, b, self.size, exp_eps, weighting)
+                *compute_pair_divergence(a, b, self.size, exp_eps, weighting)
             ).cap_log()
         min_sampled, max_sampled = max(0, self.size - (n - n_pair)), min(n_pair, self.size)
         log_p = intervals.log_hypergeometric_pmf(
             n_pair, n - n_pair, self.size, min_sampled, max_sampled + 1
         )
-        return average_edge_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_log()
+        return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_log()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         """Return every possible sampled histogram with its multivariate hypergeometric log p."""
@@ -173,7 +173,7 @@ class Poisson(Sampler):
     ) -> LogInterval:
         """Return the mean divergence over the binomial number of samples of the two types."""
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
-        return average_edge_divergence(
+        return average_pair_divergence(
             log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
         ).cap_log()
 
@@ -204,13 +204,15 @@ class WithReplacement(Sampler):
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
         """Return the mean divergence over the binomial number of samples of the two types."""
+
+        def compute_for_size(n_sampled: int) -> LogInterval:
+            return compute_divergence_with_replacement(a, b, n_sampled, epsilon, weighting)
+
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         if n_pair == n:
-            return compute_replacement_divergence(a, b, self.size, epsilon, weighting).cap_log()
+            return compute_for_size(self.size).cap_log()
         log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
-        return average_over_sizes(
-            log_p, 0, lambda s: compute_replacement_divergence(a, b, s, epsilon, weighting)
-        ).cap_log()
+        return average_over_sizes(log_p, 0, compute_for_size).cap_log()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         """Return every possible sampled histogram with its multinomial log probability."""
@@ -274,7 +276,7 @@ def make_comparison(
     """Return both directions of the divergence between a database and its neighbour.
 
     `compute_divergence` takes two databases in any representation, the further `arguments` and a
-    weighting of :mod:`vicinal.smoothed._edges`.
+    weighting of :mod:`vicinal.smoothed._pairs`.
     """
     return partial(compute_divergence, database, neighbour, *arguments), partial(
         compute_divergence, neighbour, database, *arguments

@@ -273,7 +273,7 @@ class Decision(ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of the outcomes of two histograms (m,).
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._edges`.
+        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]

@@ -255,7 +255,7 @@ def _compute_certified(
     n_types = population.types
     has_log_deltas = n_types == 2 and _can_compute_any_delta(mechanism, n)
     if isinstance(population, Heterogeneous) and has_log_deltas:
-        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        (world,) = expectation.list_pure_worlds(population, n, 0)
         log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
         return make_delta(expectation.compute_mean_delta(log_deltas, world))
     n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
@@ -439,7 +439,7 @@ def _bound_exceedance(
         return 0.0 if bound_log_delta(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
-        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        (world,) = expectation.list_pure_worlds(population, n, 0)
         return make_delta(expectation.compute_mean_delta(get_indicators, world))
     probabilities = population.vertices[:, 0].tolist()
     worlds = [
