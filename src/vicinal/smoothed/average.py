@@ -47,6 +47,7 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
+        """Check the parameters, and set `types`."""
         levels: Floats = np.asarray(self.levels, dtype=np.float64)
         well_formed = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
         if not well_formed or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
@@ -75,7 +76,7 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergences from and to every neighbour, for histograms (levels,)."""
+        """Yield the divergences from and to every neighbour of a histogram (levels,)."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -83,7 +84,7 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain for every neighbour, for histograms (levels,)."""
+        """Yield the adversary's gain for every neighbour of a histogram (levels,)."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -97,8 +98,8 @@ class Average(CountMechanism):
         """Yield the outcome distributions after replacing one record, for each level that occurs.
 
         The items are the index of the replaced record's level, and float64 (levels, outcomes): row
-        v is the outcome distribution if the record has level v instead. The row of its own level
-        is the distribution of the database.
+        v is the outcome distribution if the record has the level with index v instead. The row of
+        its own level is the distribution of the database.
         """
         sampling_rate = self.size / int(database.sum())
         outcome_of_sum = self._compute_outcome_of_sum()
@@ -133,13 +134,14 @@ class Average(CountMechanism):
     def _iterate_leave_one_out_subset(
         self, sums_by_size: Floats, n_added: int, level_indices: Ints
     ) -> Iterator[tuple[int, Floats]]:
-        """Yield the items of :meth:`_iterate_leave_one_out` for records of some levels.
+        """Yield the items of :meth:`_iterate_leave_one_out` for a group of records.
 
-        `level_indices` are the sorted level indices of the records that may be omitted.
-        `sums_by_size` (size + 1, sums) are the distributions of sums over the `n_added` records
-        outside of `level_indices`. Divide and conquer: each half of `level_indices` is added before
-        descending into the other half, so that n records need about log2(n) additions each.
+        `level_indices` are the sorted level indices of the group, whose records are omitted one by
+        one. `sums_by_size` (size + 1, sums) are the distributions of sums over the `n_added`
+        records outside of the group.
         """
+        # Divide and conquer: each half of the group is added before descending into the other half,
+        # so that n records need about log2(n) additions each.
         if len(level_indices) == 1:
             yield int(level_indices[0]), sums_by_size
             return
@@ -164,10 +166,10 @@ class Average(CountMechanism):
         """Return the distributions of sums (size + 1, sums) after adding records of given levels.
 
         `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of
-        t = 0 .. size of the `n_added` previous records. A subset of t of k + 1 records contains the
-        last one with probability t / (k + 1). All terms are positive, so the relative precision is
-        kept.
+        t = 0 .. size of the `n_added` previous records.
         """
+        # A subset of t of k + 1 records contains the last one with probability t / (k + 1). All
+        # terms are positive, so the relative precision is kept.
         sizes = np.arange(self.size + 1)[:, None]
         for n_records, level_index in enumerate(level_indices, start=n_added + 1):
             offset = self.levels[level_index] - self.levels[0]
@@ -187,8 +189,7 @@ def compute_outcome_distributions(
 
     `sum_probabilities` (sums,) is the distribution of the unshifted sum. `outcome_of_sum` (sums,)
     is the index of the outcome to which each sum is rounded, not decreasing. `shifts` are added to
-    the sum, in whole units, at least 0; probability shifted beyond the last sum is dropped, and
-    callers have none there.
+    the sum, in whole units, at least 0; probability shifted beyond the last sum would be dropped.
     """
     distributions = np.zeros((len(shifts), outcome_of_sum[-1] + 1))
     for row in range(len(shifts)):
@@ -200,10 +201,11 @@ def compute_outcome_distributions(
 def _sum_divergences(
     p: Floats, q: Floats, exp_eps: float, slack: float, weights: Floats | None = None
 ) -> Floats:
-    """Return the sums of weights (p - e q)+ over outcomes, computed and upper, (2, rows).
+    """Return the sums over outcomes of weight (p - E q)+, computed and upper bounds, (2, rows).
 
     `p` and `q` are distributions (outcomes,) or (rows, outcomes); `slack` bounds the relative
-    errors of their entries. `exp_eps` is E; `weights` (rows, outcomes) are 1 if None.
+    errors of their entries. `exp_eps` is E = exp(epsilon); `weights` (rows, outcomes) are 1 if
+    None.
     """
     excess = np.maximum(p - exp_eps * q, 0.0)
     raised_excess = np.maximum(p - exp_eps * q + slack * (p + exp_eps * q), 0.0)
@@ -212,7 +214,7 @@ def _sum_divergences(
 
 
 def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
-    """Yield the interval of each level but `own_level`.
+    """Yield the interval of each level's sum, except for the level with index `own_level`.
 
     `sums` (2, levels) are the computed sums and upper bounds of :func:`_sum_divergences`.
     """

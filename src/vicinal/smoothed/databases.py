@@ -75,7 +75,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return delta(x) of a database that `mechanism.validate_database` has returned."""
+    """Return delta(x) of a valid `database`, as ``mechanism.validate_database`` returns it."""
     return max_interval(mechanism.iterate_divergences(database, epsilon))
 
 
@@ -254,15 +254,16 @@ class JointMechanism(ComparedMechanism):
         return min(1 - p_missed + 2.0**-50, 1.0)
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield both directions of the joint divergence for each neighbour."""
         for neighbour in iterate_neighbours(database):
             yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
 
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the joint outcome between two histograms (m,).
+        """Return the divergence of the joint outcome of one histogram (m,) from that of another.
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._pairs`.
+        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:

@@ -39,7 +39,6 @@ class LogInterval:
 
 
 ZERO = LogInterval(-math.inf, -math.inf)
-ONE = LogInterval(0.0, 0.0)
 
 
 def enclose_log(log_value: float, slack: float) -> LogInterval:
@@ -85,7 +84,7 @@ def log_sum(logs: Floats) -> float:
 def sum_weighted_divergence(
     log_p: Floats, log_ratio: Floats, epsilon: float, slack: Floats | float, log_weight: Floats
 ) -> LogInterval:
-    """Return the weighted hockey-stick divergence: sum over outcomes of weight (P - E P')+.
+    """Return the weighted hockey-stick divergence: the sum over outcomes of weight (P - E P')+.
 
     `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log(P / P') (may be infinite) and
     the log weights, at most 0; E = exp(`epsilon`). `slack` bounds the errors of the first two, and
@@ -233,7 +232,7 @@ def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delt
 
 
 def _exp_rounded(log: float, limit: float) -> float:
-    """Return exp(`log`), rounded up if `limit` is inf and down if it is -inf, by an error bound."""
+    """Return a float above exp(`log`) if `limit` is inf, and one below if it is -inf."""
     # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
@@ -263,7 +262,7 @@ _DEKKER_SPLITTER = 134217729.0
 
 
 def _tabulate_stirling_terms() -> Floats:
-    """Return s(x) for x = 0 .. 15, computed with 40 digits; s(0) = 0."""
+    """Return the values s(0) .. s(15) of :func:`stirling_term`, computed with 40 digits."""
     with localcontext() as context:
         context.prec = 40
         values = [
@@ -312,10 +311,9 @@ def _compute_deviance(shift: float, expected: float) -> float:
 
 @compiled
 def log_hypergeometric(o: int, n_type: int, n_rest: int, size: int) -> float:
-    """Return the log hypergeometric probability of `o`, by Loader's saddle-point expansion.
+    """Return log Pr[`o` of the `n_type` records of a type are sampled], by Loader's expansion.
 
-    It is log Pr[`o` of the `n_type` records of one type are sampled] if `size` of n_type + `n_rest`
-    records are sampled without replacement.
+    `size` of n_type + `n_rest` records are sampled without replacement.
     """
     n = n_type + n_rest
     if o < 0 or o > n_type or size - o < 0 or size - o > n_rest:

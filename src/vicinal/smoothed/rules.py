@@ -115,6 +115,7 @@ class Threshold:
     _exact_share: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the parameters, and store the share as an exact fraction."""
         if (self.share is None) == (self.count is None):
             raise InvalidInput("Exactly one of 'share' and 'count' must be given.")
         checks.check_integer("type_index", self.type_index, minimum=0)
@@ -162,6 +163,7 @@ class ListedRule:
     _outcomes: dict[SampledCounts, Hashable] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the rows, and store the outcomes by their counts."""
         outcomes: dict[SampledCounts, Hashable] = {}
         try:
             for row in self.rows:
@@ -230,6 +232,7 @@ class Decision(ComparedMechanism):
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
+        """Check the parameters, and create the caches of outcomes, runs and deltas."""
         if not callable(self.rule):
             raise InvalidInput(f"The 'rule' parameter must be a function. Got {self.rule!r}.")
         if self.sampler is not None:
@@ -271,9 +274,9 @@ class Decision(ComparedMechanism):
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the outcomes of two histograms (m,).
+        """Return the divergence of the outcome of one histogram (m,) from that of another.
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._pairs`.
+        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
@@ -282,8 +285,8 @@ class Decision(ComparedMechanism):
     def _list_outcomes(self, counts: SampledCounts) -> tuple[LogDistribution, float]:
         """Return the log probability of every outcome for a histogram, and an extra error.
 
-        The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR
-        abs(l)`` plus the extra error. `counts` is the histogram.
+        `counts` is the histogram of the whole database. The error of a log probability l is at most
+        ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
         """
         n = sum(counts)
         if self.can_tabulate(n, len(counts)):
@@ -331,9 +334,10 @@ class Decision(ComparedMechanism):
         return [(value, 0.0)]
 
     def count_listed_samples(self, n: int, n_types: int) -> int:
-        """Return the number of samples that are listed for `n` records in equal counts.
+        """Return the number of samples to list for a database of `n` records, or an upper bound.
 
-        `n_types` is the number of types; the number is 1 if nothing needs to be listed.
+        The database has `n_types` types with equal counts. The number is 1 if no samples need to be
+        listed.
         """
         if self.can_tabulate(n, n_types):
             return 1
@@ -351,10 +355,9 @@ class Decision(ComparedMechanism):
         return self._get_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
-        """Return whether the outcomes of all databases can be summed as runs.
+        """Return whether outcomes are summed as runs: for all databases of `n` records and types.
 
-        The databases have `n` records of `n_types` types. Only two types and a fixed sample size
-        qualify, and rules with few enough runs.
+        That takes two types, a fixed sample size, and few enough records and runs.
         """
         if n_types != 2 or n > _MAX_TABULATED_RECORDS:
             return False
@@ -365,7 +368,10 @@ class Decision(ComparedMechanism):
         return (len(runs.firsts) + len(outcomes)) * (n + 1) <= _MAX_RUN_SUMS
 
     def _list_runs(self, size: int) -> tuple[OutcomeRuns, list[Hashable]]:
-        """Return the runs of equal outcomes among samples of `size` records, and the outcomes."""
+        """Return the runs of equal outcomes among samples of `size` records, and the outcomes.
+
+        The outcomes in the runs are indices of the list of outcomes.
+        """
         indices: dict[Hashable, int] = {}
         rows: list[list[Any]] = []
         previous: list[tuple[Hashable, float]] = []
@@ -411,7 +417,7 @@ class Decision(ComparedMechanism):
         return profile
 
     def _compute_deltas(self, low: int, high: int, n: int, epsilon: float) -> Floats:
-        """Return columns `low` to `high` of :meth:`compute_profile`."""
+        """Return columns k = `low` .. `high` of :meth:`compute_profile`."""
         runs, outcomes = self._list_cached_runs(self._get_size(n))  # type: ignore[attr-defined]
         return np.asarray(
             compute_outcome_profile(
