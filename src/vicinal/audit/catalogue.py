@@ -27,21 +27,21 @@ def list_ind_knn_attacks(
     """
     attacks: AttackFactories = {}
     if "votes" in releases:
-        attacks["votes"] = audit.attack_votes
-        attacks["votes-two-labels"] = audit.attack_two_class_victim
-        attacks["votes-return"] = audit.attack_reenrolment
+        attacks["votes"] = audit.build_votes_attack
+        attacks["votes-two-labels"] = audit.build_two_class_attack
+        attacks["votes-return"] = audit.build_reenrolment_attack
     if "label" in releases:
-        attacks["labels"] = audit.attack_labels
-        attacks["labels-alone"] = audit.attack_labels_of_isolated_victim
+        attacks["labels"] = audit.build_labels_attack
+        attacks["labels-alone"] = audit.build_isolated_labels_attack
     return attacks
 
 
 def list_vector_attacks(audit: IndKNNAudit, target_spec: TargetSpec) -> AttackFactories:
     """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels."""
     return {
-        "vectors": lambda: audit.attack_votes(target_spec),
-        "vectors-opposite": lambda: audit.attack_opposite_vectors(target_spec),
-        "vectors-return": lambda: audit.attack_reenrolment(target_spec),
+        "vectors": lambda: audit.build_votes_attack(target_spec),
+        "vectors-opposite": lambda: audit.build_opposite_vectors_attack(target_spec),
+        "vectors-return": lambda: audit.build_reenrolment_attack(target_spec),
     }
 
 
@@ -60,17 +60,17 @@ def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
     delta = audit.delta
     return {
         **list_ind_knn_attacks(audit),
-        "restart": audit.attack_restarts,
-        "size": audit.attack_size,
-        "evaluation": audit.attack_evaluation,
-        "total": lambda: audit.attack_total(audit.epsilon),
-        "shards": audit.attack_shards,
+        "restart": audit.build_restart_attack,
+        "size": audit.build_size_attack,
+        "evaluation": audit.build_evaluation_attack,
+        "total": lambda: audit.build_total_attack(audit.epsilon),
+        "shards": audit.build_shards_attack,
         **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
-        "count": audit.attack_count,
-        "vectors-sparse": audit.attack_sparse_vectors,
-        "model": audit.attack_model,
-        "model-labels": lambda: audit.attack_model(release="label"),
-        "model-vectors": lambda: audit.attack_model(target_spec=NUMBER_TARGET_SPEC),
+        "count": audit.build_count_attack,
+        "vectors-sparse": audit.build_sparse_vectors_attack,
+        "model": audit.build_model_attack,
+        "model-labels": lambda: audit.build_model_attack(release="label"),
+        "model-vectors": lambda: audit.build_model_attack(target_spec=NUMBER_TARGET_SPEC),
         "private-knn": lambda: create_private_knn_attack("votes", delta=delta),
         "private-knn-all": lambda: create_private_knn_attack("all", delta=delta),
         "private-knn-labels": lambda: create_private_knn_attack("labels", delta=delta),
@@ -158,16 +158,16 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
         attacks = list_ind_knn_attacks(audit, (release,))
     else:
         attacks = list_vector_attacks(audit, target_spec)
-    attacks["restart"] = lambda: audit.attack_restarts(release, target_spec)
+    attacks["restart"] = lambda: audit.build_restart_attack(release, target_spec)
     if plan["neighbor_count"] == PRIVATE:
-        attacks["count"] = audit.attack_count
+        attacks["count"] = audit.build_count_attack
     if plan.get("size_estimated"):
-        attacks["size"] = lambda: audit.attack_size(release, target_spec)
+        attacks["size"] = lambda: audit.build_size_attack(release, target_spec)
     if state.get("evaluations"):
-        attacks["evaluation"] = lambda: audit.attack_evaluation(release, target_spec)
+        attacks["evaluation"] = lambda: audit.build_evaluation_attack(release, target_spec)
     total = facts.get("total", {})
     if total.get("capped"):
-        attacks["total"] = lambda: audit.attack_total(total["epsilon"])
+        attacks["total"] = lambda: audit.build_total_attack(total["epsilon"])
     return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
 
 
@@ -208,7 +208,9 @@ def _list_model_attacks(
     n_refreshes = int(plan.get("model_refreshes", 0))
     if not share:
         return {}
-    return {"model": lambda: audit.attack_model(float(share), n_refreshes, release, target_spec)}
+    return {
+        "model": lambda: audit.build_model_attack(float(share), n_refreshes, release, target_spec)
+    }
 
 
 def list_unaudited_attacks(

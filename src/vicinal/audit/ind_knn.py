@@ -117,7 +117,7 @@ class IndKNNAudit:
             **overrides,
         }
 
-    def attack_votes(self, target_spec: TargetSpec | None = None) -> SumsAttack:
+    def build_votes_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
         It has many records of one class, or with the longest vector.
@@ -139,14 +139,14 @@ class IndKNNAudit:
             target_spec=target_spec,
         )
 
-    def attack_two_class_victim(self) -> SumsAttack:
+    def build_two_class_attack(self) -> SumsAttack:
         """Return the attack on the votes of a victim with records of two classes."""
         victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
         scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
 
-    def attack_reenrolment(self, target_spec: TargetSpec | None = None) -> SumsAttack:
+    def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that is erased and enrolled again between answers."""
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
@@ -163,43 +163,45 @@ class IndKNNAudit:
             target_spec=target_spec,
         )
 
-    def attack_restarts(
+    def build_restart_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on a store that is closed and opened between answers."""
         scenario = "one record; the store is closed and opened again"
-        return self._attack_one_record(
+        return self._build_one_record_attack(
             "restart", scenario, "refilled at restart", _STORE_ACTIONS, release, target_spec
         )
 
-    def attack_shards(self) -> SumsAttack:
+    def build_shards_attack(self) -> SumsAttack:
         """Return the attack on a cluster of shards that is closed and opened between answers."""
         scenario = "one record, asked about, reopened"
         audit = replace(self, interface="shards")
-        return audit._attack_one_record("shards", scenario, "refilled at restart", _STORE_ACTIONS)
+        return audit._build_one_record_attack(
+            "shards", scenario, "refilled at restart", _STORE_ACTIONS
+        )
 
-    def attack_size(
+    def build_size_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on the noisy number of records, released and charged before answers."""
         scenario = "one record, counted first, then asked about"
         actions = ("query",) * 3
         # A cluster is split from a store whose size has been released already.
-        return replace(self, interface="store")._attack_one_record(
+        return replace(self, interface="store")._build_one_record_attack(
             "noisy size", scenario, "size uncharged", actions, release, target_spec, n_records=None
         )
 
-    def attack_evaluation(
+    def build_evaluation_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on an evaluation, charged to the subjects with true labels."""
         scenario = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
-        return self._attack_one_record(
+        return self._build_one_record_attack(
             "evaluation", scenario, "evaluation uncharged", actions, release, target_spec
         )
 
-    def _attack_one_record(
+    def _build_one_record_attack(
         self,
         name: str,
         scenario: str,
@@ -234,7 +236,7 @@ class IndKNNAudit:
             **overrides,
         )
 
-    def attack_total(self, epsilon: float) -> SumsAttack:
+    def build_total_attack(self, epsilon: float) -> SumsAttack:
         """Return the attack by two audiences on a store's guarantee over all audiences.
 
         `epsilon`: the total epsilon of the store.
@@ -254,7 +256,7 @@ class IndKNNAudit:
         interaction = AuditInteraction(parameters, copies, actions, interface="store")
         return SumsAttack("Total over audiences", interaction, scenario, faults, claim)
 
-    def attack_model(
+    def build_model_attack(
         self,
         share: float = MAX_TRAINING_SHARE,
         refreshes: int = 1,
@@ -293,7 +295,9 @@ class IndKNNAudit:
         )
         return SumsAttack("Ind-KNN private model", interaction, scenario, faults)
 
-    def attack_opposite_vectors(self, target_spec: TargetSpec = NUMBER_TARGET_SPEC) -> SumsAttack:
+    def build_opposite_vectors_attack(
+        self, target_spec: TargetSpec = NUMBER_TARGET_SPEC
+    ) -> SumsAttack:
         """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
         longest_y, opposite_y, _ = _find_extreme_y_values(target_spec)
         pair: list[CosineRecord] = [(1.0, longest_y), (0.97, opposite_y)]
@@ -305,16 +309,16 @@ class IndKNNAudit:
             "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
         )
 
-    def attack_sparse_vectors(self) -> SumsAttack:
+    def build_sparse_vectors_attack(self) -> SumsAttack:
         """Return the attack on sparse vectors (at most 2 of 50 labels), with re-enrolment."""
-        return self.attack_reenrolment({"labels": range(50), "tau": 2.0})
+        return self.build_reenrolment_attack({"labels": range(50), "tau": 2.0})
 
     @property
     def n_budget_records(self) -> int:
         """Number of records of one class that spend a whole budget on the votes of one answer."""
         return math.ceil(1.01 * self.noise * self.compute_budget_mu("votes")) + 1
 
-    def attack_labels(self) -> SumsAttack:
+    def build_labels_attack(self) -> SumsAttack:
         """Return the attack on a victim with many records that spends its budget on one label."""
         shift = self._find_affordable_shift("label")
         n_records = max(1, round(_DEFAULT_NOISE * shift))
@@ -325,7 +329,7 @@ class IndKNNAudit:
         actions = ("query",) * 2  # The second query finds the budget spent.
         return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
 
-    def attack_labels_of_isolated_victim(self) -> SumsAttack:
+    def build_isolated_labels_attack(self) -> SumsAttack:
         """Return the attack on labels of a victim without neighbours, queried beyond its budget."""
         audit = replace(self, noise=1 / self._find_affordable_shift("label"))
         scenario = "one record, alone, asked long after its budget is spent"
@@ -335,7 +339,7 @@ class IndKNNAudit:
             "labels", [(1.0, 0)], [(0.1, 1)], scenario, faults, actions, "label"
         )
 
-    def attack_count(self) -> SumsAttack:
+    def build_count_attack(self) -> SumsAttack:
         """Return the attack on the private number of neighbours of the published algorithm."""
         estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes),

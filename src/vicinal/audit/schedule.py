@@ -209,7 +209,7 @@ class AuditResult(AuditFinding):
     --------
     >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> from vicinal.audit.schedule import run_audits
-    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> attack = IndKNNAudit(n_classes=3).build_votes_attack()
     >>> (result,) = run_audits([attack], seconds=0.1, controls=False)
     >>> result.mu_lower_bound <= result.claimed_mu
     True
@@ -362,7 +362,7 @@ def run_audits(
     --------
     >>> from vicinal.audit import run_audits
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> attack = IndKNNAudit(n_classes=3).build_votes_attack()
     >>> [result.mechanism for result in run_audits([attack], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
