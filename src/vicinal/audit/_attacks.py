@@ -46,7 +46,8 @@ class SumsAttack(Attack):
     The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
     score is the log likelihood ratio of all released values.
 
-    - `mechanism`, `scenario`: names of the mechanism and of the made-up data, for reports.
+    - `mechanism`, `scenario`: name of the mechanism and description of the made-up data, for
+      reports.
     - `interaction`: the attacked interaction, with one copy of the attack.
     - `faults`: faults of the controls, by name.
     - `claim`: the claim to test. Default: that of the interaction's plan.
@@ -60,6 +61,7 @@ class SumsAttack(Attack):
         faults: Mapping[str, InjectedFault],
         claim: Claim | None = None,
     ) -> None:
+        """Store the attack, and record the private sums of its interaction."""
         self.mechanism = mechanism
         self.scenario = scenario
         plan = interaction.plan
@@ -109,10 +111,10 @@ class SumsAttack(Attack):
 
 
 def compute_label_log_ratios(labels: Ints, votes: Floats, shift: Floats) -> Floats:
-    """Return the log likelihood ratio of each run's released labels, (runs,): present over absent.
+    """Return the log likelihood ratio of each run's released labels, summed over queries, (runs,).
 
-    It is summed over the queries. The attacker uses whether a label is the first class, for which
-    the subject votes.
+    It is the ratio of the world with the subject to that without. The attacker uses whether a label
+    is the first class, for which the subject votes.
 
     - `labels` (int (runs, q)): released class indices.
     - `votes`, `shift` (float64 (q, c)): votes without the subject, and their change by the subject,
@@ -164,6 +166,7 @@ class NoisySGDAttack(Attack):
     def __init__(
         self, gamma: float = 0.15, epsilon: float = 8.0, n_steps: int = 3, delta: float = 1e-5
     ) -> None:
+        """Plan the training that is attacked."""
         self._classifier = NoisySGDClassifier(
             range(2),
             epsilon=epsilon,
@@ -246,7 +249,7 @@ class AnswerDistribution:
     screen: tuple[float, float] | None = None
 
     def compute_log_ratios(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio (present over absent) of each repetition, (q,).
+        """Return the log likelihood ratio, with over without the subject, of each answer, (q,).
 
         The query was answered in q independent repetitions.
 
@@ -268,7 +271,7 @@ class AnswerDistribution:
         return log_ratios
 
     def _compute_answer_log_ratios(self, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of each released answer: noisy votes, or a label."""
+        """Return the log likelihood ratios of noisy votes (passed, c) or labels (passed,)."""
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
@@ -285,15 +288,18 @@ class AnswerDistribution:
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
     def _mix_probabilities(self, absent: float, sampled: float) -> float:
-        """Return an event's probability, given those without and with the subject in the sample."""
+        """Return an event's probability if the subject is sampled with probability `gamma`.
+
+        `absent`, `sampled`: the event's probabilities without and with the subject in the sample.
+        """
         return (1 - self.gamma) * absent + self.gamma * sampled
 
 
 def _compute_event_log_ratios(events: Bools, absent: float, present: float) -> Floats:
     """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
 
-    - `events`, bool (q,): whether the event occurred.
-    - `absent`, `present`: probabilities of the event without and with the subject.
+    `events`, bool (q,): whether the event occurred. `absent`, `present`: its probabilities in the
+    worlds without and with the subject.
     """
     absent = min(max(absent, 1e-300), 1 - 1e-16)
     present = min(max(present, 1e-300), 1 - 1e-16)
@@ -305,7 +311,7 @@ class FixedPlanAttack(Attack):
 
     - `classifier` (Private-kNN or PATE classifier): not fitted; its plan is that of one run.
     - `distribution`: distribution of each answer in both worlds.
-    - `scenario`: name of the made-up data, for reports.
+    - `scenario`: description of the made-up data, for reports.
     - `*fault_names`: names of the faults of the controls.
     - `exceeds_plan`: whether each run fits a classifier of its own and queries it until it refuses.
     """
@@ -318,6 +324,7 @@ class FixedPlanAttack(Attack):
         *fault_names: str,
         exceeds_plan: bool = False,
     ) -> None:
+        """Store the attack, with the claim of the classifier's plan."""
         self.scenario = scenario
         self._exceeds_plan = exceeds_plan
         self.claim = PlanClaim(classifier.plan())
@@ -356,7 +363,7 @@ class FixedPlanAttack(Attack):
         return score
 
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
-        """Query at the origin `n_queries` times; return the log likelihood ratio of each answer."""
+        """Query `n_queries` times at the origin; return the log likelihood ratios, (n_queries,)."""
         queries = np.zeros((n_queries, fitted.n_features_in_))
         return self._distribution.compute_log_ratios(*fitted._release_answers(queries))
 
@@ -394,25 +401,19 @@ class PrivateKNNAttack(FixedPlanAttack):
 
     def _fit(self, classifier: Any, present: bool) -> Any:
         """Return `classifier`, fitted to the background and, if `present`, the subject."""
-        n_background = _count_background_subjects(classifier)
+        # Nearly every sample holds k background subjects. The attacker's likelihood ratio is not
+        # exact for a smaller sample, but the lower bounds hold for any score.
+        k = int(classifier.n_neighbors)
+        gamma = float(classifier.sampling_rate)
+        n_background = k
+        while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
+            n_background += math.ceil(1 / gamma)
         n_victim_records = 3 if present else 0
         distances = np.arange(1, n_victim_records + n_background + 1)
         features = distances[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [n_victim_records, n_background])
         ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
         return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
-
-
-def _count_background_subjects(classifier: Any) -> int:
-    """Return the number of background subjects with which nearly every sample holds k of them."""
-    # The attacker's likelihood ratio is not exact for a smaller sample, but the lower bounds hold
-    # for any score.
-    k = int(classifier.n_neighbors)
-    gamma = float(classifier.sampling_rate)
-    n_background = k
-    while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
-        n_background += math.ceil(1 / gamma)
-    return n_background
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
@@ -495,10 +496,10 @@ class PATEAttack(FixedPlanAttack):
 
 
 def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
-    """Return the attack on the noisy votes of PATE's teachers.
+    """Return the attack on the noisy votes of PATE's teachers, with a claim at `delta`.
 
-    `delta`: of the claim. `exceeds_plan`: whether each run fits teachers of its own and queries
-    them until they refuse; otherwise each run has two queries.
+    `exceeds_plan`: whether each run fits teachers of its own and queries them until they refuse;
+    otherwise each run has two queries.
     """
     n_teachers = 3 if exceeds_plan else 50
     sigma = 2.0

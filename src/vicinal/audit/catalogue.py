@@ -14,7 +14,7 @@ from vicinal.planning.parameter_tables import PRIVATE
 AttackFactories = dict[str, Callable[[], Attack]]
 """Functions that create an attack, by its name. Creating an attack runs its mechanism."""
 
-_UNUSED_CLASSES = 2
+_PLACEHOLDER_N_CLASSES = 2
 """Number of classes in the settings of an audit whose records have vectors instead of classes."""
 
 
@@ -110,8 +110,8 @@ def list_plan_attacks(plan: Mapping[str, Any]) -> AttackFactories:
 def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) -> AttackFactories:
     """Return attacks on one release of a plan; empty if there are none for its kind.
 
-    `kind`, `values`: the field "kind" of the release, such as "ind_knn", and its further fields in
-    the plan's JSON object. `delta`: delta of the plan.
+    `kind`: field "kind" of the release in the plan's JSON object, such as "ind_knn". `values`: its
+    further fields. `delta`: delta of the plan.
     """
     gamma = float(values.get("gamma", 1.0))
     is_label = values.get("release") == "label"
@@ -123,7 +123,7 @@ def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) ->
         release = "label" if is_label else "votes"
         return {
             **list_ind_knn_attacks(audit, (release,)),
-            **_list_model_attacks(audit, release, values),
+            **_list_model_attack(audit, release, values),
         }
     if kind == "screening":
         return {"screening": lambda: create_private_knn_attack("screening", gamma, delta)}
@@ -168,16 +168,16 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
     total = facts.get("total", {})
     if total.get("capped"):
         attacks["total"] = lambda: audit.build_total_attack(total["epsilon"])
-    return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
+    return {**attacks, **_list_model_attack(audit, release, plan, target_spec)}
 
 
 def read_audit_settings(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
-    """Return the public settings of an audience's estimator, from ``Store.facts()``.
+    """Return the audited settings, released values and target_spec of an audience's estimator.
 
-    These are the settings; the released values, "votes" or "label"; and the estimator parameters
-    that declare vector targets, or None for classes.
+    The released values are "votes" or "label"; target_spec is the estimator parameters that declare
+    vector targets, or None for classes. `facts`: public facts, as ``Store.facts()`` returns them.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -185,7 +185,7 @@ def read_audit_settings(
     further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    n_classes = len(facts["classes"]) or _UNUSED_CLASSES
+    n_classes = len(facts["classes"]) or _PLACEHOLDER_N_CLASSES
     interface = "shards" if "shards" in facts else "store"
     audit = IndKNNAudit(
         n_classes, plan["epsilon"], plan["delta"], further_parameters=further, interface=interface
@@ -196,13 +196,14 @@ def read_audit_settings(
     return audit, "votes", target_spec
 
 
-def _list_model_attacks(
+def _list_model_attack(
     audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
 ) -> AttackFactories:
-    """Return the attack on a private model; empty if no budget is planned for a model.
+    """Return the attack on a private model, by name; empty if no budget is planned for a model.
 
-    `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
-    `release`, `target_spec`: arguments of :class:`IndKNNAudit`.
+    `release`: released values, "votes" or "label". `plan`: JSON object with the fields
+    "model_share" and "model_refreshes", if there is a model. `target_spec`: estimator parameters
+    that declare vector targets; None for classes.
     """
     share = plan.get("model_share")
     n_refreshes = int(plan.get("model_refreshes", 0))

@@ -96,8 +96,8 @@ class RateBounds:
 def compute_lower_rate_bound(successes: int, total: int, failure_probability: float) -> float:
     """Return the lower Clopper-Pearson confidence bound on a success probability.
 
-    - `successes`, `total`: number of successes among `total` independent trials.
-    - `failure_probability`: maximal probability that the bound exceeds the success probability.
+    There were `successes` among `total` independent trials. `failure_probability`: maximal
+    probability that the bound exceeds the success probability.
     """
     if not successes:
         return 0.0
@@ -118,8 +118,8 @@ def bound_rates(
     - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
       worlds with and without the subject.
     - `confidence`: probability with which both bounds hold, at least.
-    - `objective`: function of the bounds on a test's rates, computed from the first scores. The
-      test with the largest value is selected.
+    - `objective`: function of the bounds on a test's rates. The test with the largest value, for
+      the first scores, is selected.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def bound_rates(
 def _bound_test_rates(
     true_positives: Floats, false_positives: Floats, n_runs: float, failure_probability: float
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Return two kinds of bounds on (power, false positive rate) for each of t tests.
+    """Return two kinds of bounds on (power, false positive rate) of t tests, each rate (t,).
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
     pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
@@ -177,8 +177,8 @@ def _select_test(
 ) -> tuple[float, bool]:
     """Return the threshold of the best test, and whether its errors are bounded as equal.
 
-    `present_scores`, `absent_scores` (float64 (s,)): selection scores with and without the subject.
-    `failure_probability`: of the joint bounds. `objective`: the best test maximises it.
+    The best test maximises `objective`. `present_scores`, `absent_scores` (float64 (s,)): selection
+    scores with and without the subject. `failure_probability`: that of the joint bounds.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -212,7 +212,7 @@ def _count_above(scores: Floats, thresholds: Floats) -> Floats:
 def _compute_lower_rate_bounds(
     successes: Floats, total: float, failure_probability: float
 ) -> Floats:
-    """Return lower Clopper-Pearson bounds for success counts (t,), which may be fractional."""
+    """Return :func:`compute_lower_rate_bound` for success counts (t,), which may be fractional."""
     return np.where(
         successes > 0,
         betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
@@ -223,10 +223,10 @@ def _compute_lower_rate_bounds(
 def find_detectable_mu(
     claimed_mu: float, n_runs: int, confidence: float, power: float = 0.95
 ) -> float:
-    """Return the smallest mu of a mechanism that an audit would detect with probability `power`.
+    """Return the smallest mu of a Gaussian shift that an audit detects with probability `power`.
 
     The audit detects it if its lower bound on mu, at `confidence` and from `n_runs` runs of each
-    world, exceeds `claimed_mu`. The mechanism is taken to be a Gaussian shift.
+    world, exceeds `claimed_mu`.
     """
     n_counted = 2 * max(1, n_runs - math.ceil(SELECTION_SHARE * n_runs))
     low = claimed_mu
@@ -317,12 +317,10 @@ class Claim(ABC):
 
 @dataclass(frozen=True)
 class GaussianClaim(Claim):
-    """Gaussian differential privacy with a slack in delta.
+    """The claim of `mu`-GDP, with a slack in delta.
 
-    - `mu`: of the mu-GDP guarantee.
-    - `delta`: delta at which epsilon is stated.
-    - `slack`: part of `delta` for the discretisation of the noise. It may add to the power of any
-      test.
+    `delta`: delta at which epsilon is stated. `slack`: part of `delta` for the discretisation of
+    the noise. It may add to the power of any test.
     """
 
     mu: float
@@ -346,9 +344,9 @@ class GaussianClaim(Claim):
 
 
 def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
-    """Return the upper end of the interval on which a condition holds, rounded up.
+    """Return the number below 1 up to which `condition` holds, from `low` on, rounded up.
 
-    `condition` must hold from `low` up to some number below 1, and be false from there on.
+    `condition` is false for all larger numbers.
     """
     high = 1.0
     for _ in range(_MAX_BISECTIONS):
@@ -386,6 +384,7 @@ class PlanClaim(Claim):
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
+        """Read the plan, and list the dominating pairs of its releases."""
         self._plan = Plan.from_dict(plan)
         self.delta = self._plan.delta
         composition = self._plan.composition()
@@ -395,7 +394,10 @@ class PlanClaim(Claim):
 
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
-        """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
+        """The two privacy profiles: values of delta at `_EPSILONS`, each float64 (epsilons,).
+
+        They bound the world with the subject by that without, and that without by that with it.
+        """
         losses = compose_losses(self._dominating_pairs, 1e-12)
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)

@@ -67,8 +67,14 @@ _COUNT_RECORDS = 30
 class IndKNNAudit:
     """The public settings of the estimator that is audited, and the attacks on it.
 
-    Two arguments recur: `release` is the released values, "votes" or "label"; `target_spec` is the
-    estimator parameters that declare vector targets, or None if the records have classes.
+    Recurrent arguments of the methods:
+
+    - `release`: the released values, "votes" or "label".
+    - `target_spec`: estimator parameters that declare vector targets; None if records have classes.
+    - `name`, `scenario`: name of the attacked release, and description of the made-up data, both
+      for reports.
+    - `actions`: actions of the interaction in order, such as "query" or "erase".
+    - `overrides`: estimator parameters that replace those of the settings.
 
     Attributes
     ----------
@@ -100,7 +106,7 @@ class IndKNNAudit:
         """Return estimator parameters for a data set of `n_copies` copies of an attack.
 
         The number of records is declared such that the reference point of each copy sets the radius
-        of its query. `overrides`: parameters that replace those of the settings.
+        of its query.
         """
         k = self.n_neighbors
         return {
@@ -147,7 +153,7 @@ class IndKNNAudit:
         return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
 
     def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
-        """Return the attack on a victim that is erased and enrolled again between answers."""
+        """Return the attack on a victim that is erased and re-enrolled between answers."""
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
         scenario = "one record, leaves and returns, budget nearly spent"
@@ -213,17 +219,14 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return an attack on a victim with one record in a store.
 
-        Its budget lasts for one label, or for the votes of 1.25 answers.
-
-        `name`, `scenario`: of the attacked release and of the made-up data, for reports.
-        `fault_name`: fault of a control, in addition to all faults in charges. `actions`: such as
-        "query" and "restart". `overrides`: estimator parameters that replace those of the settings.
+        Its budget lasts for one label, or for the votes of 1.25 answers. `fault_name`: fault of a
+        control, in addition to all faults in charges.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
         if release == "votes":
             shift /= math.sqrt(1.25)
-        audit = replace(self._with_store, noise=norm / shift)
+        audit = replace(self._store_settings, noise=norm / shift)
         return audit._build_attack(
             name,
             [(1.0, victim_y)],
@@ -237,10 +240,7 @@ class IndKNNAudit:
         )
 
     def build_total_attack(self, epsilon: float) -> SumsAttack:
-        """Return the attack by two audiences on a store's guarantee over all audiences.
-
-        `epsilon`: the total epsilon of the store.
-        """
+        """Return the attack of two audiences on a store's total guarantee, `epsilon` at `delta`."""
         budget = compute_total_budget(epsilon, self.delta)
         # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
         # could take many audiences.
@@ -265,15 +265,13 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on a private model that is trained, and trained again after queries.
 
-        The first training spends its share of the victim's budget and the answers spend the rest,
-        so later training must find no remaining budget.
-
-        - `share`: share of the budget that is planned for training.
-        - `refreshes`: planned number of later trainings; one is carried out unless it is 0.
+        The first training spends `share` of the victim's budget, and the answers spend the rest. So
+        later training must find no remaining budget. `refreshes`: planned number of later
+        trainings; one is carried out unless it is 0.
         """
         shift = self._find_spending_shift(release)
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
-        audit = replace(self._with_store, noise=norm / shift)
+        audit = replace(self._store_settings, noise=norm / shift)
         parameters = audit.build_parameters(
             _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
         )
@@ -330,7 +328,7 @@ class IndKNNAudit:
         return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
 
     def build_isolated_labels_attack(self) -> SumsAttack:
-        """Return the attack on labels of a victim without neighbours, queried beyond its budget."""
+        """Return the attack on labels at a victim without neighbours, queried beyond its budget."""
         audit = replace(self, noise=1 / self._find_affordable_shift("label"))
         scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
@@ -367,10 +365,10 @@ class IndKNNAudit:
     ) -> AuditInteraction:
         """Return one interaction with canaries, each the victim of its own copy of the attack.
 
-        - `n_queries`: number of queries at each canary. With a large budget a query is replaced by
-          several with more noise, because one answer shifts by its noise scale at most.
-        - `cost_share`: cost of the answer to one query as a multiple of the canary's budget. A cost
-          above 1 is capped at the budget.
+        `n_queries`: number of queries at each canary. `cost_share`: cost of the answer to one query
+        as a multiple of the canary's budget; a cost above 1 is capped at the budget. With a large
+        budget a query is replaced by several with more noise, because one answer shifts by its
+        noise scale at most.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
@@ -401,10 +399,8 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
 
-        `name`, `scenario`: of the attacked release and of the made-up data, for reports. `victim`,
-        `background`: records of the victim, and of the other subjects, one each. `faults`: of the
-        controls, by name. `actions`: such as "query" and "erase". `overrides`: estimator parameters
-        that replace those of the settings.
+        `victim`, `background`: records of the victim, and of the other subjects, who have one each.
+        `faults`: faults of the controls, by name.
         """
         # Records far from the query ensure that no shard holds the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
@@ -415,7 +411,7 @@ class IndKNNAudit:
         return SumsAttack(f"Ind-KNN {name}", interaction, scenario, faults)
 
     @property
-    def _with_store(self) -> "IndKNNAudit":
+    def _store_settings(self) -> "IndKNNAudit":
         """The same settings with a store as the interface, unless it is a cluster already."""
         return replace(self, interface="store") if self.interface == "fit" else self
 
@@ -426,10 +422,10 @@ class IndKNNAudit:
         actions: Sequence[str],
         target_spec: TargetSpec | None,
     ) -> AuditInteraction:
-        """Return an interaction on the interface of these settings.
+        """Return an interaction with the system of these settings, on the data set `copies`.
 
-        `parameters`: of the estimator; `target_spec`, if given, replaces classes and release.
-        `copies`: the data set. `actions`: such as "query".
+        `parameters`: estimator parameters, of which `target_spec`, if given, replaces "classes" and
+        "release".
         """
         if target_spec is None:
             return AuditInteraction(parameters, copies, actions, interface=self.interface)
@@ -440,11 +436,11 @@ class IndKNNAudit:
         return AuditInteraction(own | dict(target_spec), copies, actions, estimator, self.interface)
 
     def _create_plan(self, release: str) -> IndKNNPlan:
-        """Return the plan of a classifier with these settings."""
+        """Return the plan of a classifier with these settings and one copy of an attack."""
         return IndKNNPlan.from_estimator(IndKNNClassifier(**self.build_parameters(1, release)))
 
     def _find_spending_shift(self, release: str) -> float:
-        """Return the shift of one sum that spends a full budget at once, in noise scales."""
+        """Return the shift of one release that spends a full budget at once, in noise scales."""
         is_label = release == "label"
         return self._find_affordable_shift(release) if is_label else self.compute_budget_mu(release)
 
@@ -495,10 +491,9 @@ def _name_released_sums(target_spec: TargetSpec | None) -> str:
 
 
 def _find_extreme_y_values(target_spec: TargetSpec | None) -> tuple[Any, Any, float]:
-    """Return the two values of `y` with opposite vectors, and the norm of the first vector.
+    """Return the value of `y` with the longest vector, that with the opposite one, and their norm.
 
-    The first has the longest vector. Without `target_spec` they are classes 0 and 1, whose
-    vote has norm 1.
+    Without `target_spec` they are classes 0 and 1; the vote for a class has norm 1.
     """
     if target_spec is None:
         return 0, 1, 1.0
