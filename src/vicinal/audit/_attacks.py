@@ -77,30 +77,27 @@ class SumsAttack(Attack):
         Then set the runs per block, the total shift, and which sums are votes released as labels.
         """
         self._worlds = TwoWorlds.from_interaction(self._interaction, self._fault)
-        n_values = sum(sums.size for sums in self._worlds.absent_sums)
+        n_values = sum(release.absent_sums.size for release in self._worlds.releases)
         self._n_block_runs = max(64, min(_MAX_BLOCK_RUNS, _MAX_BLOCK_VALUES // max(1, n_values)))
         n_classes = len(self._interaction.parameters.get("classes", ()))
         self.total_shift_mu = self._worlds.compute_total_shift(self._label_charges, n_classes)
         # Gradients have one row for each feature, so a single row of n_classes values holds votes.
         self._is_label_release = [
-            self._label_charges is not None and sums.shape == (1, n_classes)
-            for sums in self._worlds.absent_sums
+            self._label_charges is not None and release.absent_sums.shape == (1, n_classes)
+            for release in self._worlds.releases
         ]
 
     def compute_scores(self, present: bool) -> Floats:
         """Return the log likelihood ratio of all released values, for each of a block of runs."""
         worlds = self._worlds
-        releases = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
+        outputs = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
         has_leak = present and not worlds.has_equal_outputs
         log_ratios = np.full(self._n_block_runs, CERTAIN_LOG_RATIO if has_leak else 0.0)
-        for noisy, absent, shift, scale, is_label in zip(
-            releases,
-            worlds.absent_sums,
-            worlds.compute_shifts(),
-            worlds.scales,
-            self._is_label_release,
-            strict=True,
+        for release, noisy, is_label in zip(
+            worlds.releases, outputs, self._is_label_release, strict=True
         ):
+            absent, _, scale = release
+            shift = release.shift
             if is_label:
                 labels = noisy.argmax(axis=2)
                 log_ratios += compute_label_log_ratios(labels, absent / scale, shift)

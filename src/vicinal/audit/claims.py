@@ -137,13 +137,11 @@ def bound_rates(
     threshold, equal_errors = _select_test(
         present_scores[:n_selection], absent_scores[:n_selection], 1 - confidence, objective
     )
-    true_positives = float((present_scores[n_selection:n_runs] > threshold).sum())
-    false_positives = float((absent_scores[n_selection:n_runs] > threshold).sum())
+    thresholds = np.array([threshold])
+    true_positives = _count_above(present_scores[n_selection:n_runs], thresholds)
+    false_positives = _count_above(absent_scores[n_selection:n_runs], thresholds)
     separate_bounds, equal_error_bounds = _bound_test_rates(
-        np.array([true_positives]),
-        np.array([false_positives]),
-        n_runs - n_selection,
-        1 - confidence,
+        true_positives, false_positives, n_runs - n_selection, 1 - confidence
     )
     (power,), (false_positive_rate,) = equal_error_bounds if equal_errors else separate_bounds
     return RateBounds(float(power), float(false_positive_rate), equal_errors)

@@ -135,14 +135,10 @@ class IndKNNAudit:
         faults = select_faults(
             "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
         )
+        name = _name_released_sums(target_spec)
         background = [(0.9, background_y)]
         return self._build_attack(
-            _name_released_sums(target_spec),
-            victim,
-            background,
-            scenario,
-            faults,
-            target_spec=target_spec,
+            name, victim, background, scenario, faults, target_spec=target_spec
         )
 
     def build_two_class_attack(self) -> SumsAttack:
@@ -158,15 +154,11 @@ class IndKNNAudit:
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
         scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
+        name = _name_released_sums(target_spec)
+        victim: list[CosineRecord] = [(1.0, victim_y)]
         background: list[CosineRecord] = [(0.9, background_y)] * 3
         return audit._build_attack(
-            _name_released_sums(target_spec),
-            [(1.0, victim_y)],
-            background,
-            scenario,
-            faults,
-            _RETURN_ACTIONS,
-            target_spec=target_spec,
+            name, victim, background, scenario, faults, _RETURN_ACTIONS, target_spec=target_spec
         )
 
     def build_restart_attack(
@@ -227,16 +219,11 @@ class IndKNNAudit:
         if release == "votes":
             shift /= math.sqrt(1.25)
         audit = replace(self._store_settings, noise=norm / shift)
+        victim: list[CosineRecord] = [(1.0, victim_y)]
+        background: list[CosineRecord] = [(0.9, background_y)] * 2
+        faults = select_faults(fault_name, *CHARGE_FAULTS)
         return audit._build_attack(
-            name,
-            [(1.0, victim_y)],
-            [(0.9, background_y)] * 2,
-            scenario,
-            select_faults(fault_name, *CHARGE_FAULTS),
-            actions,
-            release,
-            target_spec,
-            **overrides,
+            name, victim, background, scenario, faults, actions, release, target_spec, **overrides
         )
 
     def build_total_attack(self, epsilon: float) -> SumsAttack:
@@ -276,12 +263,8 @@ class IndKNNAudit:
             _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
         )
         actions = ("query", "query", "refresh") if refreshes else ("query", "query")
-        faults = select_faults(
-            "training uncharged",
-            "training neither charged nor stopped",
-            "noise a quarter",
-            *CHARGE_FAULTS,
-        )
+        training_faults = ("training uncharged", "training neither charged nor stopped")
+        faults = select_faults(*training_faults, "noise a quarter", *CHARGE_FAULTS)
         if not refreshes:
             # No budget is exhausted in the first training, so it reveals no subject that is
             # stopped too late.

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -475,21 +475,32 @@ INTERFACES = {"fit": _EstimatorSession, "store": _StoreSession, "shards": _Shard
 """Interfaces of the system through which interactions run, by name."""
 
 
-@dataclass(frozen=True)
-class TwoWorlds:
-    """The private sums of one transcript in both worlds, and the noise scales of their releases.
+class ChangedSums(NamedTuple):
+    """The private sums of a release that differ between the worlds without and with the subject.
 
-    - `absent_sums`, `present_sums` (list of int64 arrays (rows, ...)): for each release that the
-      subject changes, the changed rows of its private sums in the world without and with the
-      subject.
-    - `scales` (list of int): noise scale of each of these releases, in grid steps.
-    - `has_equal_outputs`: whether all outputs, noise scales, shapes and the number of releases were
-      equal.
+    `absent_sums`, `present_sums` (int64 (rows, ...)): the rows of sums that differ, in both worlds.
+    `scale`: noise scale of the release, in grid steps.
     """
 
-    absent_sums: list[Ints]
-    present_sums: list[Ints]
-    scales: list[int]
+    absent_sums: Ints
+    present_sums: Ints
+    scale: int
+
+    @property
+    def shift(self) -> Floats:
+        """The change of each private sum by the subject, in units of the noise scale."""
+        return (self.present_sums - self.absent_sums) / self.scale
+
+
+@dataclass(frozen=True)
+class TwoWorlds:
+    """The private sums of one transcript in both worlds.
+
+    `releases`: those that the subject changes. `has_equal_outputs`: whether all outputs, noise
+    scales, shapes and the number of releases were equal.
+    """
+
+    releases: list[ChangedSums]
     has_equal_outputs: bool
 
     @classmethod
@@ -504,27 +515,14 @@ class TwoWorlds:
         has_equal_outputs = not present_transcript.has_diverged and all(
             map(_are_equal, absent_outputs, present_outputs)
         )
-        absent_sums: list[Ints] = []
-        present_sums: list[Ints] = []
-        scales: list[int] = []
+        releases = []
         for (absent, scale, _), (present, _, _) in zip(
             absent_transcript.released, present_transcript.released, strict=False
         ):
             if absent.shape == present.shape and (absent != present).any():
                 is_changed = (absent != present).reshape(len(absent), -1).any(axis=1)
-                absent_sums.append(absent[is_changed])
-                present_sums.append(present[is_changed])
-                scales.append(scale)
-        return cls(absent_sums, present_sums, scales, has_equal_outputs)
-
-    def compute_shifts(self) -> list[Floats]:
-        """Return the change of each private sum by the subject, in units of its noise scale."""
-        return [
-            (present - absent) / scale
-            for absent, present, scale in zip(
-                self.absent_sums, self.present_sums, self.scales, strict=True
-            )
-        ]
+                releases.append(ChangedSums(absent[is_changed], present[is_changed], scale))
+        return cls(releases, has_equal_outputs)
 
     def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
@@ -535,7 +533,8 @@ class TwoWorlds:
           values, such as gradients, are never labels.
         """
         total = 0.0
-        for shift in self.compute_shifts():
+        for release in self.releases:
+            shift = release.shift
             square = float(np.square(shift).sum())
             if table and shift.shape == (1, n_classes) and np.count_nonzero(shift) == 1:
                 remaining_share = 1 - total / (2 * table.budget)
@@ -544,12 +543,16 @@ class TwoWorlds:
         return float(np.sqrt(total))
 
     def sample_outputs(self, present: bool, noise: NoiseSource, n_runs: int) -> list[AnyArray]:
-        """Return noisy sums of each release for independent runs of a world, (n_runs, ...)."""
-        world_sums = self.present_sums if present else self.absent_sums
-        return [
-            noise.add_to(np.broadcast_to(sums, (n_runs, *sums.shape)), scale)
-            for sums, scale in zip(world_sums, self.scales, strict=True)
-        ]
+        """Return noisy sums of each changed release for independent runs, (n_runs, rows, ...).
+
+        `present`: whether they are the sums with the subject. `noise`: source of the added noise.
+        """
+        noisy_sums = []
+        for release in self.releases:
+            sums = release.present_sums if present else release.absent_sums
+            all_runs = np.broadcast_to(sums, (n_runs, *sums.shape))
+            noisy_sums.append(noise.add_to(all_runs, release.scale))
+        return noisy_sums
 
 
 def _are_equal(first: Any, second: Any) -> bool:

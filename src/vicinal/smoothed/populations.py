@@ -337,17 +337,15 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     type_probabilities = (
         vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     )
+    log_one_sided = compute_log_one_sided_bound(
+        min_probabilities, n_records, sample_size, checked_epsilon
+    )
+    log_two_sided = minimize_log_two_sided_bound(
+        min_probabilities, n_records, sample_size, checked_epsilon
+    )
     return Bounds(
-        min(
-            compute_log_one_sided_bound(min_probabilities, n_records, sample_size, checked_epsilon),
-            0.0,
-        ),
-        min(
-            minimize_log_two_sided_bound(
-                min_probabilities, n_records, sample_size, checked_epsilon
-            ),
-            0.0,
-        ),
+        min(log_one_sided, 0.0),
+        min(log_two_sided, 0.0),
         max(compute_log_floor(float(f), n_records, sample_size) for f in type_probabilities),
         math.log(sample_size / n_records) + 4 * MACHINE_EPSILON if sample_size else -math.inf,
     )
@@ -360,12 +358,8 @@ def compute_log_one_sided_bound(
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
-    return _round_up(
-        _log_sum_over_types(
-            min_probabilities, n, compute_binary_kl(-math.expm1(-epsilon), size / n)
-        ),
-        n,
-    )
+    exponent = compute_binary_kl(-math.expm1(-epsilon), size / n)
+    return _round_up(_log_sum_over_types(min_probabilities, n, exponent), n)
 
 
 def minimize_log_two_sided_bound(
@@ -428,12 +422,10 @@ def compute_log_floor(probability: float, n: int, size: int) -> float:
     The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n, where f = `probability` is that of a type:
     its count is revealed at every epsilon if all its records are sampled.
     """
+    if probability == 1 and size == n:
+        return -4 * MACHINE_EPSILON
     if size == 0 or probability == 1:
-        return (
-            math.log(size / n) - 4 * MACHINE_EPSILON
-            if probability == 1 and size == n
-            else -math.inf
-        )
+        return -math.inf
     log_absent = (n - size) * math.log1p(-probability)
     # The bound is (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), whose second factor has no cancellation.
     log_subtracted = (

@@ -493,15 +493,11 @@ def estimate_mean_delta(
         Fraction of the records that come from ``population.vertices[1]``, if there is one; the
         remaining records come from ``vertices[0]``. Ignored for ``Heterogeneous`` populations.
     """
-    deltas = np.array(
-        [
-            [math.exp(value.low), math.exp(value.high)]
-            for database in sample_databases(mechanism, population, n, draws, seed, share)
-            for value in [
-                compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
-            ]
-        ]
-    )
+    log_deltas = [
+        compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
+        for database in sample_databases(mechanism, population, n, draws, seed, share)
+    ]
+    deltas = np.array([[math.exp(delta.low), math.exp(delta.high)] for delta in log_deltas])
     max_delta = min(mechanism.compute_inclusion_probability(n), 1.0)
     # Four events share the probability of an error: two ends, each with mean and variance.
     log_inverse_error = math.log(4 / (1 - CONFIDENCE))
