@@ -295,12 +295,19 @@ class Claim(ABC):
     @cached_property
     def advantage(self) -> float:
         """The largest permitted difference of power and false positive rate, rounded up."""
-
         # For claims that are symmetric in the two worlds the best test has equal errors.
-        def is_permitted(difference: float) -> bool:
-            return self.bound_power((1 - difference) / 2) >= (1 + difference) / 2
-
-        return _find_upper_end(0.0, is_permitted)
+        permitted = 0.0
+        refuted = 1.0
+        for _ in range(_MAX_BISECTIONS):
+            middle = (permitted + refuted) / 2
+            is_last = middle in (permitted, refuted)  # No float64 lies between the ends.
+            if self.bound_power((1 - middle) / 2) >= (1 + middle) / 2:
+                permitted = middle
+            else:
+                refuted = middle
+            if is_last:
+                break
+        return refuted
 
     def compute_max_mu(self, rates: RateBounds) -> float:
         """Return the largest mu that the claim permits for the test whose `rates` were bounded.
@@ -339,24 +346,6 @@ class GaussianClaim(Claim):
     def compute_epsilon(self) -> float:
         """Return the claimed epsilon at `delta`, rounded up."""
         return gdp_epsilon(self.mu, self.delta - self.slack)
-
-
-def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
-    """Return the number below 1 up to which `condition` holds, from `low` on, rounded up.
-
-    `condition` is false for all larger numbers.
-    """
-    high = 1.0
-    for _ in range(_MAX_BISECTIONS):
-        middle = (low + high) / 2
-        is_last = middle in (low, high)  # No float64 lies between the ends.
-        if condition(middle):
-            low = middle
-        else:
-            high = middle
-        if is_last:
-            break
-    return high
 
 
 def create_ind_knn_claim(plan: IndKNNPlan) -> Claim:

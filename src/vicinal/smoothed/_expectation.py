@@ -28,13 +28,7 @@ from vicinal.arrays import Counts, Floats
 from vicinal.smoothed import intervals
 from vicinal.smoothed._pairs import compute_profile
 from vicinal.smoothed.databases import compute_log_delta
-from vicinal.smoothed.intervals import (
-    MACHINE_EPSILON,
-    LogInterval,
-    log_sum,
-    max_interval,
-    stack_ends,
-)
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_sum, max_interval
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, compute_bounded_exp
 from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 from vicinal.smoothed.rules import Decision
@@ -135,7 +129,7 @@ def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDelt
     `compute_log_delta(k)` returns the delta of the database k.
     """
     cached = cache(compute_log_delta)
-    return lambda low, high: stack_ends(cached(k) for k in range(low, high + 1))
+    return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 
 
 def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
@@ -157,7 +151,7 @@ def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterva
     slack = MACHINE_EPSILON * (high - low + 32)
     lower = log_sum(np.array([chunk_sum[0] for chunk_sum in chunk_sums])) - slack
     upper = log_sum(np.array([*(chunk_sum[1] for chunk_sum in chunk_sums), left_out])) + slack
-    return LogInterval(lower, upper).cap_log()
+    return LogInterval(lower, upper).cap_at_one()
 
 
 def sum_weighted_deltas(log_p: Floats, errors: Floats, log_deltas: Floats) -> tuple[float, float]:

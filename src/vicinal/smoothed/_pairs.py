@@ -42,7 +42,6 @@ from vicinal.smoothed.intervals import (
     log_hypergeometric,
     log_sum,
     subtract_product,
-    sum_weighted_divergence,
 )
 
 DIVERGENCE, POSTERIOR_X, POSTERIOR_OTHER = 0, 1, 2
@@ -275,7 +274,18 @@ def sum_divergence(
         log_weights = np.zeros_like(log_ratio)
     else:
         log_weights = -np.logaddexp(0.0, -log_ratio if weighting == POSTERIOR_X else log_ratio)
-    return sum_weighted_divergence(log_p, log_ratio, epsilon, slack, log_weights)
+    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(epsilon) + 1)
+    rounding = MACHINE_EPSILON * (len(log_p) + 16)
+    ends = []
+    for sign in (-1, 1):  # the lower end, then the upper end
+        log_excess_ratio = np.maximum(log_ratio - epsilon + sign * ratio_error, 0)
+        # P - E P' = P (1 - E P' / P); an outcome with P <= E P' contributes exp(-inf) = 0. The
+        # error of a log weight is at most half of the slack.
+        with np.errstate(divide="ignore"):
+            log_excess = np.log(-np.expm1(-log_excess_ratio))
+            log_terms = log_p + log_weights + log_excess + 3 * sign * slack
+        ends.append(log_sum(log_terms))
+    return LogInterval(ends[0] - rounding, ends[1] + rounding)
 
 
 def _multiply_counts(counts: Ints, factor: float) -> Floats:

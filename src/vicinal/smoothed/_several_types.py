@@ -106,7 +106,7 @@ def bound_multitype_mean(
             break
         depth *= 2
     low, high = low * (1 - _ROUNDING) - MIN_MEAN, (high + left_out) * (1 + _ROUNDING) + MIN_MEAN
-    return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_log()
+    return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_at_one()
 
 
 class _CornerDeltas:

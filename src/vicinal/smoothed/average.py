@@ -10,11 +10,8 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, enclose_value
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_or_minus_inf
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, compute_bounded_exp
-
-ROUNDINGS = ("half away", "none")
-"""Ways to round the mean: to a whole unit, halves away from zero; or not at all."""
 
 _MAX_CELLS = 2 * 10**7
 """Entries (sizes x sums) of a table of distributions, 160 MB as float64."""
@@ -57,7 +54,7 @@ class Average(CountMechanism):
         object.__setattr__(self, "levels", tuple(int(level) for level in levels))
         object.__setattr__(self, "types", len(levels))
         checks.check_integer("size", self.size, minimum=1)
-        checks.check_choice("rounding", self.rounding, ROUNDINGS)
+        checks.check_choice("rounding", self.rounding, ("half away", "none"))
         if (self.size + 1) * self._n_sums > _MAX_CELLS:
             raise InvalidInput(
                 "The 'levels' and 'size' parameters must give at most "
@@ -218,9 +215,13 @@ def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
 
     `sums` (2, levels) are the computed sums and upper bounds of :func:`_sum_divergences`.
     """
-    for level, (computed, upper) in enumerate(sums.T):
+    slack = 4 * MACHINE_EPSILON
+    for level, (computed, upper) in enumerate(sums.T.tolist()):
         if level != own_level:
-            yield enclose_value(float(computed), float(upper - computed)).cap_log()
+            # The error is symmetric.
+            low = log_or_minus_inf(computed - (upper - computed)) - slack
+            high = log_or_minus_inf(computed + (upper - computed)) + slack
+            yield LogInterval(low, high).cap_at_one()
 
 
 LEVELS = range(-127, 129)

@@ -18,7 +18,6 @@ from vicinal.smoothed.intervals import (
     DatabaseDelta,
     Delta,
     LogInterval,
-    enclose_log,
     log_or_minus_inf,
     make_delta,
     max_interval,
@@ -108,7 +107,7 @@ def adjusted_utility(
     checked = validate_mechanism(mechanism).validate_database(database)
     largest = max_interval(
         mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
-    ).cap_log()
+    ).cap_at_one()
     return DatabaseDelta(largest.low, largest.high)
 
 
@@ -183,7 +182,8 @@ def worst_case_delta(
     if isinstance(mechanism, Decision) and n_types == 2 and mechanism.can_tabulate(n_records, 2):
         low, high = mechanism.compute_profile(n_records, checked_epsilon).max(axis=1).tolist()
         return make_delta(LogInterval(low, high), EXACT, "the largest of all databases")
-    interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
+    log_probability = log_or_minus_inf(probability)
+    interval = LogInterval(log_probability - 2.0**-50, log_probability + 2.0**-50)
     if mechanism.attains_inclusion_probability:
         return make_delta(interval, EXACT, "attained at every epsilon where a record is alone")
     return make_delta(
@@ -281,7 +281,7 @@ class JointMechanism(ComparedMechanism):
         extra_slack = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
         return sum_divergence(
             log_p, log_ratio, epsilon, weighting, extra_slack, n_rounded=4
-        ).cap_log()
+        ).cap_at_one()
 
 
 def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:

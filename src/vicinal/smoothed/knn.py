@@ -154,7 +154,7 @@ class KNNVotes(mechanisms.Mechanism):
 def _enclose_computed(value: float, high: float) -> LogInterval:
     """Return the interval of a divergence that was computed as `value` and is at most `high`."""
     # The error of a computed sum is symmetric, so the divergence is at least 2 value - high.
-    return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_log()
+    return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_at_one()
 
 
 def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
@@ -414,7 +414,7 @@ def compute_count_divergence(
         log_ratio = np.full(n_database + 1, math.inf)
     is_possible = log_p > -math.inf
     log_p, log_ratio = log_p[is_possible], log_ratio[is_possible]
-    return sum_divergence(log_p, log_ratio, epsilon, weighting).cap_log()
+    return sum_divergence(log_p, log_ratio, epsilon, weighting).cap_at_one()
 
 
 def bound_radius_mean(
@@ -449,4 +449,4 @@ def bound_radius_mean(
         for probability in min_probabilities
     ]
     upper = log_sum(np.array([*label_means, relabelled.high])) + 2.0**-48
-    return LogInterval(lower.low, upper).cap_log()
+    return LogInterval(lower.low, upper).cap_at_one()

@@ -111,12 +111,12 @@ class FixedSize(Sampler):
         if n_pair == n:
             return LogInterval(
                 *compute_pair_divergence(a, b, self.size, exp_eps, weighting)
-            ).cap_log()
+            ).cap_at_one()
         min_sampled, max_sampled = max(0, self.size - (n - n_pair)), min(n_pair, self.size)
         log_p = intervals.log_hypergeometric_pmf(
             n_pair, n - n_pair, self.size, min_sampled, max_sampled + 1
         )
-        return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_log()
+        return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         """Return every possible sampled histogram; the distribution is hypergeometric."""
@@ -165,7 +165,7 @@ class Poisson(Sampler):
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
         return average_pair_divergence(
             log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
-        ).cap_log()
+        ).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
@@ -200,9 +200,9 @@ class WithReplacement(Sampler):
 
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         if n_pair == n:
-            return compute_for_size(self.size).cap_log()
+            return compute_for_size(self.size).cap_at_one()
         log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
-        return average_over_sizes(log_p, 0, compute_for_size).cap_log()
+        return average_over_sizes(log_p, 0, compute_for_size).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         """Return every possible sampled histogram; the distribution is multinomial."""
@@ -383,7 +383,7 @@ def compute_listed_divergence(
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
     return sum_divergence(
         log_probabilities, log_ratios, epsilon, weighting, extra_error, n_rounded=2
-    ).cap_log()
+    ).cap_at_one()
 
 
 def align_distributions(

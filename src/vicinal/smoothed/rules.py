@@ -45,9 +45,6 @@ Rule = Callable[[SampledCounts], Hashable | Mapping[Hashable, float | Fraction]]
 """Function from the sampled counts to the outcome, or to a mapping from outcomes to probabilities
 with sum 1 if the outcome is random."""
 
-TIE_RULES = ("first", "listed", "random")
-"""Outcomes of a tie: the first of the tied types; the tuple of them; one of them at random."""
-
 
 @dataclass(frozen=True)
 class Plurality:
@@ -71,7 +68,7 @@ class Plurality:
     ties: str = "first"
 
     def __post_init__(self) -> None:
-        checks.check_choice("ties", self.ties, TIE_RULES)
+        checks.check_choice("ties", self.ties, ("first", "listed", "random"))
 
     def __call__(self, counts: SampledCounts) -> Hashable | Mapping[Hashable, Fraction]:
         """Return the index of the winning type, or the outcome of a tie, for `counts` (m,)."""
