@@ -24,7 +24,7 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.poisson_knn import NearestRows
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.testing import Transcript, noise_from
+from vicinal.testing import Transcript, World, noise_from
 
 _MAX_BLOCK_RUNS = 1 << 12
 """Maximal number of runs in a block, after which the clock is read."""
@@ -261,9 +261,7 @@ class AnswerDistribution:
             present_maximum = (self.votes + self.vote_change).max()
             absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
             sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += _compute_event_log_ratios(
-                passed, absent, self._mix_probabilities(absent, sampled)
-            )
+            log_ratios += self._compute_event_log_ratios(passed, absent, sampled)
         log_ratios[passed] += self._compute_answer_log_ratios(answers)
         return log_ratios
 
@@ -272,9 +270,7 @@ class AnswerDistribution:
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return _compute_event_log_ratios(
-                answers == 0, absent, self._mix_probabilities(absent, sampled)
-            )
+            return self._compute_event_log_ratios(answers == 0, absent, sampled)
         deviations = answers - self.votes - self.vote_change / 2
         gaussian_ratios = deviations @ self.vote_change / self.sigma**2
         log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
@@ -284,23 +280,16 @@ class AnswerDistribution:
         """Return the probability that the first of two classes has the larger noisy vote."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
-    def _mix_probabilities(self, absent: float, sampled: float) -> float:
-        """Return an event's probability if the subject is sampled with probability `gamma`.
+    def _compute_event_log_ratios(self, events: Bools, absent: float, sampled: float) -> Floats:
+        """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
 
-        `absent`, `sampled`: the event's probabilities without and with the subject in the sample.
+        `events`, bool (q,): whether it occurred. `absent`, `sampled`: its probabilities without the
+        subject, and with the subject in the sample.
         """
-        return (1 - self.gamma) * absent + self.gamma * sampled
-
-
-def _compute_event_log_ratios(events: Bools, absent: float, present: float) -> Floats:
-    """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
-
-    `events`, bool (q,): whether the event occurred. `absent`, `present`: its probabilities in the
-    worlds without and with the subject.
-    """
-    absent = min(max(absent, 1e-300), 1 - 1e-16)
-    present = min(max(present, 1e-300), 1 - 1e-16)
-    return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
+        present = (1 - self.gamma) * absent + self.gamma * sampled
+        absent = min(max(absent, 1e-300), 1 - 1e-16)
+        present = min(max(present, 1e-300), 1 - 1e-16)
+        return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
 
 class FixedPlanAttack(Attack):
@@ -370,8 +359,10 @@ class FixedPlanAttack(Attack):
             "n_queries": n_queries,
             "interactions": "public",
         }
+        X, y, ids = self._build_records(present)
         with noise_from(self._fault.create_noise()), self._fault.inject():
-            fitted = self._fit(type(self._classifier)(**parameters), present)
+            classifier = type(self._classifier)(**parameters)
+            fitted = classifier.fit(X, y, None if self._fault.ignores_subject_ids else ids)
         if self._fault.samples_with_replacement:
             self._score_answers(fitted, 1)  # The first query creates the sampler.
             sampler = fitted._release.nearest
@@ -381,8 +372,8 @@ class FixedPlanAttack(Attack):
         return fitted
 
     @abstractmethod
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to made-up data with or without the subject."""
+    def _build_records(self, present: bool) -> World:
+        """Return the made-up records: those of other subjects and, if `present`, of the subject."""
 
 
 # ---------------------------------------------------------------- Private-kNN
@@ -396,12 +387,12 @@ class PrivateKNNAttack(FixedPlanAttack):
 
     mechanism = "Private-kNN"
 
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to the background and, if `present`, the subject."""
+    def _build_records(self, present: bool) -> World:
+        """Return records at distances 1, 2, ... to the query, the subject's first."""
         # Nearly every sample holds k background subjects. The attacker's likelihood ratio is not
         # exact for a smaller sample, but the lower bounds hold for any score.
-        k = int(classifier.n_neighbors)
-        gamma = float(classifier.sampling_rate)
+        k = int(self._classifier.n_neighbors)
+        gamma = float(self._classifier.sampling_rate)
         n_background = k
         while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
             n_background += math.ceil(1 / gamma)
@@ -410,7 +401,7 @@ class PrivateKNNAttack(FixedPlanAttack):
         features = distances[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [n_victim_records, n_background])
         ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
-        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
+        return World(features, labels, ids)
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
@@ -483,13 +474,12 @@ class PATEAttack(FixedPlanAttack):
 
     mechanism = "PATE"
 
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to one other record and, if `present`, the subject."""
+    def _build_records(self, present: bool) -> World:
+        """Return four records of the subject, if `present`, and one of another subject."""
         n_victim_records = 4 if present else 0
         labels = np.repeat([1, 0], [n_victim_records, 1])
         ids = np.repeat([0, 1], [n_victim_records, 1])
-        features = np.zeros((n_victim_records + 1, 1))
-        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
+        return World(np.zeros((n_victim_records + 1, 1)), labels, ids)
 
 
 def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
