@@ -69,9 +69,9 @@ class SumsAttack(Attack):
         self._interaction = interaction
         self._faults = faults
         self._label_charges = plan.charges if plan.label_only else None
-        self._prepare_for_fault()
+        self._reset_fault_state()
 
-    def _prepare_for_fault(self) -> None:
+    def _reset_fault_state(self) -> None:
         """Record the private sums with and without the subject, under the injected fault.
 
         Then set the runs per block, the total shift, and which sums are votes released as labels.
@@ -317,9 +317,9 @@ class FixedPlanAttack(Attack):
         self._classifier = classifier
         self._distribution = distribution
         self._faults = select_faults(*fault_names)
-        self._prepare_for_fault()
+        self._reset_fault_state()
 
-    def _prepare_for_fault(self) -> None:
+    def _reset_fault_state(self) -> None:
         """Discard the fitted classifiers: they may have been fitted under another fault."""
         self._fitted_classifiers: dict[bool, Any] = {}
 

@@ -380,7 +380,7 @@ class PlanClaim(Claim):
         self._dominating_pairs = composition.list_dominating_pairs()
 
     @cached_property
-    def _deltas(self) -> tuple[Floats, Floats]:
+    def _privacy_profiles(self) -> tuple[Floats, Floats]:
         """The two privacy profiles: values of delta at `_EPSILONS`, each float64 (epsilons,).
 
         They bound the world with the subject by that without, and that without by that with it.
@@ -396,7 +396,7 @@ class PlanClaim(Claim):
 
     def bound_power(self, false_positive_rate: float) -> float:
         """Return the largest power that the claim permits at a false positive rate, rounded up."""
-        add_deltas, remove_deltas = self._deltas
+        add_deltas, remove_deltas = self._privacy_profiles
         # (with, without): power <= e^epsilon * false positive rate + delta.
         presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
         # (without, with): 1 - false positive rate <= e^epsilon * (1 - power) + delta.
@@ -407,7 +407,7 @@ class PlanClaim(Claim):
     @cached_property
     def advantage(self) -> float:
         """The largest permitted difference of both rates: delta at epsilon 0, rounded up."""
-        return float(min(deltas[0] for deltas in self._deltas)) * (1 + _ROUNDING_MARGIN)
+        return float(min(deltas[0] for deltas in self._privacy_profiles)) * (1 + _ROUNDING_MARGIN)
 
     def compute_epsilon(self) -> float:
         """Return the claimed epsilon at `delta`, rounded up."""

@@ -86,7 +86,7 @@ class InjectedFault:
             if self.plan_factor > 1:
                 stack.enter_context(testing.plans_broken(self.plan_factor))
             if self.includes_all_subjects:
-                stack.enter_context(testing.coins_from(AlwaysHeads()))
+                stack.enter_context(testing.coins_from(InclusionOfAll()))
             yield
 
 
@@ -131,7 +131,7 @@ def select_faults(*names: str) -> dict[str, InjectedFault]:
     return {name: _FAULTS[name] for name in names}
 
 
-class AlwaysHeads(BernoulliSource):
+class InclusionOfAll(BernoulliSource):
     """A source of Bernoulli samples that are always 1: Poisson sampling includes every subject."""
 
     exact = False

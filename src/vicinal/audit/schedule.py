@@ -66,10 +66,10 @@ class Attack(ABC):
             controls[name] = control
             control._faults = {}
             control._fault = fault
-            control._prepare_for_fault()
+            control._reset_fault_state()
         return controls
 
-    def _prepare_for_fault(self) -> None:  # noqa: B027 (most attacks have no state to compute)
+    def _reset_fault_state(self) -> None:  # noqa: B027 (most attacks have no state to compute)
         """Compute or reset the state of the attack that depends on the injected fault."""
 
     @property

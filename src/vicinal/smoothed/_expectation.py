@@ -124,16 +124,13 @@ def list_pure_worlds(population: Population, n: int, type_index: int) -> list[Tw
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return a function that gives the log deltas of a range of databases, each computed once.
-
-    `compute_log_delta(k)` returns the delta of the database k.
-    """
+    """Return `compute_log_delta(k)` for ranges of databases k, with each value computed once."""
     cached = cache(compute_log_delta)
     return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 
 
 def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
-    """Return the expected delta of a database from a world.
+    """Return the expected delta of a random database k from `world`.
 
     Only a window of k is summed. Databases outside have probabilities that together are below 2^-60
     of the result; they are added to the upper end, as no delta is above 1.
@@ -192,7 +189,7 @@ def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: flo
 
 
 def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
-    """Return about the largest log(probability times delta) of a database, a lower bound of it.
+    """Return a lower bound, usually sharp, of the largest log(probability times delta).
 
     Likely databases are searched first, because deltas of large counts take longer to compute. If
     the best one is at an end of their range, all databases are searched.

@@ -117,6 +117,7 @@ class _CornerDeltas:
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
+        """Create the function for the divergences at `epsilon` of counts from `sampler`."""
         self.max_delta = sampler.compute_inclusion_probability(n)
         self._n = n
         self._get_divergence_bounds = cache(

@@ -287,9 +287,9 @@ class Decision(ComparedMechanism):
         """
         n = sum(counts)
         if self.can_tabulate(n, len(counts)):
-            runs, outcomes = self._list_cached_runs(self._get_size(n))  # type: ignore[attr-defined]
+            runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
             logs, error = compute_outcome_logs(
-                counts[0], n, *self._describe_sampling(n), *runs, len(outcomes)
+                counts[0], n, *self._get_size_and_replacement(n), *runs, len(outcomes)
             )
             return dict(zip(outcomes, logs.tolist(), strict=True)), error
         sampler = self.get_sampler(n)
@@ -342,14 +342,14 @@ class Decision(ComparedMechanism):
 
     # ----- two types: outcomes are runs of the sampled count of the first type
 
-    def _get_size(self, n: int) -> int:
+    def _get_sample_size(self, n: int) -> int:
         """Return the sample size of `n` records; -1 if it is random."""
         sampler = self.get_sampler(n)
         return sampler.size if isinstance(sampler, FixedSize | WithReplacement) else -1
 
-    def _describe_sampling(self, n: int) -> tuple[int, bool]:
+    def _get_size_and_replacement(self, n: int) -> tuple[int, bool]:
         """Return the sample size of `n` records, and whether records are replaced."""
-        return self._get_size(n), isinstance(self.sampler, WithReplacement)
+        return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
         """Return whether outcomes are summed as runs: for all databases of `n` records and types.
@@ -358,7 +358,7 @@ class Decision(ComparedMechanism):
         """
         if n_types != 2 or n > _MAX_TABULATED_RECORDS:
             return False
-        size = self._get_size(n)
+        size = self._get_sample_size(n)
         if not 0 <= size <= _MAX_TABULATED_RECORDS:
             return False
         runs, outcomes = self._list_cached_runs(size)  # type: ignore[attr-defined]
@@ -401,7 +401,7 @@ class Decision(ComparedMechanism):
         return self._compute_cached_profile(n, epsilon)  # type: ignore[attr-defined, no-any-return]
 
     def _compute_profile(self, n: int, epsilon: float) -> Floats:
-        """Return the result of :meth:`compute_profile`, with the same arguments."""
+        """Compute the result of :meth:`compute_profile`, which caches it."""
         report_progress = begin_work("deltas of all databases", n + 1)
         chunks = []
         for low in range(0, n + 1, _CHUNK_SIZE):
@@ -415,10 +415,10 @@ class Decision(ComparedMechanism):
 
     def _compute_deltas(self, low: int, high: int, n: int, epsilon: float) -> Floats:
         """Return columns k = `low` .. `high` of :meth:`compute_profile`."""
-        runs, outcomes = self._list_cached_runs(self._get_size(n))  # type: ignore[attr-defined]
+        runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
         return np.asarray(
             compute_outcome_profile(
-                low, high, n, *self._describe_sampling(n), *runs, len(outcomes), epsilon
+                low, high, n, *self._get_size_and_replacement(n), *runs, len(outcomes), epsilon
             )
         )
 

@@ -223,7 +223,7 @@ def smoothed_delta(
     checks.check_integer("draws", draws, minimum=0)
     checks.check_integer("seed", seed, minimum=0)
     worst_case = worst_case_delta(mechanism, n_records, checked_epsilon, n_types=population.types)
-    answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
+    answer = _compute_certified_delta(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
         answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
     max_log = worst_case.log_upper
@@ -251,7 +251,7 @@ def _check_population_fits(mechanism: Mechanism, population: Population, n: int)
     return n
 
 
-def _compute_certified(
+def _compute_certified_delta(
     mechanism: Mechanism, population: Population, n: int, epsilon: float
 ) -> Delta | None:
     """Return the best smoothed delta that needs no sampled databases; None if no method applies."""
@@ -457,16 +457,14 @@ CONFIDENCE = 1 - 1e-3
 class Estimate:
     """The mean delta of sampled databases, its standard error, and a confidence interval.
 
-    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. `deltas`
-    (draws,) are the upper ends of each database's delta. Nothing here is private, because the
-    databases are synthetic.
+    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. Nothing here
+    is private, because the databases are synthetic.
     """
 
     mean: float
     error: float
     lower: float
     upper: float
-    deltas: Floats
 
 
 def estimate_mean_delta(
@@ -512,9 +510,8 @@ def estimate_mean_delta(
         ends.append(float(values.mean()) + sign * half_width)
     upper_deltas = deltas[:, 1]
     error = float(upper_deltas.std(ddof=1)) / math.sqrt(draws) if draws > 1 else math.inf
-    return Estimate(
-        float(upper_deltas.mean()), error, max(ends[0], 0.0), min(ends[1], max_delta), upper_deltas
-    )
+    mean = float(upper_deltas.mean())
+    return Estimate(mean, error, max(ends[0], 0.0), min(ends[1], max_delta))
 
 
 def sample_databases(
