@@ -382,7 +382,7 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
 
-        `victim`, `background`: records of the victim, and of the other subjects, who have one each.
+        `victim`, `background`: records of the victim, and one record of each other subject.
         `faults`: faults of the controls, by name.
         """
         # Records far from the query ensure that no shard holds the victim alone.

@@ -124,7 +124,7 @@ def list_pure_worlds(population: Population, n: int, type_index: int) -> list[Tw
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return `compute_log_delta(k)` for ranges of databases k, with each value computed once."""
+    """Return the :data:`LogDeltas` function of `compute_log_delta(k)`; each k is computed once."""
     cached = cache(compute_log_delta)
     return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 

@@ -133,9 +133,9 @@ class Average(CountMechanism):
     ) -> Iterator[tuple[int, Floats]]:
         """Yield the items of :meth:`_iterate_leave_one_out` for a group of records.
 
-        `level_indices` are the sorted level indices of the group, whose records are omitted one by
-        one. `sums_by_size` (size + 1, sums) are the distributions of sums over the `n_added`
-        records outside of the group.
+        `level_indices` are the sorted level indices of the records in the group, each of which is
+        omitted in turn. `sums_by_size` (size + 1, sums) are the distributions of sums over the
+        `n_added` records outside of the group.
         """
         # Divide and conquer: each half of the group is added before descending into the other half,
         # so that n records need about log2(n) additions each.

@@ -87,8 +87,9 @@ def adjusted_utility(
     outcomes, over all neighbours x', of max(0, 1 - 2 loss - t) / (1 - t) under the true database x.
     The loss is the probability of a wrong guess between x and x' with equal prior odds: the gain is
     0 for guesses no better than (1 + t) / 2 and 1 for certainty (LWX23, eq. 3; two hypotheses). By
-    Lemma 10 in its sharp form, max(u(P;Q), u(Q;P)) is between E/(1+E) and (E+2)/(E+1) times the
-    larger divergence at E = (1 + t) / (1 - t). The result is private.
+    Lemma 10 in its sharp form, the larger of the gains with x and with x' as the true database is
+    between E/(1+E) and (E+2)/(E+1) times the larger divergence at E = (1 + t) / (1 - t). The result
+    is private.
 
     Parameters
     ----------
@@ -105,9 +106,8 @@ def adjusted_utility(
     """
     t = checks.check_real("threshold", threshold, minimum=0, below=1)
     checked = validate_mechanism(mechanism).validate_database(database)
-    largest = max_interval(
-        mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
-    ).cap_at_one()
+    epsilon = math.log1p(t) - math.log1p(-t)
+    largest = max_interval(mechanism.iterate_gains(checked, epsilon)).cap_at_one()
     return DatabaseDelta(largest.low, largest.high)
 
 
@@ -192,7 +192,7 @@ def worst_case_delta(
 
 
 def validate_mechanism(mechanism: Mechanism) -> Mechanism:
-    """Return the argument if it is a mechanism; raise InvalidInput otherwise."""
+    """Return `mechanism`; raise InvalidInput if it is not a Mechanism."""
     if not isinstance(mechanism, Mechanism):
         raise InvalidInput(f"The 'mechanism' parameter must be a Mechanism. Got {mechanism!r}.")
     return mechanism
