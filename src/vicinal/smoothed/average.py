@@ -101,7 +101,11 @@ class Average(CountMechanism):
         sampling_rate = self.size / int(database.sum())
         outcome_of_sum = self._compute_outcome_of_sum()
         shifts = np.array(self.levels) - self.levels[0]
-        for level, sums_by_size in self._iterate_leave_one_out(database):
+        sums_of_no_records = np.zeros((self.size + 1, self._n_sums))
+        sums_of_no_records[0, 0] = 1.0
+        level_indices = np.repeat(np.arange(len(database)), database)
+        leave_one_out = self._iterate_leave_one_out(sums_of_no_records, 0, level_indices)
+        for level, sums_by_size in leave_one_out:
             if_sampled = compute_outcome_distributions(sums_by_size[-2], outcome_of_sum, shifts)
             if_not_sampled = compute_outcome_distributions(
                 sums_by_size[-1], outcome_of_sum, shifts[:1]
@@ -116,26 +120,16 @@ class Average(CountMechanism):
         rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
         return np.asarray(rounded - rounded[0])
 
-    def _iterate_leave_one_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield the distributions of sums over all records but one, for each level that occurs.
+    def _iterate_leave_one_out(
+        self, sums_by_size: Floats, n_added: int, level_indices: Ints
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield the distributions of sums over all records but one, for each level in a group.
 
         The items are the index of the omitted record's level, and float64 (size + 1, sums): row t
         is the distribution of the sum of a uniform subset of t remaining records. Sums are counted
-        from t times the lowest level.
-        """
-        level_indices = np.repeat(np.arange(len(database)), database)
-        sums_by_size = np.zeros((self.size + 1, self._n_sums))
-        sums_by_size[0, 0] = 1.0
-        yield from self._iterate_leave_one_out_subset(sums_by_size, 0, level_indices)
-
-    def _iterate_leave_one_out_subset(
-        self, sums_by_size: Floats, n_added: int, level_indices: Ints
-    ) -> Iterator[tuple[int, Floats]]:
-        """Yield the items of :meth:`_iterate_leave_one_out` for a group of records.
-
-        `level_indices` are the sorted level indices of the records in the group, each of which is
-        omitted in turn. `sums_by_size` (size + 1, sums) are the distributions of sums over the
-        `n_added` records outside of the group.
+        from t times the lowest level. `level_indices` are the sorted level indices of the records
+        in the group, each of which is omitted in turn. `sums_by_size` holds the distributions for
+        the `n_added` records outside of the group.
         """
         # Divide and conquer: each half of the group is added before descending into the other half,
         # so that n records need about log2(n) additions each.
@@ -143,7 +137,7 @@ class Average(CountMechanism):
             yield int(level_indices[0]), sums_by_size
             return
         first_half, second_half = np.array_split(level_indices, 2)
-        yield from self._iterate_leave_one_out_subset(
+        yield from self._iterate_leave_one_out(
             self._add_records(sums_by_size, n_added, second_half),
             n_added + len(second_half),
             first_half,
@@ -153,7 +147,7 @@ class Average(CountMechanism):
         new_indices = second_half[~is_duplicate]
         added_indices = np.concatenate([first_half, second_half[is_duplicate]])
         if len(new_indices):
-            yield from self._iterate_leave_one_out_subset(
+            yield from self._iterate_leave_one_out(
                 self._add_records(sums_by_size, n_added, added_indices),
                 n_added + len(added_indices),
                 new_indices,
