@@ -22,7 +22,7 @@ _HEAD = ("attack", "claim", "lower", "ratio", "possible", "eps claim", "eps lowe
 def cases(n_classes: int, epsilon: float) -> Makers:
     """Return all attacks, and labels of two classes, where their price is exact."""
     made = list_all_attacks(IndKNNAudit(n_classes, epsilon))
-    return {**made, "labels-two-classes": IndKNNAudit(2, epsilon).attack_labels}
+    return {**made, "labels-two-classes": IndKNNAudit(2, epsilon).build_labels_attack}
 
 
 def measured(

@@ -229,7 +229,7 @@ def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
 
 def test_a_model_that_neither_charges_nor_stops_is_contradicted():
     """An attack on the noise alone missed this fault: it proved .208 of the claimed .224."""
-    control = IndKNNAudit(3).attack_model(share=0.7, refreshes=0).create_controls()
+    control = IndKNNAudit(3).build_model_attack(share=0.7, refreshes=0).create_controls()
     broken = control["training neither charged nor stopped"]
     found = run_audit(broken, 0.0, controls=False)
     assert not found.is_consistent
@@ -246,7 +246,7 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
 
     monkeypatch.setattr(QueryEngine, "answer", telling)
     for target in (None, {"bounds": (-1, 3)}):
-        found = run_audit(IndKNNAudit(3).attack_votes(target), 0.0, controls=False)
+        found = run_audit(IndKNNAudit(3).build_votes_attack(target), 0.0, controls=False)
         assert not found.is_consistent
         assert found.mu_lower_bound > found.claimed_mu
 
@@ -258,9 +258,9 @@ def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert run_audit(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).is_consistent
+    assert run_audit(IndKNNAudit(3).build_restart_attack(), 0.0, controls=False).is_consistent
     monkeypatch.setattr(Store, "predict_many", telling)
-    assert not run_audit(IndKNNAudit(3).attack_restarts(), 0.0, controls=False).is_consistent
+    assert not run_audit(IndKNNAudit(3).build_restart_attack(), 0.0, controls=False).is_consistent
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
@@ -279,10 +279,10 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
         return charged(shard, release, queries, thresholds)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
-    trial = IndKNNAudit(3).attack_votes()
+    trial = IndKNNAudit(3).build_votes_attack()
     assert trial._worlds.has_equal_outputs
     monkeypatch.setattr(NoisyVotes, "release", following)
-    assert not IndKNNAudit(3).attack_votes()._worlds.has_equal_outputs
+    assert not IndKNNAudit(3).build_votes_attack()._worlds.has_equal_outputs
 
 
 def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():

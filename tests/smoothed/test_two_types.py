@@ -23,7 +23,7 @@ from vicinal.smoothed import (
     smooth,
     smoothed_delta,
 )
-from vicinal.smoothed._edges import DIVERGENCE, compute_edge_divergence
+from vicinal.smoothed._pairs import DIVERGENCE, compute_pair_divergence
 from vicinal.smoothed._several_types import bound_multitype_mean
 
 DC = 18586 / 335909
@@ -74,7 +74,7 @@ def test_an_edge_holds_its_stated_error(a, b, size, e):
                 total += term
                 if term < total * mpmath.mpf(10) ** -35:
                     break
-        low, high = compute_edge_divergence(a, b, size, e, DIVERGENCE)
+        low, high = compute_pair_divergence(a, b, size, e, DIVERGENCE)
         assert low <= mpmath.log(total) <= high
         assert high - low < 1e-8
 

@@ -46,11 +46,11 @@ FINE = replace(
     AUDIT, n_classes=10, epsilon=1, delta=1e-12, noise=20, further_parameters={"n_queries": 1000}
 )
 FURTHER = {
-    "another kernel": RBF.attack_votes,
-    "another kernel, returning": RBF.attack_reenrolment,
-    "a vote that costs thousands of budgets": FAINT.attack_two_class_victim,
-    "a fine grid": FINE.attack_votes,
-    "a count that nobody can pay": FINE.attack_count,
+    "another kernel": RBF.build_votes_attack,
+    "another kernel, returning": RBF.build_reenrolment_attack,
+    "a vote that costs thousands of budgets": FAINT.build_two_class_attack,
+    "a fine grid": FINE.build_votes_attack,
+    "a count that nobody can pay": FINE.build_count_attack,
 }
 """Settings that no trial above has, some of them corners of the arithmetic."""
 

@@ -24,7 +24,7 @@ from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.poisson_knn import NearestRows
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.predictors.private_knn import PrivateKNNClassifier
-from vicinal.testing import Transcript, noise_from
+from vicinal.testing import Transcript, World, noise_from
 
 _MAX_BLOCK_RUNS = 1 << 12
 """Maximal number of runs in a block, after which the clock is read."""
@@ -46,7 +46,8 @@ class SumsAttack(Attack):
     The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
     score is the log likelihood ratio of all released values.
 
-    - `mechanism`, `scenario`: names of the mechanism and of the made-up data, for reports.
+    - `mechanism`, `scenario`: name of the mechanism and description of the made-up data, for
+      reports.
     - `interaction`: the attacked interaction, with one copy of the attack.
     - `faults`: faults of the controls, by name.
     - `claim`: the claim to test. Default: that of the interaction's plan.
@@ -60,6 +61,7 @@ class SumsAttack(Attack):
         faults: Mapping[str, InjectedFault],
         claim: Claim | None = None,
     ) -> None:
+        """Store the attack, and record the private sums of its interaction."""
         self.mechanism = mechanism
         self.scenario = scenario
         plan = interaction.plan
@@ -67,38 +69,35 @@ class SumsAttack(Attack):
         self._interaction = interaction
         self._faults = faults
         self._label_charges = plan.label_charges if plan.label_only else None
-        self._prepare_for_fault()
+        self._reset_fault_state()
 
-    def _prepare_for_fault(self) -> None:
+    def _reset_fault_state(self) -> None:
         """Record the private sums with and without the subject, under the injected fault.
 
         Then set the runs per block, the total shift, and which sums are votes released as labels.
         """
         self._worlds = TwoWorlds.from_interaction(self._interaction, self._fault)
-        n_values = sum(sums.size for sums in self._worlds.absent_sums)
+        n_values = sum(release.absent_sums.size for release in self._worlds.releases)
         self._n_block_runs = max(64, min(_MAX_BLOCK_RUNS, _MAX_BLOCK_VALUES // max(1, n_values)))
         n_classes = len(self._interaction.parameters.get("classes", ()))
         self.total_shift_mu = self._worlds.compute_total_shift(self._label_charges, n_classes)
         # Gradients have one row for each feature, so a single row of n_classes values holds votes.
         self._is_label_release = [
-            self._label_charges is not None and sums.shape == (1, n_classes)
-            for sums in self._worlds.absent_sums
+            self._label_charges is not None and release.absent_sums.shape == (1, n_classes)
+            for release in self._worlds.releases
         ]
 
     def compute_scores(self, present: bool) -> Floats:
         """Return the log likelihood ratio of all released values, for each of a block of runs."""
         worlds = self._worlds
-        releases = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
+        outputs = worlds.sample_outputs(present, self._fault.create_noise(), self._n_block_runs)
         has_leak = present and not worlds.has_equal_outputs
         log_ratios = np.full(self._n_block_runs, CERTAIN_LOG_RATIO if has_leak else 0.0)
-        for noisy, absent, shift, scale, is_label in zip(
-            releases,
-            worlds.absent_sums,
-            worlds.compute_shifts(),
-            worlds.scales,
-            self._is_label_release,
-            strict=True,
+        for release, noisy, is_label in zip(
+            worlds.releases, outputs, self._is_label_release, strict=True
         ):
+            absent, _, scale = release
+            shift = release.shift
             if is_label:
                 labels = noisy.argmax(axis=2)
                 log_ratios += compute_label_log_ratios(labels, absent / scale, shift)
@@ -109,10 +108,10 @@ class SumsAttack(Attack):
 
 
 def compute_label_log_ratios(labels: Ints, votes: Floats, shift: Floats) -> Floats:
-    """Return the log likelihood ratio of each run's released labels, (runs,): present over absent.
+    """Return the log likelihood ratio of each run's released labels, summed over queries, (runs,).
 
-    It is summed over the queries. The attacker uses whether a label is the first class, for which
-    the subject votes.
+    It is the ratio of the world with the subject to that without. The attacker uses whether a label
+    is the first class, for which the subject votes.
 
     - `labels` (int (runs, q)): released class indices.
     - `votes`, `shift` (float64 (q, c)): votes without the subject, and their change by the subject,
@@ -164,6 +163,7 @@ class NoisySGDAttack(Attack):
     def __init__(
         self, gamma: float = 0.15, epsilon: float = 8.0, n_steps: int = 3, delta: float = 1e-5
     ) -> None:
+        """Plan the training that is attacked."""
         self._classifier = NoisySGDClassifier(
             range(2),
             epsilon=epsilon,
@@ -246,7 +246,7 @@ class AnswerDistribution:
     screen: tuple[float, float] | None = None
 
     def compute_log_ratios(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio (present over absent) of each repetition, (q,).
+        """Return the log likelihood ratio, with over without the subject, of each answer, (q,).
 
         The query was answered in q independent repetitions.
 
@@ -261,20 +261,16 @@ class AnswerDistribution:
             present_maximum = (self.votes + self.vote_change).max()
             absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
             sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += _compute_event_log_ratios(
-                passed, absent, self._mix_probabilities(absent, sampled)
-            )
+            log_ratios += self._compute_event_log_ratios(passed, absent, sampled)
         log_ratios[passed] += self._compute_answer_log_ratios(answers)
         return log_ratios
 
     def _compute_answer_log_ratios(self, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of each released answer: noisy votes, or a label."""
+        """Return the log likelihood ratios of noisy votes (passed, c) or labels (passed,)."""
         if self.label_only:
             absent = self._compute_first_label_probability(self.votes)
             sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return _compute_event_log_ratios(
-                answers == 0, absent, self._mix_probabilities(absent, sampled)
-            )
+            return self._compute_event_log_ratios(answers == 0, absent, sampled)
         deviations = answers - self.votes - self.vote_change / 2
         gaussian_ratios = deviations @ self.vote_change / self.sigma**2
         log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
@@ -284,20 +280,16 @@ class AnswerDistribution:
         """Return the probability that the first of two classes has the larger noisy vote."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
-    def _mix_probabilities(self, absent: float, sampled: float) -> float:
-        """Return an event's probability, given those without and with the subject in the sample."""
-        return (1 - self.gamma) * absent + self.gamma * sampled
+    def _compute_event_log_ratios(self, events: Bools, absent: float, sampled: float) -> Floats:
+        """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
 
-
-def _compute_event_log_ratios(events: Bools, absent: float, present: float) -> Floats:
-    """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
-
-    - `events`, bool (q,): whether the event occurred.
-    - `absent`, `present`: probabilities of the event without and with the subject.
-    """
-    absent = min(max(absent, 1e-300), 1 - 1e-16)
-    present = min(max(present, 1e-300), 1 - 1e-16)
-    return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
+        `events`, bool (q,): whether it occurred. `absent`, `sampled`: its probabilities without the
+        subject, and with the subject in the sample.
+        """
+        present = (1 - self.gamma) * absent + self.gamma * sampled
+        absent = min(max(absent, 1e-300), 1 - 1e-16)
+        present = min(max(present, 1e-300), 1 - 1e-16)
+        return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
 
 class FixedPlanAttack(Attack):
@@ -305,7 +297,7 @@ class FixedPlanAttack(Attack):
 
     - `classifier` (Private-kNN or PATE classifier): not fitted; its plan is that of one run.
     - `distribution`: distribution of each answer in both worlds.
-    - `scenario`: name of the made-up data, for reports.
+    - `scenario`: description of the made-up data, for reports.
     - `*fault_names`: names of the faults of the controls.
     - `exceeds_plan`: whether each run fits a classifier of its own and queries it until it refuses.
     """
@@ -318,15 +310,16 @@ class FixedPlanAttack(Attack):
         *fault_names: str,
         exceeds_plan: bool = False,
     ) -> None:
+        """Store the attack, with the claim of the classifier's plan."""
         self.scenario = scenario
         self._exceeds_plan = exceeds_plan
         self.claim = PlanClaim(classifier.plan())
         self._classifier = classifier
         self._distribution = distribution
         self._faults = select_faults(*fault_names)
-        self._prepare_for_fault()
+        self._reset_fault_state()
 
-    def _prepare_for_fault(self) -> None:
+    def _reset_fault_state(self) -> None:
         """Discard the fitted classifiers: they may have been fitted under another fault."""
         self._fitted_classifiers: dict[bool, Any] = {}
 
@@ -356,7 +349,7 @@ class FixedPlanAttack(Attack):
         return score
 
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
-        """Query at the origin `n_queries` times; return the log likelihood ratio of each answer."""
+        """Query `n_queries` times at the origin; return the log likelihood ratios, (n_queries,)."""
         queries = np.zeros((n_queries, fitted.n_features_in_))
         return self._distribution.compute_log_ratios(*fitted._release_answers(queries))
 
@@ -366,8 +359,10 @@ class FixedPlanAttack(Attack):
             "n_queries": n_queries,
             "interactions": "public",
         }
+        X, y, ids = self._build_records(present)
         with noise_from(self._fault.create_noise()), self._fault.inject():
-            fitted = self._fit(type(self._classifier)(**parameters), present)
+            classifier = type(self._classifier)(**parameters)
+            fitted = classifier.fit(X, y, None if self._fault.ignores_subject_ids else ids)
         if self._fault.samples_with_replacement:
             self._score_answers(fitted, 1)  # The first query creates the sampler.
             sampler = fitted._release.nearest
@@ -377,8 +372,8 @@ class FixedPlanAttack(Attack):
         return fitted
 
     @abstractmethod
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to made-up data with or without the subject."""
+    def _build_records(self, present: bool) -> World:
+        """Return the made-up records: those of other subjects and, if `present`, of the subject."""
 
 
 # ---------------------------------------------------------------- Private-kNN
@@ -392,27 +387,21 @@ class PrivateKNNAttack(FixedPlanAttack):
 
     mechanism = "Private-kNN"
 
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to the background and, if `present`, the subject."""
-        n_background = _count_background_subjects(classifier)
+    def _build_records(self, present: bool) -> World:
+        """Return records at distances 1, 2, ... to the query, the subject's first."""
+        # Nearly every sample holds k background subjects. The attacker's likelihood ratio is not
+        # exact for a smaller sample, but the lower bounds hold for any score.
+        k = int(self._classifier.n_neighbors)
+        gamma = float(self._classifier.sampling_rate)
+        n_background = k
+        while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
+            n_background += math.ceil(1 / gamma)
         n_victim_records = 3 if present else 0
         distances = np.arange(1, n_victim_records + n_background + 1)
         features = distances[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [n_victim_records, n_background])
         ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
-        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
-
-
-def _count_background_subjects(classifier: Any) -> int:
-    """Return the number of background subjects with which nearly every sample holds k of them."""
-    # The attacker's likelihood ratio is not exact for a smaller sample, but the lower bounds hold
-    # for any score.
-    k = int(classifier.n_neighbors)
-    gamma = float(classifier.sampling_rate)
-    n_background = k
-    while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
-        n_background += math.ceil(1 / gamma)
-    return n_background
+        return World(features, labels, ids)
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
@@ -485,20 +474,19 @@ class PATEAttack(FixedPlanAttack):
 
     mechanism = "PATE"
 
-    def _fit(self, classifier: Any, present: bool) -> Any:
-        """Return `classifier`, fitted to one other record and, if `present`, the subject."""
+    def _build_records(self, present: bool) -> World:
+        """Return four records of the subject, if `present`, and one of another subject."""
         n_victim_records = 4 if present else 0
         labels = np.repeat([1, 0], [n_victim_records, 1])
         ids = np.repeat([0, 1], [n_victim_records, 1])
-        features = np.zeros((n_victim_records + 1, 1))
-        return classifier.fit(features, labels, None if self._fault.ignores_subject_ids else ids)
+        return World(np.zeros((n_victim_records + 1, 1)), labels, ids)
 
 
 def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
-    """Return the attack on the noisy votes of PATE's teachers.
+    """Return the attack on the noisy votes of PATE's teachers, with a claim at `delta`.
 
-    `delta`: of the claim. `exceeds_plan`: whether each run fits teachers of its own and queries
-    them until they refuse; otherwise each run has two queries.
+    `exceeds_plan`: whether each run fits teachers of its own and queries them until they refuse;
+    otherwise each run has two queries.
     """
     n_teachers = 3 if exceeds_plan else 50
     sigma = 2.0

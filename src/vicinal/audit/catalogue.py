@@ -14,7 +14,7 @@ from vicinal.planning.parameter_tables import PRIVATE
 AttackFactories = dict[str, Callable[[], Attack]]
 """Functions that create an attack, by its name. Creating an attack runs its mechanism."""
 
-_UNUSED_CLASSES = 2
+_PLACEHOLDER_N_CLASSES = 2
 """Number of classes in the settings of an audit whose records have vectors instead of classes."""
 
 
@@ -27,21 +27,21 @@ def list_ind_knn_attacks(
     """
     attacks: AttackFactories = {}
     if "votes" in releases:
-        attacks["votes"] = audit.attack_votes
-        attacks["votes-two-labels"] = audit.attack_two_class_victim
-        attacks["votes-return"] = audit.attack_reenrolment
+        attacks["votes"] = audit.build_votes_attack
+        attacks["votes-two-labels"] = audit.build_two_class_attack
+        attacks["votes-return"] = audit.build_reenrolment_attack
     if "label" in releases:
-        attacks["labels"] = audit.attack_labels
-        attacks["labels-alone"] = audit.attack_labels_of_isolated_victim
+        attacks["labels"] = audit.build_labels_attack
+        attacks["labels-alone"] = audit.build_isolated_labels_attack
     return attacks
 
 
 def list_vector_attacks(audit: IndKNNAudit, target_spec: TargetSpec) -> AttackFactories:
     """Return the attacks on an Ind-KNN estimator for vector targets: numbers or sets of labels."""
     return {
-        "vectors": lambda: audit.attack_votes(target_spec),
-        "vectors-opposite": lambda: audit.attack_opposite_vectors(target_spec),
-        "vectors-return": lambda: audit.attack_reenrolment(target_spec),
+        "vectors": lambda: audit.build_votes_attack(target_spec),
+        "vectors-opposite": lambda: audit.build_opposite_vectors_attack(target_spec),
+        "vectors-return": lambda: audit.build_reenrolment_attack(target_spec),
     }
 
 
@@ -60,17 +60,17 @@ def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
     delta = audit.delta
     return {
         **list_ind_knn_attacks(audit),
-        "restart": audit.attack_restarts,
-        "size": audit.attack_size,
-        "evaluation": audit.attack_evaluation,
-        "total": lambda: audit.attack_total(audit.epsilon),
-        "shards": audit.attack_shards,
+        "restart": audit.build_restart_attack,
+        "size": audit.build_size_attack,
+        "evaluation": audit.build_evaluation_attack,
+        "total": lambda: audit.build_total_attack(audit.epsilon),
+        "shards": audit.build_shards_attack,
         **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
-        "count": audit.attack_count,
-        "vectors-sparse": audit.attack_sparse_vectors,
-        "model": audit.attack_model,
-        "model-labels": lambda: audit.attack_model(release="label"),
-        "model-vectors": lambda: audit.attack_model(target_spec=NUMBER_TARGET_SPEC),
+        "count": audit.build_count_attack,
+        "vectors-sparse": audit.build_sparse_vectors_attack,
+        "model": audit.build_model_attack,
+        "model-labels": lambda: audit.build_model_attack(release="label"),
+        "model-vectors": lambda: audit.build_model_attack(target_spec=NUMBER_TARGET_SPEC),
         "private-knn": lambda: create_private_knn_attack("votes", delta=delta),
         "private-knn-all": lambda: create_private_knn_attack("all", delta=delta),
         "private-knn-labels": lambda: create_private_knn_attack("labels", delta=delta),
@@ -110,8 +110,8 @@ def list_plan_attacks(plan: Mapping[str, Any]) -> AttackFactories:
 def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) -> AttackFactories:
     """Return attacks on one release of a plan; empty if there are none for its kind.
 
-    `kind`, `values`: the field "kind" of the release, such as "ind_knn", and its further fields in
-    the plan's JSON object. `delta`: delta of the plan.
+    `kind`: field "kind" of the release in the plan's JSON object, such as "ind_knn". `values`: its
+    further fields. `delta`: delta of the plan.
     """
     gamma = float(values.get("gamma", 1.0))
     is_label = values.get("release") == "label"
@@ -123,7 +123,7 @@ def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) ->
         release = "label" if is_label else "votes"
         return {
             **list_ind_knn_attacks(audit, (release,)),
-            **_list_model_attacks(audit, release, values),
+            **_list_model_attack(audit, release, values),
         }
     if kind == "screening":
         return {"screening": lambda: create_private_knn_attack("screening", gamma, delta)}
@@ -158,26 +158,26 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
         attacks = list_ind_knn_attacks(audit, (release,))
     else:
         attacks = list_vector_attacks(audit, target_spec)
-    attacks["restart"] = lambda: audit.attack_restarts(release, target_spec)
+    attacks["restart"] = lambda: audit.build_restart_attack(release, target_spec)
     if plan["neighbor_count"] == PRIVATE:
-        attacks["count"] = audit.attack_count
+        attacks["count"] = audit.build_count_attack
     if plan.get("size_estimated"):
-        attacks["size"] = lambda: audit.attack_size(release, target_spec)
+        attacks["size"] = lambda: audit.build_size_attack(release, target_spec)
     if state.get("evaluations"):
-        attacks["evaluation"] = lambda: audit.attack_evaluation(release, target_spec)
+        attacks["evaluation"] = lambda: audit.build_evaluation_attack(release, target_spec)
     total = facts.get("total", {})
     if total.get("capped"):
-        attacks["total"] = lambda: audit.attack_total(total["epsilon"])
-    return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
+        attacks["total"] = lambda: audit.build_total_attack(total["epsilon"])
+    return {**attacks, **_list_model_attack(audit, release, plan, target_spec)}
 
 
 def read_audit_settings(
     facts: Mapping[str, Any], audience: str
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
-    """Return the public settings of an audience's estimator, from ``Store.facts()``.
+    """Return the audited settings, released values and target_spec of an audience's estimator.
 
-    These are the settings; the released values, "votes" or "label"; and the estimator parameters
-    that declare vector targets, or None for classes.
+    The released values are "votes" or "label"; target_spec is the estimator parameters that declare
+    vector targets, or None for classes. `facts`: public facts, as ``Store.facts()`` returns them.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -185,7 +185,7 @@ def read_audit_settings(
     further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    n_classes = len(facts["classes"]) or _UNUSED_CLASSES
+    n_classes = len(facts["classes"]) or _PLACEHOLDER_N_CLASSES
     interface = "shards" if "shards" in facts else "store"
     audit = IndKNNAudit(
         n_classes, plan["epsilon"], plan["delta"], further_parameters=further, interface=interface
@@ -196,19 +196,22 @@ def read_audit_settings(
     return audit, "votes", target_spec
 
 
-def _list_model_attacks(
+def _list_model_attack(
     audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
 ) -> AttackFactories:
-    """Return the attack on a private model; empty if no budget is planned for a model.
+    """Return the attack on a private model, by name; empty if no budget is planned for a model.
 
-    `plan`: JSON object with the fields "model_share" and "model_refreshes", if there is a model.
-    `release`, `target_spec`: arguments of :class:`IndKNNAudit`.
+    `release`: released values, "votes" or "label". `plan`: JSON object with the fields
+    "model_share" and "model_refreshes", if there is a model. `target_spec`: estimator parameters
+    that declare vector targets; None for classes.
     """
     share = plan.get("model_share")
     n_refreshes = int(plan.get("model_refreshes", 0))
     if not share:
         return {}
-    return {"model": lambda: audit.attack_model(float(share), n_refreshes, release, target_spec)}
+    return {
+        "model": lambda: audit.build_model_attack(float(share), n_refreshes, release, target_spec)
+    }
 
 
 def list_unaudited_attacks(

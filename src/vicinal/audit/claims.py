@@ -96,8 +96,8 @@ class RateBounds:
 def compute_lower_rate_bound(successes: int, total: int, failure_probability: float) -> float:
     """Return the lower Clopper-Pearson confidence bound on a success probability.
 
-    - `successes`, `total`: number of successes among `total` independent trials.
-    - `failure_probability`: maximal probability that the bound exceeds the success probability.
+    There were `successes` among `total` independent trials. `failure_probability`: maximal
+    probability that the bound exceeds the success probability.
     """
     if not successes:
         return 0.0
@@ -118,8 +118,8 @@ def bound_rates(
     - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
       worlds with and without the subject.
     - `confidence`: probability with which both bounds hold, at least.
-    - `objective`: function of the bounds on a test's rates, computed from the first scores. The
-      test with the largest value is selected.
+    - `objective`: function of the bounds on a test's rates. The test with the largest value, for
+      the first scores, is selected.
 
     Raises
     ------
@@ -137,13 +137,11 @@ def bound_rates(
     threshold, equal_errors = _select_test(
         present_scores[:n_selection], absent_scores[:n_selection], 1 - confidence, objective
     )
-    true_positives = float((present_scores[n_selection:n_runs] > threshold).sum())
-    false_positives = float((absent_scores[n_selection:n_runs] > threshold).sum())
+    thresholds = np.array([threshold])
+    true_positives = _count_above(present_scores[n_selection:n_runs], thresholds)
+    false_positives = _count_above(absent_scores[n_selection:n_runs], thresholds)
     separate_bounds, equal_error_bounds = _bound_test_rates(
-        np.array([true_positives]),
-        np.array([false_positives]),
-        n_runs - n_selection,
-        1 - confidence,
+        true_positives, false_positives, n_runs - n_selection, 1 - confidence
     )
     (power,), (false_positive_rate,) = equal_error_bounds if equal_errors else separate_bounds
     return RateBounds(float(power), float(false_positive_rate), equal_errors)
@@ -152,7 +150,7 @@ def bound_rates(
 def _bound_test_rates(
     true_positives: Floats, false_positives: Floats, n_runs: float, failure_probability: float
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Return two kinds of bounds on (power, false positive rate) for each of t tests.
+    """Return two kinds of bounds on (power, false positive rate) of t tests, each rate (t,).
 
     The first pair bounds both rates separately, each at half of the failure probability. The second
     pair bounds the rate of correct decisions over both worlds, written as a pair of rates with
@@ -177,8 +175,8 @@ def _select_test(
 ) -> tuple[float, bool]:
     """Return the threshold of the best test, and whether its errors are bounded as equal.
 
-    `present_scores`, `absent_scores` (float64 (s,)): selection scores with and without the subject.
-    `failure_probability`: of the joint bounds. `objective`: the best test maximises it.
+    The best test maximises `objective`. `present_scores`, `absent_scores` (float64 (s,)): selection
+    scores with and without the subject. `failure_probability`: that of the joint bounds.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -212,7 +210,7 @@ def _count_above(scores: Floats, thresholds: Floats) -> Floats:
 def _compute_lower_rate_bounds(
     successes: Floats, total: float, failure_probability: float
 ) -> Floats:
-    """Return lower Clopper-Pearson bounds for success counts (t,), which may be fractional."""
+    """Return :func:`compute_lower_rate_bound` for success counts (t,), which may be fractional."""
     return np.where(
         successes > 0,
         betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
@@ -223,10 +221,10 @@ def _compute_lower_rate_bounds(
 def find_detectable_mu(
     claimed_mu: float, n_runs: int, confidence: float, power: float = 0.95
 ) -> float:
-    """Return the smallest mu of a mechanism that an audit would detect with probability `power`.
+    """Return the smallest mu of a Gaussian shift that an audit detects with probability `power`.
 
     The audit detects it if its lower bound on mu, at `confidence` and from `n_runs` runs of each
-    world, exceeds `claimed_mu`. The mechanism is taken to be a Gaussian shift.
+    world, exceeds `claimed_mu`.
     """
     n_counted = 2 * max(1, n_runs - math.ceil(SELECTION_SHARE * n_runs))
     low = claimed_mu
@@ -297,12 +295,19 @@ class Claim(ABC):
     @cached_property
     def advantage(self) -> float:
         """The largest permitted difference of power and false positive rate, rounded up."""
-
         # For claims that are symmetric in the two worlds the best test has equal errors.
-        def is_permitted(difference: float) -> bool:
-            return self.bound_power((1 - difference) / 2) >= (1 + difference) / 2
-
-        return _find_upper_end(0.0, is_permitted)
+        permitted = 0.0
+        refuted = 1.0
+        for _ in range(_MAX_BISECTIONS):
+            middle = (permitted + refuted) / 2
+            is_last = middle in (permitted, refuted)  # No float64 lies between the ends.
+            if self.bound_power((1 - middle) / 2) >= (1 + middle) / 2:
+                permitted = middle
+            else:
+                refuted = middle
+            if is_last:
+                break
+        return refuted
 
     def compute_max_mu(self, rates: RateBounds) -> float:
         """Return the largest mu that the claim permits for the test whose `rates` were bounded.
@@ -317,12 +322,10 @@ class Claim(ABC):
 
 @dataclass(frozen=True)
 class GaussianClaim(Claim):
-    """Gaussian differential privacy with a slack in delta.
+    """The claim of `mu`-GDP, with a slack in delta.
 
-    - `mu`: of the mu-GDP guarantee.
-    - `delta`: delta at which epsilon is stated.
-    - `slack`: part of `delta` for the discretisation of the noise. It may add to the power of any
-      test.
+    `delta`: delta at which epsilon is stated. `slack`: part of `delta` for the discretisation of
+    the noise. It may add to the power of any test.
     """
 
     mu: float
@@ -343,24 +346,6 @@ class GaussianClaim(Claim):
     def compute_epsilon(self) -> float:
         """Return the claimed epsilon at `delta`, rounded up."""
         return gdp_epsilon(self.mu, self.delta - self.slack)
-
-
-def _find_upper_end(low: float, condition: Callable[[float], bool]) -> float:
-    """Return the upper end of the interval on which a condition holds, rounded up.
-
-    `condition` must hold from `low` up to some number below 1, and be false from there on.
-    """
-    high = 1.0
-    for _ in range(_MAX_BISECTIONS):
-        middle = (low + high) / 2
-        is_last = middle in (low, high)  # No float64 lies between the ends.
-        if condition(middle):
-            low = middle
-        else:
-            high = middle
-        if is_last:
-            break
-    return high
 
 
 def create_ind_knn_claim(plan: IndKNNPlan) -> Claim:
@@ -386,6 +371,7 @@ class PlanClaim(Claim):
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
+        """Read the plan, and list the dominating pairs of its releases."""
         self._plan = Plan.from_dict(plan)
         self.delta = self._plan.delta
         composition = self._plan.composition()
@@ -394,8 +380,11 @@ class PlanClaim(Claim):
         self._dominating_pairs = composition.list_dominating_pairs()
 
     @cached_property
-    def _deltas(self) -> tuple[Floats, Floats]:
-        """Values of delta at `_EPSILONS`, for (with, without) and (without, with) the subject."""
+    def _privacy_profiles(self) -> tuple[Floats, Floats]:
+        """The two privacy profiles: values of delta at `_EPSILONS`, each float64 (epsilons,).
+
+        They bound the world with the subject by that without, and that without by that with it.
+        """
         losses = compose_losses(self._dominating_pairs, 1e-12)
         if not losses:
             return np.ones_like(_EPSILONS), np.ones_like(_EPSILONS)
@@ -407,7 +396,7 @@ class PlanClaim(Claim):
 
     def bound_power(self, false_positive_rate: float) -> float:
         """Return the largest power that the claim permits at a false positive rate, rounded up."""
-        add_deltas, remove_deltas = self._deltas
+        add_deltas, remove_deltas = self._privacy_profiles
         # (with, without): power <= e^epsilon * false positive rate + delta.
         presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
         # (without, with): 1 - false positive rate <= e^epsilon * (1 - power) + delta.
@@ -418,7 +407,7 @@ class PlanClaim(Claim):
     @cached_property
     def advantage(self) -> float:
         """The largest permitted difference of both rates: delta at epsilon 0, rounded up."""
-        return float(min(deltas[0] for deltas in self._deltas)) * (1 + _ROUNDING_MARGIN)
+        return float(min(deltas[0] for deltas in self._privacy_profiles)) * (1 + _ROUNDING_MARGIN)
 
     def compute_epsilon(self) -> float:
         """Return the claimed epsilon at `delta`, rounded up."""

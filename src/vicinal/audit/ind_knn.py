@@ -67,8 +67,14 @@ _COUNT_RECORDS = 30
 class IndKNNAudit:
     """The public settings of the estimator that is audited, and the attacks on it.
 
-    Two arguments recur: `release` is the released values, "votes" or "label"; `target_spec` is the
-    estimator parameters that declare vector targets, or None if the records have classes.
+    Recurrent arguments of the methods:
+
+    - `release`: the released values, "votes" or "label".
+    - `target_spec`: estimator parameters that declare vector targets; None if records have classes.
+    - `name`, `scenario`: name of the attacked release, and description of the made-up data, both
+      for reports.
+    - `actions`: actions of the interaction in order, such as "query" or "erase".
+    - `overrides`: estimator parameters that replace those of the settings.
 
     Attributes
     ----------
@@ -100,7 +106,7 @@ class IndKNNAudit:
         """Return estimator parameters for a data set of `n_copies` copies of an attack.
 
         The number of records is declared such that the reference point of each copy sets the radius
-        of its query. `overrides`: parameters that replace those of the settings.
+        of its query.
         """
         k = self.n_neighbors
         return {
@@ -117,7 +123,7 @@ class IndKNNAudit:
             **overrides,
         }
 
-    def attack_votes(self, target_spec: TargetSpec | None = None) -> SumsAttack:
+    def build_votes_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
         It has many records of one class, or with the longest vector.
@@ -129,77 +135,71 @@ class IndKNNAudit:
         faults = select_faults(
             "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
         )
+        name = _name_released_sums(target_spec)
         background = [(0.9, background_y)]
         return self._build_attack(
-            _name_released_sums(target_spec),
-            victim,
-            background,
-            scenario,
-            faults,
-            target_spec=target_spec,
+            name, victim, background, scenario, faults, target_spec=target_spec
         )
 
-    def attack_two_class_victim(self) -> SumsAttack:
+    def build_two_class_attack(self) -> SumsAttack:
         """Return the attack on the votes of a victim with records of two classes."""
         victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
         scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
 
-    def attack_reenrolment(self, target_spec: TargetSpec | None = None) -> SumsAttack:
-        """Return the attack on a victim that is erased and enrolled again between answers."""
+    def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
+        """Return the attack on a victim that is erased and re-enrolled between answers."""
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
         scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
+        name = _name_released_sums(target_spec)
+        victim: list[CosineRecord] = [(1.0, victim_y)]
         background: list[CosineRecord] = [(0.9, background_y)] * 3
         return audit._build_attack(
-            _name_released_sums(target_spec),
-            [(1.0, victim_y)],
-            background,
-            scenario,
-            faults,
-            _RETURN_ACTIONS,
-            target_spec=target_spec,
+            name, victim, background, scenario, faults, _RETURN_ACTIONS, target_spec=target_spec
         )
 
-    def attack_restarts(
+    def build_restart_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on a store that is closed and opened between answers."""
         scenario = "one record; the store is closed and opened again"
-        return self._attack_one_record(
+        return self._build_one_record_attack(
             "restart", scenario, "refilled at restart", _STORE_ACTIONS, release, target_spec
         )
 
-    def attack_shards(self) -> SumsAttack:
+    def build_shards_attack(self) -> SumsAttack:
         """Return the attack on a cluster of shards that is closed and opened between answers."""
         scenario = "one record, asked about, reopened"
         audit = replace(self, interface="shards")
-        return audit._attack_one_record("shards", scenario, "refilled at restart", _STORE_ACTIONS)
+        return audit._build_one_record_attack(
+            "shards", scenario, "refilled at restart", _STORE_ACTIONS
+        )
 
-    def attack_size(
+    def build_size_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on the noisy number of records, released and charged before answers."""
         scenario = "one record, counted first, then asked about"
         actions = ("query",) * 3
         # A cluster is split from a store whose size has been released already.
-        return replace(self, interface="store")._attack_one_record(
+        return replace(self, interface="store")._build_one_record_attack(
             "noisy size", scenario, "size uncharged", actions, release, target_spec, n_records=None
         )
 
-    def attack_evaluation(
+    def build_evaluation_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
         """Return the attack on an evaluation, charged to the subjects with true labels."""
         scenario = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
-        return self._attack_one_record(
+        return self._build_one_record_attack(
             "evaluation", scenario, "evaluation uncharged", actions, release, target_spec
         )
 
-    def _attack_one_record(
+    def _build_one_record_attack(
         self,
         name: str,
         scenario: str,
@@ -211,34 +211,23 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return an attack on a victim with one record in a store.
 
-        Its budget lasts for one label, or for the votes of 1.25 answers.
-
-        `name`, `scenario`: of the attacked release and of the made-up data, for reports.
-        `fault_name`: fault of a control, in addition to all faults in charges. `actions`: such as
-        "query" and "restart". `overrides`: estimator parameters that replace those of the settings.
+        Its budget lasts for one label, or for the votes of 1.25 answers. `fault_name`: fault of a
+        control, in addition to all faults in charges.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
         if release == "votes":
             shift /= math.sqrt(1.25)
-        audit = replace(self._with_store, noise=norm / shift)
+        audit = replace(self._store_settings, noise=norm / shift)
+        victim: list[CosineRecord] = [(1.0, victim_y)]
+        background: list[CosineRecord] = [(0.9, background_y)] * 2
+        faults = select_faults(fault_name, *CHARGE_FAULTS)
         return audit._build_attack(
-            name,
-            [(1.0, victim_y)],
-            [(0.9, background_y)] * 2,
-            scenario,
-            select_faults(fault_name, *CHARGE_FAULTS),
-            actions,
-            release,
-            target_spec,
-            **overrides,
+            name, victim, background, scenario, faults, actions, release, target_spec, **overrides
         )
 
-    def attack_total(self, epsilon: float) -> SumsAttack:
-        """Return the attack by two audiences on a store's guarantee over all audiences.
-
-        `epsilon`: the total epsilon of the store.
-        """
+    def build_total_attack(self, epsilon: float) -> SumsAttack:
+        """Return the attack of two audiences on a store's total guarantee, `epsilon` at `delta`."""
         budget = compute_total_budget(epsilon, self.delta)
         # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
         # could take many audiences.
@@ -254,7 +243,7 @@ class IndKNNAudit:
         interaction = AuditInteraction(parameters, copies, actions, interface="store")
         return SumsAttack("Total over audiences", interaction, scenario, faults, claim)
 
-    def attack_model(
+    def build_model_attack(
         self,
         share: float = MAX_TRAINING_SHARE,
         refreshes: int = 1,
@@ -263,25 +252,19 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on a private model that is trained, and trained again after queries.
 
-        The first training spends its share of the victim's budget and the answers spend the rest,
-        so later training must find no remaining budget.
-
-        - `share`: share of the budget that is planned for training.
-        - `refreshes`: planned number of later trainings; one is carried out unless it is 0.
+        The first training spends `share` of the victim's budget, and the answers spend the rest. So
+        later training must find no remaining budget. `refreshes`: planned number of later
+        trainings; one is carried out unless it is 0.
         """
         shift = self._find_spending_shift(release)
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
-        audit = replace(self._with_store, noise=norm / shift)
+        audit = replace(self._store_settings, noise=norm / shift)
         parameters = audit.build_parameters(
             _MODEL_PUBLIC_ROWS, release, model_share=share, model_refreshes=refreshes
         )
         actions = ("query", "query", "refresh") if refreshes else ("query", "query")
-        faults = select_faults(
-            "training uncharged",
-            "training neither charged nor stopped",
-            "noise a quarter",
-            *CHARGE_FAULTS,
-        )
+        training_faults = ("training uncharged", "training neither charged nor stopped")
+        faults = select_faults(*training_faults, "noise a quarter", *CHARGE_FAULTS)
         if not refreshes:
             # No budget is exhausted in the first training, so it reveals no subject that is
             # stopped too late.
@@ -293,7 +276,9 @@ class IndKNNAudit:
         )
         return SumsAttack("Ind-KNN private model", interaction, scenario, faults)
 
-    def attack_opposite_vectors(self, target_spec: TargetSpec = NUMBER_TARGET_SPEC) -> SumsAttack:
+    def build_opposite_vectors_attack(
+        self, target_spec: TargetSpec = NUMBER_TARGET_SPEC
+    ) -> SumsAttack:
         """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
         longest_y, opposite_y, _ = _find_extreme_y_values(target_spec)
         pair: list[CosineRecord] = [(1.0, longest_y), (0.97, opposite_y)]
@@ -305,16 +290,16 @@ class IndKNNAudit:
             "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
         )
 
-    def attack_sparse_vectors(self) -> SumsAttack:
+    def build_sparse_vectors_attack(self) -> SumsAttack:
         """Return the attack on sparse vectors (at most 2 of 50 labels), with re-enrolment."""
-        return self.attack_reenrolment({"labels": range(50), "tau": 2.0})
+        return self.build_reenrolment_attack({"labels": range(50), "tau": 2.0})
 
     @property
     def n_budget_records(self) -> int:
         """Number of records of one class that spend a whole budget on the votes of one answer."""
         return math.ceil(1.01 * self.noise * self.compute_budget_mu("votes")) + 1
 
-    def attack_labels(self) -> SumsAttack:
+    def build_labels_attack(self) -> SumsAttack:
         """Return the attack on a victim with many records that spends its budget on one label."""
         shift = self._find_affordable_shift("label")
         n_records = max(1, round(_DEFAULT_NOISE * shift))
@@ -325,8 +310,8 @@ class IndKNNAudit:
         actions = ("query",) * 2  # The second query finds the budget spent.
         return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
 
-    def attack_labels_of_isolated_victim(self) -> SumsAttack:
-        """Return the attack on labels of a victim without neighbours, queried beyond its budget."""
+    def build_isolated_labels_attack(self) -> SumsAttack:
+        """Return the attack on labels at a victim without neighbours, queried beyond its budget."""
         audit = replace(self, noise=1 / self._find_affordable_shift("label"))
         scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
@@ -335,7 +320,7 @@ class IndKNNAudit:
             "labels", [(1.0, 0)], [(0.1, 1)], scenario, faults, actions, "label"
         )
 
-    def attack_count(self) -> SumsAttack:
+    def build_count_attack(self) -> SumsAttack:
         """Return the attack on the private number of neighbours of the published algorithm."""
         estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes),
@@ -363,10 +348,10 @@ class IndKNNAudit:
     ) -> AuditInteraction:
         """Return one interaction with canaries, each the victim of its own copy of the attack.
 
-        - `n_queries`: number of queries at each canary. With a large budget a query is replaced by
-          several with more noise, because one answer shifts by its noise scale at most.
-        - `cost_share`: cost of the answer to one query as a multiple of the canary's budget. A cost
-          above 1 is capped at the budget.
+        `n_queries`: number of queries at each canary. `cost_share`: cost of the answer to one query
+        as a multiple of the canary's budget; a cost above 1 is capped at the budget. With a large
+        budget a query is replaced by several with more noise, because one answer shifts by its
+        noise scale at most.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
@@ -397,10 +382,8 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
 
-        `name`, `scenario`: of the attacked release and of the made-up data, for reports. `victim`,
-        `background`: records of the victim, and of the other subjects, one each. `faults`: of the
-        controls, by name. `actions`: such as "query" and "erase". `overrides`: estimator parameters
-        that replace those of the settings.
+        `victim`, `background`: records of the victim, and one record of each other subject.
+        `faults`: faults of the controls, by name.
         """
         # Records far from the query ensure that no shard holds the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
@@ -411,7 +394,7 @@ class IndKNNAudit:
         return SumsAttack(f"Ind-KNN {name}", interaction, scenario, faults)
 
     @property
-    def _with_store(self) -> "IndKNNAudit":
+    def _store_settings(self) -> "IndKNNAudit":
         """The same settings with a store as the interface, unless it is a cluster already."""
         return replace(self, interface="store") if self.interface == "fit" else self
 
@@ -422,10 +405,10 @@ class IndKNNAudit:
         actions: Sequence[str],
         target_spec: TargetSpec | None,
     ) -> AuditInteraction:
-        """Return an interaction on the interface of these settings.
+        """Return an interaction with the system of these settings, on the data set `copies`.
 
-        `parameters`: of the estimator; `target_spec`, if given, replaces classes and release.
-        `copies`: the data set. `actions`: such as "query".
+        `parameters`: estimator parameters, of which `target_spec`, if given, replaces "classes" and
+        "release".
         """
         if target_spec is None:
             return AuditInteraction(parameters, copies, actions, interface=self.interface)
@@ -436,11 +419,11 @@ class IndKNNAudit:
         return AuditInteraction(own | dict(target_spec), copies, actions, estimator, self.interface)
 
     def _create_plan(self, release: str) -> IndKNNPlan:
-        """Return the plan of a classifier with these settings."""
+        """Return the plan of a classifier with these settings and one copy of an attack."""
         return IndKNNPlan.from_estimator(IndKNNClassifier(**self.build_parameters(1, release)))
 
     def _find_spending_shift(self, release: str) -> float:
-        """Return the shift of one sum that spends a full budget at once, in noise scales."""
+        """Return the shift of one release that spends a full budget at once, in noise scales."""
         is_label = release == "label"
         return self._find_affordable_shift(release) if is_label else self.compute_budget_mu(release)
 
@@ -491,10 +474,9 @@ def _name_released_sums(target_spec: TargetSpec | None) -> str:
 
 
 def _find_extreme_y_values(target_spec: TargetSpec | None) -> tuple[Any, Any, float]:
-    """Return the two values of `y` with opposite vectors, and the norm of the first vector.
+    """Return the value of `y` with the longest vector, that with the opposite one, and their norm.
 
-    The first has the longest vector. Without `target_spec` they are classes 0 and 1, whose
-    vote has norm 1.
+    Without `target_spec` they are classes 0 and 1; the vote for a class has norm 1.
     """
     if target_spec is None:
         return 0, 1, 1.0

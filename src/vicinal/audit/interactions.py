@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class InjectedFault:
             if self.plan_factor > 1:
                 stack.enter_context(testing.plans_broken(self.plan_factor))
             if self.includes_all_subjects:
-                stack.enter_context(testing.coins_from(AlwaysHeads()))
+                stack.enter_context(testing.coins_from(InclusionOfAll()))
             yield
 
 
@@ -131,7 +131,7 @@ def select_faults(*names: str) -> dict[str, InjectedFault]:
     return {name: _FAULTS[name] for name in names}
 
 
-class AlwaysHeads(BernoulliSource):
+class InclusionOfAll(BernoulliSource):
     """A source of Bernoulli samples that are always 1: Poisson sampling includes every subject."""
 
     exact = False
@@ -179,7 +179,7 @@ class AttackCopies:
     queries: FloatMatrix
 
     def build_records(self, present: Bools | bool) -> testing.World:
-        """Return the records of the data set with the victims that are present.
+        """Return the background records, after those of the victims that are present.
 
         `present`, bool or bool (n_copies,): whether all victims, or the victim of each copy, are in
         the data set.
@@ -193,21 +193,22 @@ class AttackCopies:
 
 
 @lru_cache(maxsize=1)
-def _compute_codewords(count: int) -> Floats32:
-    """Return unit vectors, float32 (count, 64): values of quadratic polynomials in six bits."""
+def _compute_codewords(n_copies: int) -> Floats32:
+    """Return a codeword of RM(2, 6) for each copy as a unit vector, float32 (n_copies, 64)."""
+    # A codeword holds the values of a quadratic polynomial in six bits.
     bits = (np.arange(1 << _CODE_BITS)[:, None] >> np.arange(_CODE_BITS)) & 1
     # Monomials of degree 1 and 2; the square of a bit is the bit.
     monomials = [bits[:, i] * bits[:, j] for i in range(_CODE_BITS) for j in range(i + 1)]
-    coefficients = (np.arange(count)[:, None] >> np.arange(len(monomials))) & 1
+    coefficients = (np.arange(n_copies)[:, None] >> np.arange(len(monomials))) & 1
     signs = 1 - 2 * ((coefficients @ np.array(monomials)) % 2)
     return np.asarray(signs / np.sqrt(signs.shape[1]), dtype=np.float32)
 
 
-def compute_directions(count: int, cosine: float) -> Floats32:
-    """Return a unit vector for each copy at a `cosine` to its query, float32 (count, 65)."""
+def compute_directions(n_copies: int, cosine: float) -> Floats32:
+    """Return a unit vector for each copy at a `cosine` to its query, float32 (n_copies, 65)."""
     # The component orthogonal to the query lies along the last axis, which all copies share.
-    remainder = np.full((count, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
-    return np.concatenate([np.float32(cosine) * _compute_codewords(count), remainder], axis=1)
+    remainder = np.full((n_copies, 1), np.sqrt(1 - cosine**2), dtype=np.float32)
+    return np.concatenate([np.float32(cosine) * _compute_codewords(n_copies), remainder], axis=1)
 
 
 def build_attack_copies(
@@ -239,7 +240,10 @@ def build_attack_copies(
 
 
 def _place_records(n_copies: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
-    """Return each of the records once in every copy, with `ids`, int64 (records * n_copies,)."""
+    """Return each record once for every copy, with the subject `ids`, int64 (records * n_copies,).
+
+    All copies of the first record come first.
+    """
     features = np.concatenate([compute_directions(n_copies, cosine) for cosine, _ in records])
     targets = np.repeat(np.array([target for _, target in records]), n_copies, axis=0)
     return testing.World(features, targets, ids)
@@ -247,7 +251,7 @@ def _place_records(n_copies: int, records: Sequence[CosineRecord], ids: Ints) ->
 
 # ---------------------------------------------------------------- one interaction in two worlds
 
-_ROUND_ANGLE = 0.1
+_ACTION_ANGLE = 0.1
 """Angle in radians between the queries of successive actions.
 
 A store returns the cached answer to a repeated query, so no query may be repeated.
@@ -285,8 +289,7 @@ class AuditInteraction:
     ) -> list[Any]:
         """Carry out all actions in one world; return all outputs, as plain values and arrays.
 
-        - `present`, bool or bool (n_copies,): whether all victims, or the victim of each copy, are
-          in the data set.
+        - `present`: argument of :meth:`AttackCopies.build_records`.
         - `fault`: defect that is injected into the installed version for this run.
         - `transcript`: source of the noise, and record of all private sums and releases.
         """
@@ -310,7 +313,7 @@ class AuditInteraction:
         If there is a single copy, the opposite of its query follows, far from all records.
         """
         queries = self.copies.queries
-        angle = 0.0 if self.interface == "fit" else index * _ROUND_ANGLE
+        angle = 0.0 if self.interface == "fit" else index * _ACTION_ANGLE
         away = np.zeros_like(queries)
         away[:, -1] = -np.linalg.norm(queries, axis=1)
         turned = np.cos(angle) * queries + np.sin(angle) * away if angle else queries
@@ -322,7 +325,7 @@ class _EstimatorSession:
 
     A method `do_X` carries out the action "X" of an interaction. Its arguments are the index of the
     action, and which victims are in the data set (`present`, bool or bool (n_copies,)). `system`
-    is the estimator or store.
+    is the estimator, store or coordinator. `fault` is injected into the installed version.
     """
 
     _add_options: Mapping[str, Any] = {}
@@ -330,6 +333,7 @@ class _EstimatorSession:
     def __init__(
         self, interaction: AuditInteraction, records: testing.World, fault: InjectedFault
     ) -> None:
+        """Create the system with the private `records` of all subjects."""
         self.interaction = interaction
         self.fault = fault
         self.outputs: list[Any] = []
@@ -471,28 +475,39 @@ INTERFACES = {"fit": _EstimatorSession, "store": _StoreSession, "shards": _Shard
 """Interfaces of the system through which interactions run, by name."""
 
 
-@dataclass(frozen=True)
-class TwoWorlds:
-    """The private sums of one transcript in both worlds, and the noise scales of their releases.
+class ChangedSums(NamedTuple):
+    """The private sums of a release that differ between the worlds without and with the subject.
 
-    - `absent_sums`, `present_sums` (list of int64 arrays (rows, ...)): for each release that the
-      subject changes, the changed rows of its private sums in the world without and with the
-      subject.
-    - `scales` (list of int): noise scale of each of these releases, in grid steps.
-    - `has_equal_outputs`: whether all outputs, noise scales, shapes and the number of releases were
-      equal.
+    `absent_sums`, `present_sums` (int64 (rows, ...)): the rows of sums that differ, in both worlds.
+    `scale`: noise scale of the release, in grid steps.
     """
 
-    absent_sums: list[Ints]
-    present_sums: list[Ints]
-    scales: list[int]
+    absent_sums: Ints
+    present_sums: Ints
+    scale: int
+
+    @property
+    def shift(self) -> Floats:
+        """The change of each private sum by the subject, in units of the noise scale."""
+        return (self.present_sums - self.absent_sums) / self.scale
+
+
+@dataclass(frozen=True)
+class TwoWorlds:
+    """The private sums of one transcript in both worlds.
+
+    `releases`: those that the subject changes. `has_equal_outputs`: whether all outputs, noise
+    scales, shapes and the number of releases were equal.
+    """
+
+    releases: list[ChangedSums]
     has_equal_outputs: bool
 
     @classmethod
     def from_interaction(
         cls, interaction: AuditInteraction, fault: InjectedFault = NO_FAULT
     ) -> "TwoWorlds":
-        """Run an interaction without and with its victims, under a fault, and record its sums."""
+        """Return the sums of an interaction, run without and with its victims under `fault`."""
         absent_transcript = testing.Transcript(testing.no_noise())
         present_transcript = testing.Transcript(replayed=absent_transcript)
         absent_outputs = interaction.run(False, fault, absent_transcript)
@@ -500,38 +515,26 @@ class TwoWorlds:
         has_equal_outputs = not present_transcript.has_diverged and all(
             map(_are_equal, absent_outputs, present_outputs)
         )
-        absent_sums: list[Ints] = []
-        present_sums: list[Ints] = []
-        scales: list[int] = []
+        releases = []
         for (absent, scale, _), (present, _, _) in zip(
             absent_transcript.released, present_transcript.released, strict=False
         ):
             if absent.shape == present.shape and (absent != present).any():
                 is_changed = (absent != present).reshape(len(absent), -1).any(axis=1)
-                absent_sums.append(absent[is_changed])
-                present_sums.append(present[is_changed])
-                scales.append(scale)
-        return cls(absent_sums, present_sums, scales, has_equal_outputs)
-
-    def compute_shifts(self) -> list[Floats]:
-        """Return the change of each private sum by the subject, in units of its noise scale."""
-        return [
-            (present - absent) / scale
-            for absent, present, scale in zip(
-                self.absent_sums, self.present_sums, self.scales, strict=True
-            )
-        ]
+                releases.append(ChangedSums(absent[is_changed], present[is_changed], scale))
+        return cls(releases, has_equal_outputs)
 
     def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
-        - `table`: charges of labels, None if votes are released. If labels are released instead, a
+        - `table`: charges of labels, None if votes are released. If only labels are released, a
           single shifted vote counts with its share of the squared shift.
         - `n_classes`: number of values of a release of votes; releases with another number of
           values, such as gradients, are never labels.
         """
         total = 0.0
-        for shift in self.compute_shifts():
+        for release in self.releases:
+            shift = release.shift
             square = float(np.square(shift).sum())
             if table and shift.shape == (1, n_classes) and np.count_nonzero(shift) == 1:
                 remaining_share = 1 - total / (2 * table.budget)
@@ -540,12 +543,16 @@ class TwoWorlds:
         return float(np.sqrt(total))
 
     def sample_outputs(self, present: bool, noise: NoiseSource, n_runs: int) -> list[AnyArray]:
-        """Return noisy sums of each release for independent runs of a world, (n_runs, ...)."""
-        world_sums = self.present_sums if present else self.absent_sums
-        return [
-            noise.add_to(np.broadcast_to(sums, (n_runs, *sums.shape)), scale)
-            for sums, scale in zip(world_sums, self.scales, strict=True)
-        ]
+        """Return noisy sums of each changed release for independent runs, (n_runs, rows, ...).
+
+        `present`: whether they are the sums with the subject. `noise`: source of the added noise.
+        """
+        noisy_sums = []
+        for release in self.releases:
+            sums = release.present_sums if present else release.absent_sums
+            all_runs = np.broadcast_to(sums, (n_runs, *sums.shape))
+            noisy_sums.append(noise.add_to(all_runs, release.scale))
+        return noisy_sums
 
 
 def _are_equal(first: Any, second: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.audit._attacks import compute_label_log_ratios
-from vicinal.audit.claims import RateBounds, compute_lower_rate_bound, create_ind_knn_claim
+from vicinal.audit.claims import Claim, RateBounds, compute_lower_rate_bound, create_ind_knn_claim
 from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
@@ -37,8 +37,8 @@ _CONTROL_CANARIES = 40_000
 leaks more than the installed version."""
 
 _LABEL_FAULTS = "noise a third", "charged to somebody else"
-"""Faults that one run detects from labels. The claim for labels is loose: missing or late charges
-stay below it in one run, but the exact shift in `interactions.py` detects them."""
+"""Names of the faults that one run detects from labels. The claim for labels is loose: missing or
+late charges stay below it in one run, but the exact shift in `interactions.py` detects them."""
 
 _QUERIES_PER_CANARY = 1
 _COST_SHARE = 9.0
@@ -132,9 +132,7 @@ def audit_in_one_run(
     --------
     >>> from vicinal.audit import audit_in_one_run
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> result = audit_in_one_run(
-    ...     IndKNNAudit(n_classes=3, epsilon=4.0), canaries=500, controls=False
-    ... )
+    >>> result = audit_in_one_run(IndKNNAudit(3), canaries=500, controls=False)
     >>> result.epsilon_lower <= result.epsilon_claim
     True
     """
@@ -151,18 +149,15 @@ def audit_in_one_run(
     n_correct, is_local, rates = _bound_guesses(interaction, NO_FAULT, confidence, progress)
     claim = create_ind_knn_claim(create_interaction(8, _QUERIES_PER_CANARY, _COST_SHARE).plan)
     fault_names = _LABEL_FAULTS if release == "label" else ("noise halved", *CHARGE_FAULTS)
-    control_results = []
-    for name, fault in select_faults(*fault_names).items() if controls else ():
-        control_start = time.monotonic()
+
+    def create_control() -> AuditInteraction:
         n_canaries = min(canaries, _CONTROL_CANARIES)
-        control = create_interaction(n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE)
-        _, control_is_local, control_rates = _bound_guesses(control, fault, confidence, progress)
-        claimed_mu = claim.compute_max_mu(control_rates)
-        seconds = time.monotonic() - control_start
-        is_caught = control_rates.mu > claimed_mu or not control_is_local
-        control_results.append(
-            ControlResult(name, is_caught, control_rates.mu, claimed_mu, n_canaries, seconds)
-        )
+        return create_interaction(n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE)
+
+    control_results = [
+        _run_control(name, fault, create_control, claim, confidence, progress)
+        for name, fault in (select_faults(*fault_names).items() if controls else ())
+    ]
     vector_kind = "votes" if target_spec is None else "vectors"
     kind = "labels" if release == "label" else vector_kind
     return OneRunResult(
@@ -182,18 +177,41 @@ def audit_in_one_run(
     )
 
 
+# Arguments of the following functions: `fault` is injected into the installed version, `confidence`
+# is that of the bounds, and `progress` is called with 1 after each interaction.
+
+
+def _run_control(
+    name: str,
+    fault: InjectedFault,
+    create_control: Callable[[], AuditInteraction],
+    claim: Claim,
+    confidence: float,
+    progress: Callable[[float], None] | None,
+) -> ControlResult:
+    """Audit a version with the fault called `name`, in the interaction of `create_control`.
+
+    The fault is caught if the lower bound on mu refutes `claim`, or the canaries interfered.
+    """
+    start = time.monotonic()
+    interaction = create_control()
+    _, is_local, rates = _bound_guesses(interaction, fault, confidence, progress)
+    claimed_mu = claim.compute_max_mu(rates)
+    seconds = time.monotonic() - start
+    is_caught = rates.mu > claimed_mu or not is_local
+    n_canaries = interaction.copies.n_copies
+    return ControlResult(name, is_caught, rates.mu, claimed_mu, n_canaries, seconds)
+
+
 def _bound_guesses(
     interaction: AuditInteraction,
     fault: InjectedFault,
     confidence: float,
     progress: Callable[[float], None] | None,
 ) -> tuple[int, bool, RateBounds]:
-    """Guess all coins, and bound the rates of the test "a canary is present" by its guesses.
+    """Return the number of correct guesses, whether canaries were local, and bounds on the rates.
 
-    `fault`: defect that is injected into the installed version. `confidence`: of the bounds.
-    `progress`: called with 1 after the interaction.
-
-    Returns the number of correct guesses, whether the canaries were local, and the bounds.
+    The rates are those of the test "a canary is present", by the guess of its coin.
     """
     n_correct, is_local = _guess_coins(interaction, fault)
     # Without locality no bound is known; an accuracy of 1/2 is possible without any leak.
@@ -207,12 +225,11 @@ def _bound_guesses(
 
 
 def _guess_coins(interaction: AuditInteraction, fault: InjectedFault) -> tuple[int, bool]:
-    """Run the interaction with random coins and guess each coin by its likelihood ratio.
+    """Return the number of coins guessed correctly, and whether the canaries were local.
 
-    `fault`: defect that is injected into the installed version.
-
-    Returns the number of correct guesses, and whether the canaries were local: all private sums of
-    included canaries were equal, and so were those of excluded ones.
+    The interaction runs with random coins, and each coin is guessed by its likelihood ratio.
+    Canaries are local if all private sums of included canaries were equal, and so were those of
+    excluded ones.
     """
     n_canaries = interaction.copies.n_copies
     coins = public_draws().integers(0, 2, n_canaries) > 0

@@ -36,7 +36,8 @@ class Attack(ABC):
     the subject is present. The mechanism is the installed one with its real noise, unless a fault
     is injected. The data are made from public facts alone.
 
-    - `mechanism`, `scenario`: names of the mechanism and of the made-up data, for reports.
+    - `mechanism`, `scenario`: name of the mechanism and description of the made-up data, for
+      reports.
     - `claim`: the guarantee that the mechanism states for these data.
     - `total_shift_mu`: total shift of the private sums by the subject, as mu of Gaussian DP,
       computed exactly; 0 if the sums are random and the shift is unknown.
@@ -53,7 +54,7 @@ class Attack(ABC):
     def compute_scores(self, present: bool) -> Floats:
         """Return the attacker's scores of a block of independent runs, float64 (runs,).
 
-        `present`: whether the attacked subject is in the data set of these runs.
+        `present`: whether the subject is in the data set of these runs.
         """
 
     def create_controls(self) -> Mapping[str, Attack]:
@@ -65,10 +66,10 @@ class Attack(ABC):
             controls[name] = control
             control._faults = {}
             control._fault = fault
-            control._prepare_for_fault()
+            control._reset_fault_state()
         return controls
 
-    def _prepare_for_fault(self) -> None:  # noqa: B027 (most attacks have no state to compute)
+    def _reset_fault_state(self) -> None:  # noqa: B027 (most attacks have no state to compute)
         """Compute or reset the state of the attack that depends on the injected fault."""
 
     @property
@@ -109,7 +110,7 @@ class AuditFinding:
     Attributes
     ----------
     mechanism, scenario : str
-        Names of the attacked mechanism and of the made-up data.
+        Name of the attacked mechanism, and description of the made-up data.
     claimed_mu, mu_lower_bound : float
         The mu (of Gaussian DP) that the claim permits for the selected test, and the measured lower
         bound on mu for the same test.
@@ -209,7 +210,7 @@ class AuditResult(AuditFinding):
     --------
     >>> from vicinal.audit.ind_knn import IndKNNAudit
     >>> from vicinal.audit.schedule import run_audits
-    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> attack = IndKNNAudit(n_classes=3).build_votes_attack()
     >>> (result,) = run_audits([attack], seconds=0.1, controls=False)
     >>> result.mu_lower_bound <= result.claimed_mu
     True
@@ -246,9 +247,9 @@ _MAX_TESTS = 32
 
 @dataclass
 class _AttackRuns:
-    """The runs of one attack so far, as blocks of scores with and without the subject.
+    """The completed runs of one attack, as blocks of scores with and without the subject.
 
-    `total_seconds`, `block_seconds`: duration of all blocks, and of the last pair of blocks.
+    `total_seconds`, `block_seconds`: duration of all blocks, and of the last block of both worlds.
     """
 
     attack: Attack
@@ -289,7 +290,10 @@ class _AttackRuns:
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
     def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return :func:`bound_best_test` for the scores of all completed runs."""
+        """Return bounds on the rates of the best test, and on epsilon, from all completed runs.
+
+        They hold with `confidence`, as those of :func:`bound_best_test`.
+        """
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
         return bound_best_test(self.attack.claim, present_scores, absent_scores, confidence)
@@ -362,7 +366,7 @@ def run_audits(
     --------
     >>> from vicinal.audit import run_audits
     >>> from vicinal.audit.ind_knn import IndKNNAudit
-    >>> attack = IndKNNAudit(n_classes=3).attack_votes()
+    >>> attack = IndKNNAudit(n_classes=3).build_votes_attack()
     >>> [result.mechanism for result in run_audits([attack], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
@@ -405,9 +409,9 @@ def _run_controls(
     max_runs: float,
     progress: ReportProgress | None,
 ) -> tuple[ControlResult, ...]:
-    """Run all controls of an attack, and return their results.
+    """Run all controls of an attack within `seconds`, and return their results.
 
-    `seconds`: time limit of all together. `confidence`, `max_runs`: those of each control.
+    `confidence`, `max_runs`: arguments of :func:`run_control` for each of them.
     """
     # Each control gets an equal share of the time that remains when it starts.
     controls = attack.create_controls()
@@ -428,13 +432,12 @@ def run_control(
     max_runs: float = math.inf,
     progress: ReportProgress | None = None,
 ) -> ControlResult:
-    """Run a control until the audit refutes its claim, or its time or runs are used.
+    """Run a control until the audit refutes its claim, or its time or runs are used up.
 
     - `name`, `control`: name of the injected fault, and the attack on a version with it.
     - `seconds`: time limit, which is checked whenever the number of runs has doubled.
     - `confidence`: confidence of all tests together.
     - `max_runs`: number of runs of each world after which the control stops.
-    - `progress`: called with the seconds used since its last call.
     """
     control_runs = _AttackRuns(control, progress)
     deadline = time.monotonic() + seconds

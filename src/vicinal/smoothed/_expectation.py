@@ -7,8 +7,10 @@ known factor; with s chosen so that k is the tilted mean, k lies where the trans
 accurate. One transform of a few thousand points serves all k within a few tilted standard
 deviations of its center.
 
-A database of two types is identified with k, its number of records of the first type. A world
-assigns a distribution to each record.
+A database of n records of two types is identified with k, its number of records of the first type.
+The records are independent; a world assigns a distribution to each of them. In a pure world all
+records have the same distribution: one of the population's vertices, its extreme distributions.
+Sums of probabilities times deltas are computed as logarithms, enclosed between bounds.
 """
 
 import math
@@ -24,15 +26,9 @@ from scipy.special import expit, logit, rel_entr
 
 from vicinal.arrays import Counts, Floats
 from vicinal.smoothed import intervals
-from vicinal.smoothed._edges import compute_profile
+from vicinal.smoothed._pairs import compute_profile
 from vicinal.smoothed.databases import compute_log_delta
-from vicinal.smoothed.intervals import (
-    MACHINE_EPSILON,
-    LogInterval,
-    log_sum,
-    max_interval,
-    stack_ends,
-)
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_sum, max_interval
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, compute_bounded_exp
 from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 from vicinal.smoothed.rules import Decision
@@ -41,12 +37,12 @@ LogDeltas = Callable[[int, int], Floats]
 """Function from low, high to lower bounds (row 0) and upper bounds (row 1) of log delta(k) for
 k = low .. high, float64 (2, high - low + 1)."""
 
-_N_PROBES = 48
-"""Databases k probed in each round of the search for the largest probability times delta."""
-_N_PROBE_ROUNDS = 3
+_N_SEARCHED_DATABASES = 48
+"""Databases k evaluated in each round of the search for the largest probability times delta."""
+_N_SEARCH_ROUNDS = 3
 """Rounds, each within the best interval of the round before it."""
 _UNLIKELY_LOG_PROBABILITY = -800.0
-"""Databases with smaller tail probabilities (natural logarithm) are not probed at first."""
+"""Databases with smaller tail probabilities (natural logarithm) are not searched at first."""
 LEFT_OUT_LOG_RATIO = 60 * math.log(2)
 """Tails with a probability below 2^-60 of the largest term are left out of a sum."""
 CHUNK_SIZE = 1 << 18
@@ -55,7 +51,7 @@ CHUNK_SIZE = 1 << 18
 
 @dataclass(frozen=True)
 class TwoTypeWorld:
-    """Independent records of two types, in groups of equal distribution.
+    """A world of two types, in groups of equal distribution.
 
     `counts[g]` records are of the first type with probability `probabilities[g]`.
     """
@@ -86,8 +82,8 @@ class TwoTypeWorld:
     def bound_log_tail(self, k: int) -> float:
         """Return an upper bound of log Pr[k or a number farther from the mean on the same side].
 
-        Chernoff's bound for the binomial of the mean probability, which is never below that for
-        different probabilities (Hoeffding 1956).
+        It is Chernoff's bound for n records with the mean probability, which is never below that
+        for different probabilities (Hoeffding 1956).
         """
         n = self.n
         p = self.mean / n
@@ -99,12 +95,14 @@ class TwoTypeWorld:
 
 @dataclass(frozen=True)
 class StoredLogDeltas:
-    """The log deltas of all databases, float64 (2, n + 1), as a :data:`LogDeltas` function."""
+    """A :data:`LogDeltas` function with stored values.
+
+    `profile` (2, n + 1) holds lower and upper bounds of the log delta of all databases.
+    """
 
     profile: Floats
 
     def __call__(self, low: int, high: int) -> Floats:
-        """Return the log deltas of the databases `low` to `high`, (2, high - low + 1)."""
         return self.profile[:, low : high + 1]
 
     def find_likely_maximum(self, world: TwoTypeWorld) -> int:
@@ -114,11 +112,10 @@ class StoredLogDeltas:
         return int(np.argmax(self.profile[0] - deviance))
 
 
-def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
-    """Return the unmixed worlds of a population as two types: `type_index` against the rest.
+def list_pure_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
+    """Return the pure worlds of `n` records, where all types but `type_index` count as one type.
 
-    In an unmixed world all `n` records come from one vertex. A heterogeneous population is a single
-    world.
+    A heterogeneous population is a single world, which is returned.
     """
     probabilities = population.vertices[:, type_index].tolist()
     if isinstance(population, Heterogeneous):
@@ -127,16 +124,13 @@ def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return a function that gives log deltas for a range of k and computes each value once.
-
-    `compute_log_delta(k)` returns the delta of the database k.
-    """
+    """Return the :data:`LogDeltas` function of `compute_log_delta(k)`; each k is computed once."""
     cached = cache(compute_log_delta)
-    return lambda low, high: stack_ends(cached(k) for k in range(low, high + 1))
+    return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 
 
 def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
-    """Return the expected delta over the databases k of a world.
+    """Return the expected delta of a random database k from `world`.
 
     Only a window of k is summed. Databases outside have probabilities that together are below 2^-60
     of the result; they are added to the upper end, as no delta is above 1.
@@ -154,11 +148,11 @@ def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterva
     slack = MACHINE_EPSILON * (high - low + 32)
     lower = log_sum(np.array([chunk_sum[0] for chunk_sum in chunk_sums])) - slack
     upper = log_sum(np.array([*(chunk_sum[1] for chunk_sum in chunk_sums), left_out])) + slack
-    return LogInterval(lower, upper).cap_log()
+    return LogInterval(lower, upper).cap_at_one()
 
 
 def sum_weighted_deltas(log_p: Floats, errors: Floats, log_deltas: Floats) -> tuple[float, float]:
-    """Return lower and upper bounds of the log of the sum of probability times delta.
+    """Return lower and upper bounds of the log of a sum over databases of probability times delta.
 
     `log_p` and `errors` (databases,) are log probabilities and their error bounds; an infinite
     error stands for an unknown probability. `log_deltas` (2, databases) are lower and upper bounds.
@@ -178,48 +172,49 @@ def find_window(world: TwoTypeWorld, max_log_tail: float) -> tuple[int, int]:
 
 
 def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: float) -> int:
-    """Return the k nearest to `mean` with Pr[k or farther] <= exp(`max_log_tail`), or `end`.
+    """Return, by bisection, the k nearest to `mean` with Pr[k or farther] <= exp(`max_log_tail`).
 
-    The tail is on the side of `end`, which is 0 or n; found by bisection.
+    The tail is on the side of `end`, which is 0 or n; the result is `end` if there is no such k.
     """
     if world.bound_log_tail(end) > max_log_tail:
         return end
     heavy, light = min(max(mean, 0), world.n), end
     while abs(light - heavy) > 1:
         middle = (heavy + light) // 2
-        heavy, light = (
-            (middle, light) if world.bound_log_tail(middle) > max_log_tail else (heavy, middle)
-        )
+        if world.bound_log_tail(middle) > max_log_tail:
+            heavy = middle
+        else:
+            light = middle
     return light
 
 
 def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
-    """Return the largest log(probability times delta) over k that a few rounds of probing find.
+    """Return a lower bound, usually sharp, of the largest log(probability times delta).
 
-    Likely databases are probed first, because deltas of large counts take longer to compute. If the
-    best one is at an end of their range, all databases are probed. Stored deltas are searched.
+    Likely databases are searched first, because deltas of large counts take longer to compute. If
+    the best one is at an end of their range, all databases are searched.
     """
     if isinstance(log_deltas, StoredLogDeltas):
         return _compute_log_term(log_deltas, world, log_deltas.find_likely_maximum(world))
     low, high = find_window(world, _UNLIKELY_LOG_PROBABILITY)
-    max_log_term, argmax = _probe_terms(log_deltas, world, low, high)
+    max_log_term, argmax = _search_largest_term(log_deltas, world, low, high)
     if (argmax == low and low > 0) or (argmax == high and high < world.n):
-        max_log_term = max(max_log_term, _probe_terms(log_deltas, world, 0, world.n)[0])
+        max_log_term = max(max_log_term, _search_largest_term(log_deltas, world, 0, world.n)[0])
     return max_log_term
 
 
-def _probe_terms(
+def _search_largest_term(
     log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
     """Return the largest log(probability times delta) found for low <= k <= high, and its k."""
-    # Each round probes equidistant k and narrows the range to the neighbours of the best one.
+    # Each round evaluates equidistant k and narrows the range to the neighbours of the best one.
     max_log_term, argmax = -math.inf, low
-    for _ in range(_N_PROBE_ROUNDS):
-        probes = np.unique(np.linspace(low, high, _N_PROBES).astype(np.int64)).tolist()
-        terms = [_compute_log_term(log_deltas, world, k) for k in probes]
+    for _ in range(_N_SEARCH_ROUNDS):
+        grid = np.unique(np.linspace(low, high, _N_SEARCHED_DATABASES).astype(np.int64)).tolist()
+        terms = [_compute_log_term(log_deltas, world, k) for k in grid]
         best_index = int(np.argmax(terms))
-        max_log_term, argmax = max((max_log_term, argmax), (terms[best_index], probes[best_index]))
-        low, high = probes[max(best_index - 1, 0)], probes[min(best_index + 1, len(probes) - 1)]
+        max_log_term, argmax = max((max_log_term, argmax), (terms[best_index], grid[best_index]))
+        low, high = grid[max(best_index - 1, 0)], grid[min(best_index + 1, len(grid) - 1)]
     return max_log_term, argmax
 
 
@@ -246,7 +241,7 @@ def compute_sum_log_pmf(
     """Return Poisson-binomial log Pr[k successes] for low <= k < high, and error bounds.
 
     Group g has `counts[g]` independent trials with success probability `probabilities[g]`;
-    0 <= low, high <= number of trials + 1. The results are two float64 (high - low,).
+    0 <= low, high <= number of trials + 1. Both results are float64 (high - low,).
     """
     n_certain = int(counts[probabilities == 1].sum())
     is_random = (probabilities > 0) & (probabilities < 1) & (counts > 0)
@@ -269,10 +264,10 @@ def compute_sum_log_pmf(
 def _compute_log_pmf_block(
     counts: Counts, probabilities: Floats, first: int, stop: int
 ) -> tuple[Floats, Floats, int]:
-    """Return log Pr[k successes] for k = first .. next_k - 1, error bounds, and next_k.
+    """Return log Pr[k successes] for k = `first` .. next_k - 1, error bounds, and next_k.
 
-    The block ends where the tilt loses precision, or before `stop`. Probabilities that cannot be
-    resolved have infinite error bounds. Groups as for :func:`compute_sum_log_pmf`.
+    next_k is where the tilt loses precision, `stop` at most. Probabilities that cannot be resolved
+    have infinite error bounds. Groups as for :func:`compute_sum_log_pmf`.
     """
     n = int(counts.sum())
     if first in (0, n):
@@ -298,7 +293,10 @@ def _compute_log_pmf_block(
 
 
 def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
-    """Return the tilt s for which trials with odds multiplied by e^s have a given `mean`."""
+    """Return the tilt s: with odds multiplied by e^s, the mean number of successes is `mean`.
+
+    Groups as for :func:`compute_sum_log_pmf`.
+    """
     log_odds = logit(probabilities)
 
     def compute_mean_excess(tilt: float) -> float:
@@ -314,14 +312,14 @@ def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
 def _compute_tilted_pmf(
     counts: Counts, tilted: Floats, first: int, n_points: int
 ) -> tuple[Floats, float]:
-    """Return Pr[first + i successes] for i = 0 .. n_points - 1, and a bound of the absolute errors.
+    """Return Pr[`first` + i successes] for i = 0 .. n_points - 1, and a bound of the errors.
 
     `counts` and `tilted` (groups,) are the numbers of trials and their tilted success
-    probabilities, with mean `first`. A Fourier transform with `n_points` aliases mass farther than
-    n_points / 2 from the mean: by Bernstein's inequality less than
-    2 exp(-n_points^2 / (8 v + 4 n_points / 3)) for variance v, which is below 1e-40 with 40
-    standard deviations.
+    probabilities, with `first` expected successes.
     """
+    # A Fourier transform with n_points aliases mass farther than n_points / 2 from the mean: by
+    # Bernstein's inequality less than 2 exp(-n_points^2 / (8 v + 4 n_points / 3)) for variance v,
+    # which is below 1e-40 with 40 standard deviations.
     angles = 2 * math.pi * np.arange(n_points // 2 + 1) / n_points
     rotations = np.exp(1j * angles) - 1
     log_transform = np.zeros(len(angles), dtype=np.complex128)
@@ -339,7 +337,7 @@ def _compute_tilted_pmf(
 # ------------------- the maximum over the worlds of two types: two evaluations instead of n + 1
 
 _N_BOUNDS = 24
-"""Number of values of c' over which the pair bound is minimised."""
+"""Number of values of c' over which the bound of theory.md, section 8b, is minimised."""
 _NEGLIGIBLE_LOG_RATIO = 20 * math.log(2)
 """Deltas below 2^-20 of the largest term are replaced by their bound: 1e-6 of the result."""
 _MAX_SEARCH_RANGE = 1 << 22
@@ -347,7 +345,7 @@ _MAX_SEARCH_RANGE = 1 << 22
 
 
 def make_two_type_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
-    """Return a function that gives log deltas of the databases k = low .. high of `n` records."""
+    """Return the function of log deltas of the databases of `n` records, by the fastest method."""
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         size, exp_eps = mechanism.sampler.size, compute_bounded_exp(epsilon)
         return lambda low, high: np.minimum(compute_profile(n, size, exp_eps, low, high), 0.0)
@@ -362,8 +360,8 @@ def bound_smoothed_delta(
     """Return an interval of the smoothed delta of two types.
 
     Each of `n` records is of the first type with any probability in [p, q]. The lower end is the
-    largest mean delta of the unmixed worlds; the upper end is the largest mean of a quasi-convex
-    majorant of delta (theory.md, section 8c).
+    larger mean delta of the pure worlds with p and q; the upper end is the larger mean of a
+    quasi-convex majorant of delta (theory.md, section 8c).
     """
     log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
     pure_worlds = [TwoTypeWorld((n,), (probability,)) for probability in (p, q)]
@@ -374,10 +372,10 @@ def bound_smoothed_delta(
 
 
 def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
-    """Return a function of k: an upper bound of log delta with at least k records of each type.
+    """Return a function of k: an upper bound of log delta of databases k to `n` - k.
 
-    The databases have `n` records. The function is the pair bound of theory.md, section 8b,
-    minimised over 24 values of c'; 0 where it does not apply.
+    The function is the two-sided bound of theory.md, section 8b, minimised over 24 values of c'; 0
+    where it does not apply.
     """
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
@@ -390,24 +388,25 @@ def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callab
         for i in range(_N_BOUNDS)
     ]
 
-    def bound(k: int) -> float:
+    def bound_log_delta(k: int) -> float:
         log_terms = [
             (-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in exponents
         ]
         return min(0.0, *(float(np.logaddexp(*terms)) + 1e-9 for terms in log_terms))
 
-    return bound
+    return bound_log_delta
 
 
 def bound_majorant_mean(
     log_deltas: LogDeltas, world: TwoTypeWorld, bound_log_delta: Callable[[int], float]
 ) -> float:
-    """Return an upper bound of the log mean of the quasi-convex majorant g of delta.
+    """Return an upper bound of log E[g(k)] for a database k from `world`.
 
-    g(k) is the largest delta between k and n // 2. Databases are visited from n // 2 outwards
-    with a running maximum. `bound_log_delta(k)` is an upper bound of log delta with at
-    least k records of each type; near n // 2, where it is negligible, it replaces the deltas.
+    g(k), the largest delta of a database between k and n // 2, is a quasi-convex upper bound of
+    delta. `bound_log_delta(k)` is an upper bound of log delta of databases k to n - k. It replaces
+    the deltas near n // 2, where it is negligible.
     """
+    # Databases are visited from n // 2 outwards with a running maximum.
     n, max_log_term = world.n, find_largest_term(log_deltas, world)
     low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
     minimizer, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_LOG_RATIO
@@ -429,9 +428,9 @@ def bound_majorant_mean(
 
 
 def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int], bool]) -> int:
-    """Return the smallest k from `start` to `last` with `is_negligible(k)`, or the last.
+    """Return the smallest k from `start` to `last` with `is_negligible(k)`, or `last` (bisection).
 
-    `is_negligible` stays true for larger k; the search is a bisection.
+    `is_negligible` is monotone: it stays true for larger k.
     """
     if is_negligible(start) or start >= last:
         return min(start, last)
@@ -446,10 +445,10 @@ def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int],
 def _sum_outwards(
     log_deltas: LogDeltas, world: TwoTypeWorld, inner: int, outer: int, initial_max: float
 ) -> list[float]:
-    """Return the log of the sum of probability times running maximum of delta, for each chunk.
+    """Return upper bounds of the log sums of probability times running maximum of delta.
 
-    Databases are visited from k = `inner` to k = `outer` in chunks; `initial_max` is the running
-    maximum of log delta before the first of them.
+    There is one sum for each chunk of the databases from k = `inner` to k = `outer`, in this order;
+    `initial_max` is the running maximum of log delta before `inner`.
     """
     sign, running_max, sums = (1 if outer >= inner else -1), initial_max, []
     for first in range(inner, outer + sign, sign * CHUNK_SIZE):
@@ -472,25 +471,26 @@ def bound_mixture_maximum(
 ) -> LogInterval:
     """Return an interval of the smoothed delta of a decision on two types.
 
-    Each of `n` records is of the first type with any probability in [p, q], p < q. The deltas of a
-    decision are large only where a record can be decisive: they have a peak or, at larger epsilon,
-    one on either side of the middle. The upper end is the largest mean of a unimodal majorant of
-    delta, or the sum of those of two parts of delta, split at the deepest dip of delta below the
-    majorant.
+    Each of `n` records is of the first type with any probability in [p, q], p < q. The upper end is
+    the largest mean of a unimodal majorant of delta, or the sum of those of two parts of delta,
+    split where delta is deepest below the majorant.
     """
+    # The deltas of a decision are large only where a record can be decisive: they have a peak or,
+    # at larger epsilon, one on either side of the middle.
     stored = StoredLogDeltas(mechanism.compute_profile(n, epsilon))
     upper_deltas = stored.profile[1]
     majorant = _make_unimodal_majorant(upper_deltas)
-    best_worlds, upper = _maximize_unimodal_mean(majorant, n, p, q)
+    best_world, upper = _maximize_unimodal_mean(majorant, n, p, q)
+    best_worlds = {best_world}
     is_positive = majorant > -math.inf
-    dips = np.subtract(majorant, upper_deltas, out=np.zeros(n + 1), where=is_positive)
-    split = int(np.argmax(dips))
-    if dips[split] > 0:
+    depths = np.subtract(majorant, upper_deltas, out=np.zeros(n + 1), where=is_positive)
+    split = int(np.argmax(depths))
+    if depths[split] > 0:
         side_uppers = []
         for is_on_side in (np.arange(n + 1) < split, np.arange(n + 1) >= split):
             side = _make_unimodal_majorant(np.where(is_on_side, upper_deltas, -np.inf))
-            world, side_upper = _maximize_unimodal_mean(side, n, p, q)
-            best_worlds |= world
+            side_world, side_upper = _maximize_unimodal_mean(side, n, p, q)
+            best_worlds.add(side_world)
             side_uppers.append(side_upper)
         upper = min(upper, log_sum(np.array(side_uppers)) + 16 * MACHINE_EPSILON)
     lower = max_interval(compute_mean_delta(stored, world) for world in best_worlds)
@@ -498,7 +498,7 @@ def bound_mixture_maximum(
 
 
 def _make_unimodal_majorant(upper_deltas: Floats) -> Floats:
-    """Return the smallest unimodal function above `upper_deltas` (n + 1,), with the same peak."""
+    """Return the smallest unimodal majorant of log deltas (n + 1,), float64 (n + 1,)."""
     peak = int(np.argmax(upper_deltas))
     rising = np.maximum.accumulate(upper_deltas[:peak])
     falling = np.maximum.accumulate(upper_deltas[peak:][::-1])[::-1]
@@ -507,13 +507,14 @@ def _make_unimodal_majorant(upper_deltas: Floats) -> Floats:
 
 def _maximize_unimodal_mean(
     majorant: Floats, n: int, p: float, q: float
-) -> tuple[set[TwoTypeWorld], float]:
-    """Return the likely worst world and an upper bound of the log mean over mixtures.
+) -> tuple[TwoTypeWorld, float]:
+    """Return the likely worst world, and an upper bound of log E[g(k)] in any world.
 
-    `majorant` (n + 1,) is a unimodal function g of the databases of `n` records, as logarithms.
-    Each record is of the first type with probability p or q > p. The mean G(j) with j records at q
-    is unimodal in j (theory.md, section 8c), so its maximum is found by bisection.
+    `majorant` (n + 1,) is log g(k), unimodal in k. In each world, every record is of the first type
+    with probability p or q > p.
     """
+    # The mean G(j) with j records at q is unimodal in j (theory.md, section 8c), so its maximum is
+    # found by bisection.
     stored = StoredLogDeltas(np.stack([majorant, majorant]))
 
     def make_world(n_second: int) -> TwoTypeWorld:
@@ -525,15 +526,15 @@ def _maximize_unimodal_mean(
     def compute_mean(n_second: int) -> LogInterval:
         return compute_mean_delta(stored, make_world(n_second))
 
-    def may_decrease(j: int) -> bool:
+    def may_decrease_after(j: int) -> bool:
         return compute_mean(j).high >= compute_mean(j + 1).low
 
-    def is_decreasing(j: int) -> bool:
+    def decreases_after(j: int) -> bool:
         return compute_mean(j).low > compute_mean(j + 1).high
 
     # The maximum is in [first, last]: G certainly increases before and decreases after it.
-    first = bisect_left(range(n), True, key=may_decrease)
-    last = first + bisect_left(range(first, n), True, key=is_decreasing)
+    first = bisect_left(range(n), True, key=may_decrease_after)
+    last = first + bisect_left(range(first, n), True, key=decreases_after)
     candidates = np.unique(np.linspace(first, last, _N_GAP_MEANS).astype(np.int64)).tolist()
     best = max(candidates, key=lambda j: compute_mean(j).low)
     upper = max(compute_mean(j).high for j in candidates)
@@ -549,13 +550,13 @@ def _maximize_unimodal_mean(
             max_log_probability = min(0.5 * math.log(math.pi / (8 * min_variance)), 0.0)
         log_step = float(majorant.max()) + math.log(q - p) + max_log_probability
         upper = float(np.logaddexp(upper, log_step + math.log(max_distance))) + 1e-12
-    return {make_world(best)}, min(upper, float(majorant.max()))
+    return make_world(best), min(upper, float(majorant.max()))
 
 
 def bound_single_type_mean(
     mechanism: Histogram, population: Population, n: int, epsilon: float
 ) -> LogInterval:
-    """Return the largest expected delta over unmixed worlds if one type's count is published.
+    """Return the largest expected delta over pure worlds if a single type's count is published.
 
     Publishing the count of one type instead of all only lowers delta, so the lower end bounds the
     smoothed delta for `n` records from below.
@@ -564,6 +565,6 @@ def bound_single_type_mean(
     worlds = {
         world
         for type_index in range(population.types)
-        for world in list_unmixed_worlds(population, n, type_index)
+        for world in list_pure_worlds(population, n, type_index)
     }
     return max_interval(compute_mean_delta(log_deltas, world) for world in worlds)

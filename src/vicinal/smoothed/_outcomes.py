@@ -6,7 +6,9 @@ summed from its most probable o in both directions by ratios of successive terms
 bound of the omitted tail is part of the error. All terms are positive, so nothing cancels, and
 tiny outcome probabilities are as accurate as large ones.
 
-A database is its number k of records of the first type among n.
+Arguments of the functions: `k` of the `n` records of a database are of the first type, and `size`
+are sampled, with replacement if `replace`. `firsts`, `lasts`, `outcomes` and `log_weights` are the
+fields of :class:`OutcomeRuns`, and `n_outcomes` is the number of outcomes.
 """
 
 import math
@@ -29,10 +31,11 @@ _TAIL_TOLERANCE = 2.0**-50
 
 
 class OutcomeRuns(NamedTuple):
-    """Runs of sampled counts o = ``firsts[r]`` .. ``lasts[r]`` with one outcome each.
+    """The outcomes of a rule: run r has the sampled counts o = ``firsts[r]`` .. ``lasts[r]``.
 
-    Outcome ``outcomes[r]``, an index, is published with log probability ``log_weights[r]`` there.
-    A run occurs once for each of its outcomes. All arrays have shape (runs,).
+    For each o of run r, outcome ``outcomes[r]``, an index, is published with log probability
+    ``log_weights[r]``. If the outcome is random, a run occurs once for each possible outcome. All
+    arrays have shape (runs,).
     """
 
     firsts: Ints
@@ -43,7 +46,7 @@ class OutcomeRuns(NamedTuple):
 
 @compiled
 def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> float:
-    """Return log Pr[o of `size` sampled records are of the first type] for the database k."""
+    """Return log Pr[o sampled records are of the first type]."""
     if not replace:
         return log_hypergeometric(o, k, n - k, size)  # type: ignore[no-any-return]
     if 2 * k > n:  # the smaller probability is the more accurate one
@@ -53,7 +56,7 @@ def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> 
 
 @compiled
 def _compute_count_ratio(o: int, k: int, n: int, size: int, replace: bool) -> float:
-    """Return Pr[o + 1] / Pr[o] of the sampled counts of the first type for the database k."""
+    """Return Pr[o + 1] / Pr[o], where Pr[o] is the probability of o records of the first type."""
     if replace:
         return float(size - o) * float(k) / (float(o + 1) * float(n - k))
     return float(k - o) * float(size - o) / (float(o + 1) * float(n - k - size + o + 1))
@@ -63,10 +66,10 @@ def _compute_count_ratio(o: int, k: int, n: int, size: int, replace: bool) -> fl
 def _sum_run(
     first: int, last: int, k: int, n: int, size: int, replace: bool
 ) -> tuple[float, float]:
-    """Return the log probability of `first` <= o <= `last`, all possible, and its extra error.
+    """Return the log probability of `first` <= o <= `last`, all of them possible, and its error.
 
-    The extra error is that of the sum and of a rounded k / n. The error of a single log probability
-    is not included.
+    The error is that of the sum and of a rounded k / n. The error of a single log probability is
+    not included.
     """
     mode = ((size + 1) * k) // n if replace else ((size + 1) * (k + 1)) // (n + 2)
     start = min(max(mode, first), last)
@@ -128,10 +131,8 @@ def compute_outcome_logs(
 ) -> tuple[Floats, float]:
     """Return the log probability of each outcome (outcomes,) for a database, and an extra error.
 
-    `k` of `n` records are of the first type; `size` are sampled, with replacement if `replace`.
-    `firsts` to `log_weights` (runs,) are those of :class:`OutcomeRuns`; `n_outcomes` is the number
-    of outcomes. The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR +
-    LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
+    The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)``
+    plus the extra error.
     """
     if replace:
         min_count, max_count = (size if k == n else 0), (size if k > 0 else 0)
@@ -159,10 +160,11 @@ def compute_outcome_logs(
 def _sum_outcome_divergence(
     log_p: Floats, log_q: Floats, epsilon: float, extra_error: float, omitted: int
 ) -> tuple[float, float]:
-    """Return lower and upper log of the sum over outcomes but `omitted` of (P - E Q)+.
+    """Return lower and upper bounds of the log of the sum over outcomes of (P - E Q)+.
 
-    `log_p` and `log_q` (outcomes,) have the errors of :func:`compute_outcome_logs`, with the larger
-    of the two extra errors; E = exp(`epsilon`). `omitted` is an index, or -1 for none.
+    `log_p` and `log_q` (outcomes,) are log probabilities of :func:`compute_outcome_logs` for two
+    databases, `extra_error` is the larger of their extra errors, and E = exp(`epsilon`). The sum
+    leaves out the outcome with index `omitted`, none if it is -1.
     """
     low, high = -np.inf, -np.inf
     for outcome in range(len(log_p)):
@@ -202,8 +204,8 @@ def compute_outcome_profile(
 ) -> Floats:
     """Return lower and upper log delta(k) for `low` <= k <= `high`, float64 (2, high - low + 1).
 
-    delta(k) is the largest divergence, in both directions, from the databases k - 1 and k + 1, at
-    `epsilon`. Other arguments as for :func:`compute_outcome_logs`.
+    delta(k) is the largest divergence at `epsilon`, in both directions, of the database with k
+    records of the first type from those with k - 1 and k + 1.
     """
     deltas = np.full((2, high - low + 1), -np.inf)
     first, last = max(low - 1, 0), min(high + 1, n)

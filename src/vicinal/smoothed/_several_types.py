@@ -1,10 +1,10 @@
 """Bounds of the expected delta of sampled counts of several types, by monotonicity in the counts.
 
-Let e(a, b) be the divergence of neighbours that differ in one record of two types and share a and b
-records of them. Relabelling a record of a third type as one of the two is post-processing of the
-sampled counts. So e(a, b) decreases in a and in b at constant n. Delta of a histogram is therefore
-g(x, y), the larger divergence between the two types of smallest counts x <= y, and g decreases in
-both arguments.
+Let e(a, b) be the larger divergence, of both directions, of neighbours that differ in one record of
+two types and share a and b records of them. Relabelling a record of a third type as one of the two
+is post-processing of the sampled counts. So e(a, b) decreases in a and in b at constant n. Delta of
+a histogram is therefore g(x, y), the largest divergence from replacing a record of one of the two
+types with the smallest counts x <= y by one of the other, and g decreases in both arguments.
 
 Consider the databases in which type i has the smallest count x (the first type, if counts are
 equal) and the next smallest count is y. Their probability is at most P(h_i = x) times the sum over
@@ -70,7 +70,7 @@ class _RectangleSum(NamedTuple):
     """Lower and upper bounds of the sum of probability times g over a rectangle of a table.
 
     Heaps return the smallest `negative_gap` first: minus the difference of the two sums that is due
-    to g, which splitting the rectangle reduces.
+    to g, which splitting the rectangle reduces. `table_index` is the type with the smallest count.
     """
 
     negative_gap: float
@@ -85,8 +85,8 @@ def bound_multitype_mean(
 ) -> LogInterval | None:
     """Return an interval of the expected delta of sampled counts for a multinomial histogram.
 
-    `probabilities` (m,) are those of the types of each of `n` records. If their sum is below 1,
-    the rest is one more type in which neighbours never differ, and only the upper end is valid. The
+    Each of `n` records has type i with probability `probabilities[i]`. If their sum is below 1, the
+    rest is one more type in which neighbours never differ, and only the upper end is valid. The
     upper end is also valid for records with different distributions that have at least these
     probabilities. The result is None if n is too large, or for one type or one almost certain type.
     """
@@ -106,27 +106,30 @@ def bound_multitype_mean(
             break
         depth *= 2
     low, high = low * (1 - _ROUNDING) - MIN_MEAN, (high + left_out) * (1 + _ROUNDING) + MIN_MEAN
-    return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_log()
+    return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_at_one()
 
 
 class _CornerDeltas:
     """The function g of the two smallest counts of `n` records, with each value computed once.
 
     `max_delta` is the probability that a record is sampled, an upper bound of g; `n_computed` is
-    the number of divergences computed up to now.
+    the number of values of e computed up to now.
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
+        """Create the function for the divergences at `epsilon` of counts from `sampler`."""
         self.max_delta = sampler.compute_inclusion_probability(n)
         self._n = n
-        self._get_swap_ends = cache(lambda a, b: self._compute_swap(sampler, a, b, epsilon))
-        self.get_delta = cache(self._compute_delta)
+        self._get_divergence_bounds = cache(
+            lambda a, b: self._bound_replacement_divergence(sampler, a, b, epsilon)
+        )
+        self.get_delta_bounds = cache(self._bound_delta)
         self.n_computed = 0
 
-    def _compute_swap(
+    def _bound_replacement_divergence(
         self, sampler: Sampler, a: int, b: int, epsilon: float
     ) -> tuple[float, float]:
-        """Return lower and upper bounds of e(a, b), the larger divergence of both directions."""
+        """Return lower and upper bounds of e(a, b)."""
         self.n_computed += 1
         directions = [
             sampler.compute_divergence(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}
@@ -135,15 +138,15 @@ class _CornerDeltas:
         high = max(direction.high for direction in directions)
         return math.exp(low - 1e-12), math.exp(high + 1e-12) + 1e-300
 
-    def _compute_delta(self, x: int, y: int) -> tuple[float, float]:
-        """Return lower and upper bounds of g(x, y), in either order of the two smallest counts."""
+    def _bound_delta(self, x: int, y: int) -> tuple[float, float]:
+        """Return lower and upper bounds of g(x, y); the order of the arguments is irrelevant."""
         if x + y > self._n:
             return 0.0, 1e-300
         if x == y == 0:
             return 0.0, self.max_delta
-        swaps = [(x - 1, y)] * (x > 0) + [(x, y - 1)] * (y > 0)
-        ends = [self._get_swap_ends(min(counts), max(counts)) for counts in swaps]
-        return max(end[0] for end in ends), min(self.max_delta, max(end[1] for end in ends))
+        shared_counts = [(x - 1, y)] * (x > 0) + [(x, y - 1)] * (y > 0)
+        bounds = [self._get_divergence_bounds(min(counts), max(counts)) for counts in shared_counts]
+        return max(low for low, _ in bounds), min(self.max_delta, max(high for _, high in bounds))
 
 
 def _tabulate_weights(
@@ -151,17 +154,21 @@ def _tabulate_weights(
 ) -> _WeightTable:
     """Return bounds of Pr[type `smallest_type` has the smallest count x, the next smallest is y].
 
-    `probabilities` (m,) are those of the types of each of `n` records. Tails below exp(-depth) are
-    left out. The lower bounds neglect ties of more than three types. They are valid for the mean of
-    the decreasing function g only, because they move probability to larger y.
+    Each of `n` records has type i with probability `probabilities[i]`. Tails below exp(-`depth`)
+    are left out. The lower bounds neglect ties of more than three types. They are valid for the
+    mean of the decreasing function g only, because they move probability to larger y.
     """
     own_probability = float(probabilities[smallest_type])
     rest_types = [index for index in range(len(probabilities)) if index != smallest_type]
     rest_probabilities = [float(probabilities[rest_type]) for rest_type in rest_types]
     conditionals = [min(p / (1 - own_probability), 1.0) for p in rest_probabilities]
     min_x, max_x = find_window(TwoTypeWorld((n,), (own_probability,)), -depth)
+    # The likely range of each remaining type's count, given the smallest and the largest x.
     spans_at_min, spans_at_max = (
-        [_find_likely_range(n - x, conditional, depth) for conditional in conditionals]
+        [
+            find_window(TwoTypeWorld((n - x,), (p,)), -depth) if n > x else (0, 0)
+            for p in conditionals
+        ]
         for x in (min_x, max_x)
     )
     min_y, max_y = min(span[0] for span in spans_at_max), max(span[1] for span in spans_at_min)
@@ -199,19 +206,14 @@ def _tabulate_weights(
     return _WeightTable(min_x, min_y, lower, upper)
 
 
-def _find_likely_range(n: int, probability: float, depth: float) -> tuple[int, int]:
-    """Return the first and last k of Bin(n, probability) outside of tails below exp(-depth)."""
-    return find_window(TwoTypeWorld((n,), (probability,)), -depth) if n else (0, 0)
-
-
 def _bound_weighted_sum(
     tables: list[_WeightTable], corner_deltas: _CornerDeltas, left_out: float
 ) -> tuple[float, float]:
-    """Return lower and upper bounds of the sum of probability times g over all tables.
+    """Return lower and upper bounds of the sum of probability times g over all (x, y) of `tables`.
 
-    Rectangles are split until the bounds are close. `tables` has one table for each smallest type,
-    `corner_deltas` is g. `left_out` is an upper bound of the sum outside of the tables: if the
-    upper bound is smaller, it needs no further precision.
+    `tables` has one table for each type with the smallest count; `corner_deltas` is g. `left_out`
+    is an upper bound of the sum outside of the tables: if the upper bound is smaller, it needs no
+    further precision.
     """
     rectangles = []
     for index, table in enumerate(tables):
@@ -248,7 +250,7 @@ def _bound_rectangle(
 ) -> _RectangleSum:
     """Return bounds of the sum of probability times g over a rectangle of one of the `tables`.
 
-    `corner_deltas` is g, which is bounded by its values at two corners of the rectangle.
+    The function g, `corner_deltas`, is between its values at two corners of the rectangle.
     """
     min_x, min_y, lower, upper = tables[table_index]
     first_row, last_row, first_column, last_column = rectangle
@@ -256,8 +258,8 @@ def _bound_rectangle(
     weight = float(upper[cells].sum())
     if not weight:
         return _RectangleSum(0.0, table_index, rectangle, 0.0, 0.0)
-    upper_delta = corner_deltas.get_delta(min_x + first_row, min_y + first_column)[1]
-    lower_delta = corner_deltas.get_delta(min_x + last_row, min_y + last_column)[0]
+    upper_delta = corner_deltas.get_delta_bounds(min_x + first_row, min_y + first_column)[1]
+    lower_delta = corner_deltas.get_delta_bounds(min_x + last_row, min_y + last_column)[0]
     is_single_cell = (first_row, first_column) == (last_row, last_column)
     negative_gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
     lower_sum = float(lower[cells].sum()) * lower_delta

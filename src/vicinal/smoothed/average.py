@@ -10,11 +10,8 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, enclose_value
+from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_or_minus_inf
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, compute_bounded_exp
-
-ROUNDINGS = ("half away", "none")
-"""Ways to round the mean: to a whole unit, halves away from zero; or not at all."""
 
 _MAX_CELLS = 2 * 10**7
 """Entries (sizes x sums) of a table of distributions, 160 MB as float64."""
@@ -47,6 +44,7 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
+        """Check the parameters, and set `types`."""
         levels: Floats = np.asarray(self.levels, dtype=np.float64)
         well_formed = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
         if not well_formed or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
@@ -56,7 +54,7 @@ class Average(CountMechanism):
         object.__setattr__(self, "levels", tuple(int(level) for level in levels))
         object.__setattr__(self, "types", len(levels))
         checks.check_integer("size", self.size, minimum=1)
-        checks.check_choice("rounding", self.rounding, ROUNDINGS)
+        checks.check_choice("rounding", self.rounding, ("half away", "none"))
         if (self.size + 1) * self._n_sums > _MAX_CELLS:
             raise InvalidInput(
                 "The 'levels' and 'size' parameters must give at most "
@@ -75,7 +73,7 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergences from and to every neighbour, for histograms (levels,)."""
+        """Yield the divergences from and to every neighbour of a histogram (levels,)."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -83,7 +81,7 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain for every neighbour, for histograms (levels,)."""
+        """Yield the adversary's gain for every neighbour of a histogram (levels,)."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -97,13 +95,17 @@ class Average(CountMechanism):
         """Yield the outcome distributions after replacing one record, for each level that occurs.
 
         The items are the index of the replaced record's level, and float64 (levels, outcomes): row
-        v is the outcome distribution if the record has level v instead. The row of its own level
-        is the distribution of the database.
+        v is the outcome distribution if the record has the level with index v instead. The row of
+        its own level is the distribution of the database.
         """
         sampling_rate = self.size / int(database.sum())
         outcome_of_sum = self._compute_outcome_of_sum()
         shifts = np.array(self.levels) - self.levels[0]
-        for level, sums_by_size in self._iterate_leave_one_out(database):
+        sums_of_no_records = np.zeros((self.size + 1, self._n_sums))
+        sums_of_no_records[0, 0] = 1.0
+        level_indices = np.repeat(np.arange(len(database)), database)
+        leave_one_out = self._iterate_leave_one_out(sums_of_no_records, 0, level_indices)
+        for level, sums_by_size in leave_one_out:
             if_sampled = compute_outcome_distributions(sums_by_size[-2], outcome_of_sum, shifts)
             if_not_sampled = compute_outcome_distributions(
                 sums_by_size[-1], outcome_of_sum, shifts[:1]
@@ -118,33 +120,24 @@ class Average(CountMechanism):
         rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
         return np.asarray(rounded - rounded[0])
 
-    def _iterate_leave_one_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
-        """Yield the distributions of sums over all records but one, for each level that occurs.
+    def _iterate_leave_one_out(
+        self, sums_by_size: Floats, n_added: int, level_indices: Ints
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield the distributions of sums over all records but one, for each level in a group.
 
         The items are the index of the omitted record's level, and float64 (size + 1, sums): row t
         is the distribution of the sum of a uniform subset of t remaining records. Sums are counted
-        from t times the lowest level.
+        from t times the lowest level. `level_indices` are the sorted level indices of the records
+        in the group, each of which is omitted in turn. `sums_by_size` holds the distributions for
+        the `n_added` records outside of the group.
         """
-        level_indices = np.repeat(np.arange(len(database)), database)
-        sums_by_size = np.zeros((self.size + 1, self._n_sums))
-        sums_by_size[0, 0] = 1.0
-        yield from self._iterate_leave_one_out_subset(sums_by_size, 0, level_indices)
-
-    def _iterate_leave_one_out_subset(
-        self, sums_by_size: Floats, n_added: int, level_indices: Ints
-    ) -> Iterator[tuple[int, Floats]]:
-        """Yield the items of :meth:`_iterate_leave_one_out` for records of some levels.
-
-        `level_indices` are the sorted level indices of the records that may be omitted.
-        `sums_by_size` (size + 1, sums) are the distributions of sums over the `n_added` records
-        outside of `level_indices`. Divide and conquer: each half of `level_indices` is added before
-        descending into the other half, so that n records need about log2(n) additions each.
-        """
+        # Divide and conquer: each half of the group is added before descending into the other half,
+        # so that n records need about log2(n) additions each.
         if len(level_indices) == 1:
             yield int(level_indices[0]), sums_by_size
             return
         first_half, second_half = np.array_split(level_indices, 2)
-        yield from self._iterate_leave_one_out_subset(
+        yield from self._iterate_leave_one_out(
             self._add_records(sums_by_size, n_added, second_half),
             n_added + len(second_half),
             first_half,
@@ -154,7 +147,7 @@ class Average(CountMechanism):
         new_indices = second_half[~is_duplicate]
         added_indices = np.concatenate([first_half, second_half[is_duplicate]])
         if len(new_indices):
-            yield from self._iterate_leave_one_out_subset(
+            yield from self._iterate_leave_one_out(
                 self._add_records(sums_by_size, n_added, added_indices),
                 n_added + len(added_indices),
                 new_indices,
@@ -164,10 +157,10 @@ class Average(CountMechanism):
         """Return the distributions of sums (size + 1, sums) after adding records of given levels.
 
         `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of
-        t = 0 .. size of the `n_added` previous records. A subset of t of k + 1 records contains the
-        last one with probability t / (k + 1). All terms are positive, so the relative precision is
-        kept.
+        t = 0 .. size of the `n_added` previous records.
         """
+        # A subset of t of k + 1 records contains the last one with probability t / (k + 1). All
+        # terms are positive, so the relative precision is kept.
         sizes = np.arange(self.size + 1)[:, None]
         for n_records, level_index in enumerate(level_indices, start=n_added + 1):
             offset = self.levels[level_index] - self.levels[0]
@@ -187,8 +180,7 @@ def compute_outcome_distributions(
 
     `sum_probabilities` (sums,) is the distribution of the unshifted sum. `outcome_of_sum` (sums,)
     is the index of the outcome to which each sum is rounded, not decreasing. `shifts` are added to
-    the sum, in whole units, at least 0; probability shifted beyond the last sum is dropped, and
-    callers have none there.
+    the sum, in whole units, at least 0; probability shifted beyond the last sum would be dropped.
     """
     distributions = np.zeros((len(shifts), outcome_of_sum[-1] + 1))
     for row in range(len(shifts)):
@@ -200,10 +192,11 @@ def compute_outcome_distributions(
 def _sum_divergences(
     p: Floats, q: Floats, exp_eps: float, slack: float, weights: Floats | None = None
 ) -> Floats:
-    """Return the sums of weights (p - e q)+ over outcomes, computed and upper, (2, rows).
+    """Return the sums over outcomes of weight (p - E q)+, computed and upper bounds, (2, rows).
 
     `p` and `q` are distributions (outcomes,) or (rows, outcomes); `slack` bounds the relative
-    errors of their entries. `exp_eps` is E; `weights` (rows, outcomes) are 1 if None.
+    errors of their entries. `exp_eps` is E = exp(epsilon); `weights` (rows, outcomes) are 1 if
+    None.
     """
     excess = np.maximum(p - exp_eps * q, 0.0)
     raised_excess = np.maximum(p - exp_eps * q + slack * (p + exp_eps * q), 0.0)
@@ -212,13 +205,17 @@ def _sum_divergences(
 
 
 def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
-    """Yield the interval of each level but `own_level`.
+    """Yield the interval of each level's sum, except for the level with index `own_level`.
 
     `sums` (2, levels) are the computed sums and upper bounds of :func:`_sum_divergences`.
     """
-    for level, (computed, upper) in enumerate(sums.T):
+    slack = 4 * MACHINE_EPSILON
+    for level, (computed, upper) in enumerate(sums.T.tolist()):
         if level != own_level:
-            yield enclose_value(float(computed), float(upper - computed)).cap_log()
+            # The error is symmetric.
+            low = log_or_minus_inf(computed - (upper - computed)) - slack
+            high = log_or_minus_inf(computed + (upper - computed)) + slack
+            yield LogInterval(low, high).cap_at_one()
 
 
 LEVELS = range(-127, 129)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import compute_profile, sum_divergence
+from vicinal.smoothed._pairs import compute_profile, sum_divergence
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
@@ -18,7 +18,6 @@ from vicinal.smoothed.intervals import (
     DatabaseDelta,
     Delta,
     LogInterval,
-    enclose_log,
     log_or_minus_inf,
     make_delta,
     max_interval,
@@ -75,7 +74,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return delta(x) of a database that `mechanism.validate_database` has returned."""
+    """Return delta(x) of a valid `database`, as ``mechanism.validate_database`` returns it."""
     return max_interval(mechanism.iterate_divergences(database, epsilon))
 
 
@@ -88,8 +87,9 @@ def adjusted_utility(
     outcomes, over all neighbours x', of max(0, 1 - 2 loss - t) / (1 - t) under the true database x.
     The loss is the probability of a wrong guess between x and x' with equal prior odds: the gain is
     0 for guesses no better than (1 + t) / 2 and 1 for certainty (LWX23, eq. 3; two hypotheses). By
-    Lemma 10 in its sharp form, max(u(P;Q), u(Q;P)) is between E/(1+E) and (E+2)/(E+1) times the
-    larger divergence at E = (1 + t) / (1 - t). The result is private.
+    Lemma 10 in its sharp form, the larger of the gains with x and with x' as the true database is
+    between E/(1+E) and (E+2)/(E+1) times the larger divergence at E = (1 + t) / (1 - t). The result
+    is private.
 
     Parameters
     ----------
@@ -106,9 +106,8 @@ def adjusted_utility(
     """
     t = checks.check_real("threshold", threshold, minimum=0, below=1)
     checked = validate_mechanism(mechanism).validate_database(database)
-    largest = max_interval(
-        mechanism.iterate_gains(checked, math.log1p(t) - math.log1p(-t))
-    ).cap_log()
+    epsilon = math.log1p(t) - math.log1p(-t)
+    largest = max_interval(mechanism.iterate_gains(checked, epsilon)).cap_at_one()
     return DatabaseDelta(largest.low, largest.high)
 
 
@@ -183,7 +182,8 @@ def worst_case_delta(
     if isinstance(mechanism, Decision) and n_types == 2 and mechanism.can_tabulate(n_records, 2):
         low, high = mechanism.compute_profile(n_records, checked_epsilon).max(axis=1).tolist()
         return make_delta(LogInterval(low, high), EXACT, "the largest of all databases")
-    interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
+    log_probability = log_or_minus_inf(probability)
+    interval = LogInterval(log_probability - 2.0**-50, log_probability + 2.0**-50)
     if mechanism.attains_inclusion_probability:
         return make_delta(interval, EXACT, "attained at every epsilon where a record is alone")
     return make_delta(
@@ -192,7 +192,7 @@ def worst_case_delta(
 
 
 def validate_mechanism(mechanism: Mechanism) -> Mechanism:
-    """Return the argument if it is a mechanism; raise InvalidInput otherwise."""
+    """Return `mechanism`; raise InvalidInput if it is not a Mechanism."""
     if not isinstance(mechanism, Mechanism):
         raise InvalidInput(f"The 'mechanism' parameter must be a Mechanism. Got {mechanism!r}.")
     return mechanism
@@ -254,15 +254,16 @@ class JointMechanism(ComparedMechanism):
         return min(1 - p_missed + 2.0**-50, 1.0)
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield both directions of the joint divergence for each neighbour."""
         for neighbour in iterate_neighbours(database):
             yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
 
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the joint outcome between two histograms (m,).
+        """Return the divergence of the joint outcome of one histogram (m,) from that of another.
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._edges`.
+        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
@@ -280,7 +281,7 @@ class JointMechanism(ComparedMechanism):
         extra_slack = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
         return sum_divergence(
             log_p, log_ratio, epsilon, weighting, extra_slack, n_rounded=4
-        ).cap_log()
+        ).cap_at_one()
 
 
 def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:

@@ -33,18 +33,12 @@ class LogInterval:
     low: float
     high: float
 
-    def cap_log(self, max_log: float = 0.0) -> LogInterval:
-        """Return the interval of the number if its logarithm is proven to be at most `max_log`."""
-        return LogInterval(min(self.low, max_log), min(self.high, max_log))
+    def cap_at_one(self) -> LogInterval:
+        """Return the interval of the number if it is known to be at most 1."""
+        return LogInterval(min(self.low, 0.0), min(self.high, 0.0))
 
 
 ZERO = LogInterval(-math.inf, -math.inf)
-ONE = LogInterval(0.0, 0.0)
-
-
-def enclose_log(log_value: float, slack: float) -> LogInterval:
-    """Return the interval of a number with logarithm `log_value`, up to an error of `slack`."""
-    return ZERO if log_value == -math.inf else LogInterval(log_value - slack, log_value + slack)
 
 
 def max_interval(numbers: Iterable[LogInterval]) -> LogInterval:
@@ -82,38 +76,9 @@ def log_sum(logs: Floats) -> float:
     return max_log + math.log(float(np.exp(logs - max_log).sum()))
 
 
-def sum_weighted_divergence(
-    log_p: Floats, log_ratio: Floats, epsilon: float, slack: Floats | float, log_weight: Floats
-) -> LogInterval:
-    """Return the weighted hockey-stick divergence: sum over outcomes of weight (P - E P')+.
-
-    `log_p`, `log_ratio` and `log_weight` (outcomes,) are log P, log(P / P') (may be infinite) and
-    the log weights, at most 0; E = exp(`epsilon`). `slack` bounds the errors of the first two, and
-    half of it bounds the error of the log weights.
-    """
-    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(epsilon) + 1)
-    rounding = MACHINE_EPSILON * (len(log_p) + 16)
-    ends = []
-    for sign in (-1, 1):  # the lower end, then the upper end
-        log_excess_ratio = np.maximum(log_ratio - epsilon + sign * ratio_error, 0)
-        # P - E P' = P (1 - E P' / P); an outcome with P <= E P' contributes exp(-inf) = 0.
-        with np.errstate(divide="ignore"):
-            log_terms = log_p + log_weight + np.log(-np.expm1(-log_excess_ratio)) + 3 * sign * slack
-        ends.append(log_sum(log_terms))
-    return LogInterval(ends[0] - rounding, ends[1] + rounding)
-
-
 def log_or_minus_inf(value: float) -> float:
     """Return the logarithm of a positive number, minus infinity for any other number."""
     return math.log(value) if value > 0 else -math.inf
-
-
-def enclose_value(value: float, error: float) -> LogInterval:
-    """Return the interval of a number >= 0 computed as `value` with an error of at most `error`."""
-    slack = 4 * MACHINE_EPSILON
-    return LogInterval(
-        log_or_minus_inf(value - error) - slack, log_or_minus_inf(value + error) + slack
-    )
 
 
 EXACT = "exact"
@@ -228,12 +193,12 @@ def format_power_of_ten(log: float) -> str:
 
 def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
     """Return an enclosed number, capped at 1, as a :class:`Delta` with the given attributes."""
-    capped = number.cap_log()
+    capped = number.cap_at_one()
     return Delta(capped.low, capped.high, method, note)
 
 
 def _exp_rounded(log: float, limit: float) -> float:
-    """Return exp(`log`), rounded up if `limit` is inf and down if it is -inf, by an error bound."""
+    """Return a float above exp(`log`) if `limit` is inf, and one below if it is -inf."""
     # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
@@ -263,7 +228,7 @@ _DEKKER_SPLITTER = 134217729.0
 
 
 def _tabulate_stirling_terms() -> Floats:
-    """Return s(x) for x = 0 .. 15, computed with 40 digits; s(0) = 0."""
+    """Return the values s(0) .. s(15) of :func:`stirling_term`, computed with 40 digits."""
     with localcontext() as context:
         context.prec = 40
         values = [
@@ -312,10 +277,9 @@ def _compute_deviance(shift: float, expected: float) -> float:
 
 @compiled
 def log_hypergeometric(o: int, n_type: int, n_rest: int, size: int) -> float:
-    """Return the log hypergeometric probability of `o`, by Loader's saddle-point expansion.
+    """Return log Pr[`o` of the `n_type` records of a type are sampled], by Loader's expansion.
 
-    It is log Pr[`o` of the `n_type` records of one type are sampled] if `size` of n_type + `n_rest`
-    records are sampled without replacement.
+    `size` of n_type + `n_rest` records are sampled without replacement.
     """
     n = n_type + n_rest
     if o < 0 or o > n_type or size - o < 0 or size - o > n_rest:

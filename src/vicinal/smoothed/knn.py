@@ -10,6 +10,14 @@ first k of the rest vote:
 
 One pass over the ranks computes all terms: mass moves from a state of k - 1 votes to one of k votes
 when a k-th record is kept, and the mass that has moved by rank b belongs to the event N_b >= k.
+
+Arguments of the compiled functions: `labels` (n,) are those of all records, nearest first, `gamma`
+is g, and a vote state is a histogram of at most `k` votes, with the `sizes` and `successors` of
+:func:`list_vote_states`. The masses (3, states) after some records are
+
+- row 0: the probability of each state of fewer than k votes;
+- row 1: that of each state of k votes;
+- row 2: the mass that moved from each state of k - 1 votes to states of k votes.
 """
 
 import itertools
@@ -26,18 +34,16 @@ from vicinal.arrays import Counts, Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import mechanism as mechanisms
-from vicinal.smoothed._edges import DIVERGENCE, sum_divergence
 from vicinal.smoothed._expectation import (
-    LogDeltas,
     TwoTypeWorld,
     cache_log_deltas,
     compute_mean_delta,
-    list_unmixed_worlds,
+    list_pure_worlds,
 )
+from vicinal.smoothed._pairs import DIVERGENCE, sum_divergence
 from vicinal.smoothed._several_types import bound_multitype_mean
 from vicinal.smoothed.intervals import (
     MACHINE_EPSILON,
-    ONE,
     LogInterval,
     log_binomial_pmf,
     log_or_minus_inf,
@@ -48,7 +54,7 @@ from vicinal.smoothed.populations import Population
 
 _MAX_STATES = 20_000
 """Maximal number of vote states (histograms of at most k votes)."""
-_MAX_WORK = 10**11
+_MAX_STATE_UPDATES = 10**11
 """Maximal number of state updates in one comparison with all neighbours."""
 
 
@@ -83,6 +89,7 @@ class KNNVotes(mechanisms.Mechanism):
     classes: int = 2
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         checks.check_integer("k", self.k, minimum=1)
         gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
@@ -122,19 +129,23 @@ class KNNVotes(mechanisms.Mechanism):
             yield _enclose_computed(row[2], row[5])
 
     def _compute_run_maxima(self, database: Counts, epsilon: float) -> Floats:
-        """Return :func:`compare_with_neighbours` with one removed record of each run, (runs, 6)."""
-        # All records of a run of equal labels leave the same rest.
+        """Return six maxima over the neighbours for each run of equal labels, float64 (runs, 6).
+
+        They are those of :func:`_raise_maxima`, for neighbours with a record of the run replaced.
+        """
+        # All records of a run leave the same remaining records.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))
         sizes, successors = list_vote_states(self.k, self.classes)
         n_operations = len(run_starts) * len(database) * self.classes * len(sizes)
-        if n_operations > _MAX_WORK:
+        if n_operations > _MAX_STATE_UPDATES:
             raise InvalidInput(
                 "The 'database' parameter must be small enough for all neighbours to be compared "
-                f"(runs x records x classes x votes at most {_MAX_WORK:g}). Got {n_operations:g}."
+                f"(runs x records x classes x votes at most {_MAX_STATE_UPDATES:g}). "
+                f"Got {n_operations:g}."
             )
         exp_eps = mechanisms.compute_bounded_exp(epsilon)
         return np.asarray(
-            compare_with_neighbours(
+            _compare_with_neighbours(
                 database, run_starts, self.gamma, self.k, self.classes, exp_eps, sizes, successors
             )
         )
@@ -143,15 +154,14 @@ class KNNVotes(mechanisms.Mechanism):
 def _enclose_computed(value: float, high: float) -> LogInterval:
     """Return the interval of a divergence that was computed as `value` and is at most `high`."""
     # The error of a computed sum is symmetric, so the divergence is at least 2 value - high.
-    return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_log(ONE.high)
+    return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_at_one()
 
 
 def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
     """Return the sizes (states,) and successors (states, classes) of all vote states.
 
-    A state is a histogram of at most `k` votes, in lexicographic order; its size is the number of
-    votes. A successor is the index of the state with one more vote for a label, or -1 if it would
-    have more than k votes.
+    States are in lexicographic order. The size of a state is its number of votes. A successor is
+    the index of the state with one more vote for a label, -1 if that has more than `k` votes.
     """
     states = [state for state in itertools.product(range(k + 1), repeat=classes) if sum(state) <= k]
     index_of = {state: index for index, state in enumerate(states)}
@@ -169,13 +179,7 @@ def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
 def _accumulate_votes(
     labels: Ints, skipped_rank: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> Floats:
-    """Return the probability masses of vote states after all records but one, float64 (3, states).
-
-    Row 0: probability of each state of fewer than k votes. Row 1: of each state of k votes. Row 2:
-    mass that moved from each state of k - 1 votes to states of k votes. `labels` (n,) are nearest
-    first, the record at `skipped_rank` is left out (-1 for none), and `gamma` is the probability
-    that a record is kept; `sizes` and `successors` come from :func:`list_vote_states`.
-    """
+    """Return the masses after all records but that at `skipped_rank` (-1 for none)."""
     mass = np.zeros((3, len(sizes)))
     mass[0, 0] = 1.0
     for rank in range(len(labels)):
@@ -188,11 +192,8 @@ def _accumulate_votes(
 def _keep_record(
     mass: Floats, label: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> None:
-    """Update the masses (3, states) in place for one record, kept with probability gamma.
-
-    States are visited from last to first, because successors come later in the order. Arguments
-    as for :func:`_accumulate_votes`.
-    """
+    """Update the masses in place for one further record with `label`."""
+    # States are visited from last to first, because successors come later in the order.
     for state in range(len(sizes) - 1, -1, -1):
         if sizes[state] < k and mass[0, state] > 0:
             kept_mass = gamma * mass[0, state]
@@ -214,11 +215,10 @@ def _compute_outcome_distribution(
     sizes: Ints,
     successors: Ints,
 ) -> Floats:
-    """Return the vote distribution after inserting a record with `label` y at rank b.
+    """Return P_{b,y} of the header (row 0) and the scale of its rounding errors (row 1).
 
-    Row 0 of the float64 (2, states) is P_{b,y} of the module, row 1 the scale of its rounding
-    errors. `final_mass` and `rank_mass` (3, states) are the masses after all records and after the
-    first b records, without the inserted one. Other arguments as for :func:`_accumulate_votes`.
+    A record with `label` y is inserted at rank b. `final_mass` and `rank_mass` are the masses after
+    all remaining records and after the first b of them. The result is float64 (2, states).
     """
     distribution = np.zeros((2, len(sizes)))
     for state in range(len(sizes)):
@@ -238,12 +238,11 @@ def _compute_outcome_distribution(
 def _raise_maxima(
     own: Floats, other: Floats, exp_eps: float, rounding: float, maxima: Floats
 ) -> None:
-    """Update six `maxima` over neighbours in place by those of one neighbour.
+    """Raise six `maxima` (6,) over neighbours to the values for one neighbour, if these are larger.
 
-    `maxima` (6,) are the computed divergence of the database from a neighbour, the reverse
-    divergence and the adversary's gain, then upper bounds of these three. `own` and `other`
-    (2, states) are the distributions of database and neighbour: `rounding` times row 1 bounds the
-    error of row 0.
+    They are the computed divergence of the database from a neighbour, the reverse divergence and
+    the adversary's gain, then upper bounds of these three. `own` and `other` (2, states) are the
+    vote distributions of database and neighbour: `rounding` times row 1 bounds the error of row 0.
     """
     sums = np.zeros(6)
     for state in range(own.shape[1]):
@@ -271,7 +270,7 @@ def _raise_maxima(
 
 
 @compiled
-def compare_with_neighbours(
+def _compare_with_neighbours(
     labels: Ints,
     removed_ranks: Ints,
     gamma: float,
@@ -283,9 +282,8 @@ def compare_with_neighbours(
 ) -> Floats:
     """Return six maxima over all neighbours, for each removed record, float64 (removed, 6).
 
-    A neighbour has the removed record inserted again at any rank with any label. The columns are
-    those of :func:`_raise_maxima`. `removed_ranks` are indices of `labels`; other arguments as for
-    :func:`_accumulate_votes`.
+    A neighbour has the record at one of the `removed_ranks` removed and a record inserted at any
+    rank with any label. The columns are the maxima of :func:`_raise_maxima`.
     """
     n = len(labels)
     rounding = 8 * (n + 8) * MACHINE_EPSILON
@@ -347,6 +345,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     classes: int
 
     def __post_init__(self) -> None:
+        """Check the parameters, and set `types`."""
         gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
         classes = checks.check_integer("classes", self.classes, minimum=2)
@@ -382,7 +381,8 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed` records of `removed_type` and `n_added` of `added_type`.
+        X has `n_removed` records of `removed_type` and `n_added` of `added_type`. `weighting` is
+        that of :mod:`vicinal.smoothed._pairs`.
         """
         if added_type == self.classes:
             return compute_count_divergence(
@@ -400,8 +400,8 @@ def compute_count_divergence(
 ) -> LogInterval:
     """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
-    The two numbers of records of a label differ by one. `weighting`: ``DIVERGENCE`` or a posterior
-    of :mod:`vicinal.smoothed._edges`.
+    A database and its neighbour have `n_database` and `n_neighbour` records of a label, which
+    differ by one. `weighting` is that of :mod:`vicinal.smoothed._pairs`.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)
@@ -414,7 +414,7 @@ def compute_count_divergence(
         log_ratio = np.full(n_database + 1, math.inf)
     is_possible = log_p > -math.inf
     log_p, log_ratio = log_p[is_possible], log_ratio[is_possible]
-    return sum_divergence(log_p, log_ratio, epsilon, weighting).cap_log()
+    return sum_divergence(log_p, log_ratio, epsilon, weighting).cap_at_one()
 
 
 def bound_radius_mean(
@@ -424,36 +424,29 @@ def bound_radius_mean(
     # A neighbour changes one label's count or moves a record from label to label. The lower end is
     # the largest mean for a single label. The upper end adds the means of the largest divergence
     # of each label and of the largest divergence between two labels (sampled counts of types).
+
+    def compute_label_delta(n_label: int) -> LogInterval:
+        n_larger = max(n_label, 1)
+        neighbours = ((n_larger, n_larger - 1), (n_larger - 1, n_larger))
+        return max_interval(
+            compute_count_divergence(*counts, mechanism.gamma, epsilon, DIVERGENCE)
+            for counts in neighbours
+        )
+
     min_probabilities = population.min_probabilities[: mechanism.classes]
     sampler = mechanisms.Poisson(mechanism.gamma)
     relabelled = bound_multitype_mean(sampler, min_probabilities, n, epsilon)
     if relabelled is None:
         return None
-    log_deltas = _make_label_log_deltas(mechanism.gamma, epsilon)
+    log_deltas = cache_log_deltas(compute_label_delta)
     lower = max_interval(
         compute_mean_delta(log_deltas, world)
         for label in range(mechanism.classes)
-        for world in list_unmixed_worlds(population, n, label)
+        for world in list_pure_worlds(population, n, label)
     )
     label_means = [
         compute_mean_delta(log_deltas, TwoTypeWorld((n,), (float(probability),))).high
         for probability in min_probabilities
     ]
     upper = log_sum(np.array([*label_means, relabelled.high])) + 2.0**-48
-    return LogInterval(lower.low, upper).cap_log()
-
-
-def _make_label_log_deltas(gamma: float, epsilon: float) -> LogDeltas:
-    """Return a function that gives log deltas for k = low .. high records of one label."""
-
-    def compute_label_delta(n_label: int) -> LogInterval:
-        n_larger = max(n_label, 1)
-        count_pairs = ((n_larger, n_larger - 1), (n_larger - 1, n_larger))
-        return max_interval(
-            [
-                compute_count_divergence(*counts, gamma, epsilon, DIVERGENCE)
-                for counts in count_pairs
-            ]
-        )
-
-    return cache_log_deltas(compute_label_delta)
+    return LogInterval(lower.low, upper).cap_at_one()

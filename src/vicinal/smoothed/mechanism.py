@@ -5,6 +5,8 @@ of LWX23), which publishes the counts of a sample, and a mechanism that the user
 function from a histogram to a distribution of outcomes.
 
 X and X' are neighbouring databases, P and P' the distributions of their outcomes, E = exp(epsilon).
+The divergence of X from X' is the sum over outcomes of (P - E P')+, with the weights that the
+argument `weighting` selects: one of the constants of :mod:`vicinal.smoothed._pairs`.
 """
 
 import math
@@ -23,14 +25,14 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import intervals
-from vicinal.smoothed._edges import (
+from vicinal.smoothed._pairs import (
     DIVERGENCE,
     POSTERIOR_OTHER,
     POSTERIOR_X,
-    average_edge_divergence,
     average_over_sizes,
-    compute_edge_divergence,
-    compute_replacement_divergence,
+    average_pair_divergence,
+    compute_divergence_with_replacement,
+    compute_pair_divergence,
     sum_divergence,
 )
 from vicinal.smoothed.intervals import LogInterval, sum_intervals
@@ -65,25 +67,13 @@ class Sampler(ABC):
     ) -> LogInterval:
         """Return the divergence of neighbours X, X' if sampled counts of all types are published.
 
-        Parameters
-        ----------
-        a, b : int
-            X has a + 1 records of one type and b of another, X' has a and b + 1.
-        n : int
-            Number of records of all types.
-        epsilon : float
-            At least 0.
-        weighting : int
-            Weights of the outcomes in the sum of (P - E P')+: ``DIVERGENCE`` for 1, ``POSTERIOR_X``
-            or ``POSTERIOR_OTHER`` for the posterior of X or X' (:mod:`vicinal.smoothed._edges`).
+        Of the `n` records, X has `a` + 1 records of one type and `b` of another, X' has `a` and
+        `b` + 1.
         """
 
     @abstractmethod
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram (m,) with its log probability.
-
-        `counts` (m,) is the histogram of a small database.
-        """
+        """Return every possible sampled histogram, for the histogram (m,) of a small database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +110,16 @@ class FixedSize(Sampler):
         exp_eps = compute_bounded_exp(epsilon)
         if n_pair == n:
             return LogInterval(
-                *compute_edge_divergence(a, b, self.size, exp_eps, weighting)
-            ).cap_log()
+                *compute_pair_divergence(a, b, self.size, exp_eps, weighting)
+            ).cap_at_one()
         min_sampled, max_sampled = max(0, self.size - (n - n_pair)), min(n_pair, self.size)
         log_p = intervals.log_hypergeometric_pmf(
             n_pair, n - n_pair, self.size, min_sampled, max_sampled + 1
         )
-        return average_edge_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_log()
+        return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram with its multivariate hypergeometric log p."""
+        """Return every possible sampled histogram; the distribution is hypergeometric."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             n_to_sample = self.size - n_sampled_before
@@ -173,9 +163,9 @@ class Poisson(Sampler):
     ) -> LogInterval:
         """Return the mean divergence over the binomial number of samples of the two types."""
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
-        return average_edge_divergence(
+        return average_pair_divergence(
             log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
-        ).cap_log()
+        ).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
         return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
@@ -204,16 +194,18 @@ class WithReplacement(Sampler):
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
         """Return the mean divergence over the binomial number of samples of the two types."""
+
+        def compute_for_size(n_sampled: int) -> LogInterval:
+            return compute_divergence_with_replacement(a, b, n_sampled, epsilon, weighting)
+
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         if n_pair == n:
-            return compute_replacement_divergence(a, b, self.size, epsilon, weighting).cap_log()
+            return compute_for_size(self.size).cap_at_one()
         log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
-        return average_over_sizes(
-            log_p, 0, lambda s: compute_replacement_divergence(a, b, s, epsilon, weighting)
-        ).cap_log()
+        return average_over_sizes(log_p, 0, compute_for_size).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram with its multinomial log probability."""
+        """Return every possible sampled histogram; the distribution is multinomial."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             return _list_binomial(
@@ -236,11 +228,11 @@ def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
 def _list_samples(
     counts: Counts, list_type_counts: Callable[[int, int, int], CountDistribution]
 ) -> SampleDistribution:
-    """Return every possible sampled histogram of `counts` (m,) with its log probability.
+    """Return every possible sampled histogram of the database `counts` (m,).
 
-    `list_type_counts` returns the distribution of the number of sampled records of one type. Its
-    arguments are the numbers of records of this type, of all later types, and sampled from earlier
-    types.
+    `list_type_counts(n_type, n_later, n_sampled)` returns the distribution of the number of sampled
+    records of a type with `n_type` records, if later types have `n_later` and `n_sampled` records
+    of earlier types are sampled.
     """
     samples: SampleDistribution = [((), 0.0)]
     n_rest = int(counts.sum())
@@ -265,7 +257,7 @@ LogDistribution = Mapping[Hashable, float]
 """Outcomes of a mechanism with their log probabilities."""
 
 Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""Divergences of X from X' and of X' from X, as functions of the weighting of outcomes."""
+"""Divergences of X from X' and of X' from X, as functions of the weighting."""
 
 
 def make_comparison(
@@ -273,8 +265,8 @@ def make_comparison(
 ) -> Comparison:
     """Return both directions of the divergence between a database and its neighbour.
 
-    `compute_divergence` takes two databases in any representation, the further `arguments` and a
-    weighting of :mod:`vicinal.smoothed._edges`.
+    `compute_divergence` is called with two databases, in the representation of `database` and
+    `neighbour`, the further `arguments`, and a weighting.
     """
     return partial(compute_divergence, database, neighbour, *arguments), partial(
         compute_divergence, neighbour, database, *arguments
@@ -382,26 +374,22 @@ def compute_listed_divergence(
     weighting: int = DIVERGENCE,
     extra_error: float = 0.0,
 ) -> LogInterval:
-    """Return the weighted sum over outcomes of (P - E P')+ for two listed distributions.
+    """Return the divergence of two listed distributions P and P', `log_p` and `log_p_other`.
 
-    `log_p` and `log_p_other` are P and P'; `weighting` as for :meth:`Sampler.compute_divergence`.
-    `extra_error` is added to the error of a computed log probability.
+    `extra_error` bounds their errors beyond the error of one computed log probability.
     """
     log_probabilities, log_ratios = align_distributions(log_p, log_p_other)
     if not len(log_probabilities):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
     return sum_divergence(
         log_probabilities, log_ratios, epsilon, weighting, extra_error, n_rounded=2
-    ).cap_log()
+    ).cap_at_one()
 
 
 def align_distributions(
     log_p: LogDistribution, log_p_other: LogDistribution
 ) -> tuple[Floats, Floats]:
-    """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,).
-
-    `log_p` and `log_p_other` are P and P'.
-    """
+    """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,)."""
     possible = {outcome: value for outcome, value in log_p.items() if value > -math.inf}
     values = np.array(list(possible.values()), dtype=np.float64)
     other_values = np.array(
@@ -413,7 +401,7 @@ def align_distributions(
 def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
     """Return an array of whole numbers >= 0 as int64; raise InvalidInput for other values.
 
-    `name` is the name of the parameter in error messages, which never show the private values.
+    `name` is the parameter's name in error messages, which never show the private values.
     """
     requirement = f"The {name!r} parameter must hold whole numbers >= 0."
     array: AnyArray = np.asarray(values)
@@ -446,6 +434,7 @@ class Histogram(ComparedMechanism):
     sampler: Sampler
 
     def __post_init__(self) -> None:
+        """Check the parameter."""
         if not isinstance(self.sampler, Sampler):
             raise InvalidInput(
                 "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or "
@@ -462,25 +451,21 @@ class Histogram(ComparedMechanism):
     """A record that is the only one of its type is revealed whenever it is sampled."""
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence for each pair of different counts."""
+        """Yield both directions of the divergence for each pair of counts of two types."""
         n = int(database.sum())
-        for a, b in _iterate_count_pairs(database):
-            yield make_comparison(self.sampler.compute_divergence, a, b, n, epsilon)
+        unique = np.unique(database, return_counts=True)
+        counts: list[int] = unique[0].tolist()
+        n_types_by_count: list[int] = unique[1].tolist()
+        for removed_count, n_types in zip(counts, n_types_by_count, strict=True):
+            for added_count in counts:
+                if removed_count and (removed_count != added_count or n_types > 1):
+                    yield make_comparison(
+                        self.sampler.compute_divergence, removed_count - 1, added_count, n, epsilon
+                    )
 
     def compute_distribution(self, database: Counts) -> LogDistribution:
         """Return the log probability of every sampled histogram of a small database."""
         return dict(self.sampler.list_sampled_counts(database))
-
-
-def _iterate_count_pairs(database: Counts) -> Iterator[tuple[int, int]]:
-    """Yield (h_i - 1, h_j) for types i != j of the histogram h with h_i >= 1, each pair once."""
-    unique = np.unique(database, return_counts=True)
-    counts: list[int] = unique[0].tolist()
-    multiplicities: list[int] = unique[1].tolist()
-    for removed_count, multiplicity in zip(counts, multiplicities, strict=True):
-        for added_count in counts:
-            if removed_count and (removed_count != added_count or multiplicity > 1):
-                yield removed_count - 1, added_count
 
 
 _SUM_TOLERANCE = 1e-9
@@ -515,6 +500,7 @@ class ListedMechanism(ComparedMechanism):
     types: int
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         checks.check_integer("types", self.types, minimum=2)
         if not callable(self.law_of):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")

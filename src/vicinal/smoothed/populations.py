@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +74,7 @@ class Vertices(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the rows and set `vertices`, in the given order without duplicates."""
         rows = _read_distributions("rows", self.rows)
         first_indices = np.sort(np.unique(rows, axis=0, return_index=True)[1])
         object.__setattr__(self, "vertices", rows[first_indices])
@@ -104,6 +104,7 @@ class Hull(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the points and set `vertices`."""
         points = np.unique(_read_distributions("points", self.points), axis=0)
         if points.shape[1] == 2:
             points = np.unique(points[[0, -1]], axis=0)
@@ -132,6 +133,7 @@ class Interval(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the bounds and set `vertices`."""
         low = _read_probabilities("low", self.low)
         high = _read_probabilities("high", self.high)
         if low.shape != high.shape or not 2 <= len(low) <= _MAX_BOX_TYPES:
@@ -150,7 +152,7 @@ class Interval(Population):
 
 @dataclass(frozen=True, eq=False)
 class Heterogeneous(Population):
-    """A single world whose records have different distributions: groups of known sizes.
+    """A single assignment of distributions to the records (a world): groups of known sizes.
 
     For ``KNNVotes`` the groups follow one another in order of distance, the nearest records first.
 
@@ -172,7 +174,13 @@ class Heterogeneous(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        groups = _read_groups(self.groups)
+        """Check the groups, and set `counts` and `vertices` in their order."""
+        try:
+            groups = [(count, row) for count, row in self.groups]
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                "The 'groups' parameter must be pairs of a count and a distribution. Got others."
+            ) from None
         counts = [checks.check_integer("groups", count, minimum=0) for count, _ in groups]
         object.__setattr__(self, "counts", np.array(counts, dtype=np.int64))
         rows = _read_distributions("groups", [row for _, row in groups])
@@ -187,16 +195,6 @@ class Heterogeneous(Population):
             )
 
 
-def _read_groups(groups: Iterable[Any]) -> list[tuple[int, Any]]:
-    """Return groups as a list of (count, distribution); raise InvalidInput for other structures."""
-    try:
-        return [(count, row) for count, row in groups]
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "The 'groups' parameter must be pairs of a count and a distribution. Got others."
-        ) from None
-
-
 def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
     """Return probabilities (also fractions) as float64; `name` is the name in error messages."""
     try:
@@ -209,7 +207,10 @@ def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
 
 
 def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
-    """Return distributions as float64 (l, m) after checking that each row sums to 1."""
+    """Return distributions as float64 (l, m); raise InvalidInput unless each row sums to 1.
+
+    `name` is the name in error messages.
+    """
     array = _read_probabilities(name, rows)
     if array.ndim != 2 or array.shape[1] < 2:
         raise InvalidInput(
@@ -244,6 +245,8 @@ def _iterate_vertices(low: Floats, high: Floats) -> Iterable[Floats]:
 
 
 # ----------- theorems about publishing the counts of T of n records: upper bounds and a lower bound
+# `min_probabilities` (m,) are lower bounds of the types' probabilities, `n` is the number of
+# records, `size` the sample size T.
 
 _N_GRID_STEPS = 64
 """Values of log c' between which the minimum of the two-sided bound is located."""
@@ -253,7 +256,7 @@ _ROUNDING_UNITS = 64
 
 @dataclass(frozen=True)
 class Bounds:
-    """Natural logarithms of bounds of a smoothed delta.
+    """Natural logarithms of bounds of the smoothed delta of sampled counts.
 
     Attributes
     ----------
@@ -334,17 +337,15 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     type_probabilities = (
         vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     )
+    log_one_sided = compute_log_one_sided_bound(
+        min_probabilities, n_records, sample_size, checked_epsilon
+    )
+    log_two_sided = minimize_log_two_sided_bound(
+        min_probabilities, n_records, sample_size, checked_epsilon
+    )
     return Bounds(
-        min(
-            compute_log_one_sided_bound(min_probabilities, n_records, sample_size, checked_epsilon),
-            0.0,
-        ),
-        min(
-            minimize_log_two_sided_bound(
-                min_probabilities, n_records, sample_size, checked_epsilon
-            ),
-            0.0,
-        ),
+        min(log_one_sided, 0.0),
+        min(log_two_sided, 0.0),
         max(compute_log_floor(float(f), n_records, sample_size) for f in type_probabilities),
         math.log(sample_size / n_records) + 4 * MACHINE_EPSILON if sample_size else -math.inf,
     )
@@ -353,29 +354,18 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
 def compute_log_one_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the logarithm of the one-sided upper bound of the smoothed delta.
-
-    It is 0 unless epsilon > -log(1 - T/n). `min_probabilities` (m,) are lower bounds of the type
-    probabilities, `n` is the number of records and `size` the sample size T.
-    """
+    """Return the log of the one-sided upper bound: 0 unless epsilon > -log(1 - T/n)."""
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
-    return _round_up(
-        _log_sum_over_types(
-            min_probabilities, n, compute_binary_kl(-math.expm1(-epsilon), size / n)
-        ),
-        n,
-    )
+    exponent = compute_binary_kl(-math.expm1(-epsilon), size / n)
+    return _round_up(_log_sum_over_types(min_probabilities, n, exponent), n)
 
 
 def minimize_log_two_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the logarithm of the two-sided upper bound of the smoothed delta, minimised over c'.
-
-    It is infinite at epsilon 0. Arguments as for :func:`compute_log_one_sided_bound`.
-    """
+    """Return the log of the two-sided upper bound, minimised over c'; infinite at epsilon 0."""
     if size == 0:
         return -math.inf
     if size == n or epsilon == 0:
@@ -401,9 +391,9 @@ def minimize_log_two_sided_bound(
 def compute_log_two_sided_bound(
     min_probabilities: Floats, n: int, unsampled: float, epsilon: float, log_c: float
 ) -> float:
-    """Return the logarithm of the two-sided upper bound for c' = exp(`log_c`).
+    """Return the log of the two-sided upper bound for c' = exp(`log_c`).
 
-    `unsampled` is lambda = 1 - T/n; other arguments as for :func:`compute_log_one_sided_bound`.
+    `unsampled` is lambda = 1 - T/n, the share of records that are not sampled.
     """
     k1, k2, a = compute_exponents(unsampled, epsilon, log_c)
     first_term = _log_sum_over_types(min_probabilities, n, k1)
@@ -413,9 +403,10 @@ def compute_log_two_sided_bound(
 
 
 def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
-    """Return K1, K2 and A of the two-sided bound for lambda = `unsampled`, c' = exp(`log_c`).
+    """Return K1, K2 and A of the two-sided bound (theory.md, section 8b).
 
-    K2 is infinite where lambda c' = 1 and its term vanishes.
+    They are for lambda = `unsampled` = 1 - T/n and c' = exp(`log_c`). K2 is infinite where
+    lambda c' = 1 and its term vanishes.
     """
     k1 = compute_binary_kl(unsampled * math.exp(log_c - epsilon), unsampled)
     sampled = 1 - unsampled * math.exp(log_c)
@@ -426,17 +417,15 @@ def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[f
 
 
 def compute_log_floor(probability: float, n: int, size: int) -> float:
-    """Return the logarithm of a lower bound of the smoothed delta, rounded down.
+    """Return the log of a lower bound of the smoothed delta, rounded down.
 
-    The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n with T = `size`, where f = `probability` is
-    that of a type: its count is revealed at every epsilon if all its records are sampled.
+    The bound is (1 - f)^(n - T) - (1 - T/n) (1 - f)^n, where f = `probability` is that of a type:
+    its count is revealed at every epsilon if all its records are sampled.
     """
+    if probability == 1 and size == n:
+        return -4 * MACHINE_EPSILON
     if size == 0 or probability == 1:
-        return (
-            math.log(size / n) - 4 * MACHINE_EPSILON
-            if probability == 1 and size == n
-            else -math.inf
-        )
+        return -math.inf
     log_absent = (n - size) * math.log1p(-probability)
     # The bound is (1-f)^(n-T) (1 - (1 - T/n) (1-f)^T), whose second factor has no cancellation.
     log_subtracted = (
@@ -454,12 +443,12 @@ def compute_binary_kl(a: float, b: float) -> float:
 
 
 def _log_sum_over_types(min_probabilities: Floats, n: int, k: float) -> float:
-    """Return the log of the sum over type probabilities f of E[exp(-h k)] for h ~ Bin(n, f)."""
+    """Return the log of the sum over `min_probabilities` f of E[exp(-h k)], h ~ Bin(n, f)."""
     return float(logsumexp(n * np.log1p(np.maximum(min_probabilities * np.expm1(-k), -1 + 1e-300))))
 
 
 def _round_up(log_bound: float, n: int) -> float:
-    """Return the logarithm of a bound for `n` records, increased by its rounding error."""
+    """Return the log of a bound for `n` records, increased by its rounding error."""
     # The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
     return log_bound + _ROUNDING_UNITS * MACHINE_EPSILON * (
         1 + abs(log_bound) + n * MACHINE_EPSILON

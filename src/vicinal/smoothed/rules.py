@@ -45,9 +45,6 @@ Rule = Callable[[SampledCounts], Hashable | Mapping[Hashable, float | Fraction]]
 """Function from the sampled counts to the outcome, or to a mapping from outcomes to probabilities
 with sum 1 if the outcome is random."""
 
-TIE_RULES = ("first", "listed", "random")
-"""Outcomes of a tie: the first of the tied types; the tuple of them; one of them at random."""
-
 
 @dataclass(frozen=True)
 class Plurality:
@@ -71,7 +68,7 @@ class Plurality:
     ties: str = "first"
 
     def __post_init__(self) -> None:
-        checks.check_choice("ties", self.ties, TIE_RULES)
+        checks.check_choice("ties", self.ties, ("first", "listed", "random"))
 
     def __call__(self, counts: SampledCounts) -> Hashable | Mapping[Hashable, Fraction]:
         """Return the index of the winning type, or the outcome of a tie, for `counts` (m,)."""
@@ -115,6 +112,7 @@ class Threshold:
     _exact_share: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the parameters, and store the share as an exact fraction."""
         if (self.share is None) == (self.count is None):
             raise InvalidInput("Exactly one of 'share' and 'count' must be given.")
         checks.check_integer("type_index", self.type_index, minimum=0)
@@ -162,6 +160,7 @@ class ListedRule:
     _outcomes: dict[SampledCounts, Hashable] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the rows, and store the outcomes by their counts."""
         outcomes: dict[SampledCounts, Hashable] = {}
         try:
             for row in self.rows:
@@ -230,6 +229,7 @@ class Decision(ComparedMechanism):
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
+        """Check the parameters, and create the caches of outcomes, runs and deltas."""
         if not callable(self.rule):
             raise InvalidInput(f"The 'rule' parameter must be a function. Got {self.rule!r}.")
         if self.sampler is not None:
@@ -271,9 +271,9 @@ class Decision(ComparedMechanism):
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the outcomes of two histograms (m,).
+        """Return the divergence of the outcome of one histogram (m,) from that of another.
 
-        `weighting`: ``DIVERGENCE`` or a posterior of :mod:`vicinal.smoothed._edges`.
+        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
         """
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
@@ -282,14 +282,14 @@ class Decision(ComparedMechanism):
     def _list_outcomes(self, counts: SampledCounts) -> tuple[LogDistribution, float]:
         """Return the log probability of every outcome for a histogram, and an extra error.
 
-        The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR
-        abs(l)`` plus the extra error. `counts` is the histogram.
+        `counts` is the histogram of the whole database. The error of a log probability l is at most
+        ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
         """
         n = sum(counts)
         if self.can_tabulate(n, len(counts)):
-            runs, outcomes = self._list_cached_runs(self._get_size(n))  # type: ignore[attr-defined]
+            runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
             logs, error = compute_outcome_logs(
-                counts[0], n, *self._describe_sampling(n), *runs, len(outcomes)
+                counts[0], n, *self._get_size_and_replacement(n), *runs, len(outcomes)
             )
             return dict(zip(outcomes, logs.tolist(), strict=True)), error
         sampler = self.get_sampler(n)
@@ -331,9 +331,10 @@ class Decision(ComparedMechanism):
         return [(value, 0.0)]
 
     def count_listed_samples(self, n: int, n_types: int) -> int:
-        """Return the number of samples that are listed for `n` records in equal counts.
+        """Return the number of samples to list for a database of `n` records, or an upper bound.
 
-        `n_types` is the number of types; the number is 1 if nothing needs to be listed.
+        The database has `n_types` types with equal counts. The number is 1 if no samples need to be
+        listed.
         """
         if self.can_tabulate(n, n_types):
             return 1
@@ -341,31 +342,33 @@ class Decision(ComparedMechanism):
 
     # ----- two types: outcomes are runs of the sampled count of the first type
 
-    def _get_size(self, n: int) -> int:
+    def _get_sample_size(self, n: int) -> int:
         """Return the sample size of `n` records; -1 if it is random."""
         sampler = self.get_sampler(n)
         return sampler.size if isinstance(sampler, FixedSize | WithReplacement) else -1
 
-    def _describe_sampling(self, n: int) -> tuple[int, bool]:
+    def _get_size_and_replacement(self, n: int) -> tuple[int, bool]:
         """Return the sample size of `n` records, and whether records are replaced."""
-        return self._get_size(n), isinstance(self.sampler, WithReplacement)
+        return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
-        """Return whether the outcomes of all databases can be summed as runs.
+        """Return whether outcomes are summed as runs: for all databases of `n` records and types.
 
-        The databases have `n` records of `n_types` types. Only two types and a fixed sample size
-        qualify, and rules with few enough runs.
+        That takes two types, a fixed sample size, and few enough records and runs.
         """
         if n_types != 2 or n > _MAX_TABULATED_RECORDS:
             return False
-        size = self._get_size(n)
+        size = self._get_sample_size(n)
         if not 0 <= size <= _MAX_TABULATED_RECORDS:
             return False
         runs, outcomes = self._list_cached_runs(size)  # type: ignore[attr-defined]
         return (len(runs.firsts) + len(outcomes)) * (n + 1) <= _MAX_RUN_SUMS
 
     def _list_runs(self, size: int) -> tuple[OutcomeRuns, list[Hashable]]:
-        """Return the runs of equal outcomes among samples of `size` records, and the outcomes."""
+        """Return the runs of equal outcomes among samples of `size` records, and the outcomes.
+
+        The outcomes in the runs are indices of the list of outcomes.
+        """
         indices: dict[Hashable, int] = {}
         rows: list[list[Any]] = []
         previous: list[tuple[Hashable, float]] = []
@@ -398,7 +401,7 @@ class Decision(ComparedMechanism):
         return self._compute_cached_profile(n, epsilon)  # type: ignore[attr-defined, no-any-return]
 
     def _compute_profile(self, n: int, epsilon: float) -> Floats:
-        """Return the result of :meth:`compute_profile`, with the same arguments."""
+        """Compute the result of :meth:`compute_profile`, which caches it."""
         report_progress = begin_work("deltas of all databases", n + 1)
         chunks = []
         for low in range(0, n + 1, _CHUNK_SIZE):
@@ -411,11 +414,11 @@ class Decision(ComparedMechanism):
         return profile
 
     def _compute_deltas(self, low: int, high: int, n: int, epsilon: float) -> Floats:
-        """Return columns `low` to `high` of :meth:`compute_profile`."""
-        runs, outcomes = self._list_cached_runs(self._get_size(n))  # type: ignore[attr-defined]
+        """Return columns k = `low` .. `high` of :meth:`compute_profile`."""
+        runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
         return np.asarray(
             compute_outcome_profile(
-                low, high, n, *self._describe_sampling(n), *runs, len(outcomes), epsilon
+                low, high, n, *self._get_size_and_replacement(n), *runs, len(outcomes), epsilon
             )
         )
 

@@ -1,6 +1,7 @@
 """The smoothed delta: the largest expected delta over the plausible distributions of the records.
 
-A world assigns a distribution of the population to each record.
+A world is an assignment: it gives each record one of the population's distributions. Records are
+independent of each other.
 """
 
 import itertools
@@ -50,8 +51,8 @@ _MAX_DEPTH = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
 
-def can_enumerate(n: int, n_types: int, n_vertices: int) -> bool:
-    """Return whether all histograms and all multisets of vertices are few enough to enumerate.
+def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) -> bool:
+    """Return whether the deltas of all databases and the means of all worlds are quick to compute.
 
     `n`, `n_types` and `n_vertices` are the numbers of records, types and vertices of a population.
     """
@@ -59,14 +60,13 @@ def can_enumerate(n: int, n_types: int, n_vertices: int) -> bool:
         return False
     n_databases = math.comb(n + n_types - 1, n_types - 1)
     n_updates = math.comb(n + n_vertices, n_vertices) * (n + 1) ** (n_types - 1) * n_types
-    return n_databases <= _MAX_DATABASES and n_updates <= _MAX_UPDATES
-
-
-def iterate_histograms(n: int, n_types: int) -> Iterator[Counts]:
-    """Yield all histograms of `n` records, int64 (n_types,)."""
-    for bar_positions in itertools.combinations(range(n + n_types - 1), n_types - 1):
-        boundaries = np.array([-1, *bar_positions, n + n_types - 1])
-        yield np.diff(boundaries) - 1
+    is_closed_form = n_types == 2 and _has_closed_form(mechanism)
+    max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
+    if n_databases > max_databases or n_updates > _MAX_UPDATES:
+        return False
+    if isinstance(mechanism, Decision):
+        return n_databases * mechanism.count_listed_samples(n, n_types) <= _MAX_LISTED_SAMPLES
+    return True
 
 
 def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
@@ -76,7 +76,9 @@ def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: flo
     Entries that are no histogram of n records are -inf.
     """
     table = np.full((2,) + (n + 1,) * (n_types - 1), -np.inf)
-    for database in iterate_histograms(n, n_types):
+    # The counts of a histogram are the numbers of stars between bars (stars and bars).
+    for bar_positions in itertools.combinations(range(n + n_types - 1), n_types - 1):
+        database = np.diff(np.array([-1, *bar_positions, n + n_types - 1])) - 1
         index = tuple(database[:-1].tolist())
         delta = compute_log_delta(mechanism, database, epsilon)
         table[(0, *index)], table[(1, *index)] = delta.low, delta.high
@@ -84,9 +86,11 @@ def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: flo
 
 
 def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval:
-    """Return the largest expected delta over all multisets of n vertices: Algorithm 1 of LWX23.
+    """Return the largest expected delta over all worlds of `n` records: Algorithm 1 of LWX23.
 
-    `table` is the result of :func:`tabulate_log_deltas`; `vertices` (l, m) are distributions.
+    `table` holds the log deltas of :func:`tabulate_log_deltas`; `vertices` (l, m) are the
+    distributions from which each record may come. Worlds with the same multiset of distributions
+    have the same mean.
     """
     max_log = float(table[1].max())
     if max_log == -math.inf:
@@ -103,10 +107,11 @@ def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval
 
 
 def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
-    """Yield the expected deltas of every multiset of `n_remaining` vertices.
+    """Yield the expected delta, lower and upper, for every multiset of `n_remaining` vertices.
 
-    `deltas` (2, k, ..., k) are lower and upper expected deltas by the counts, among the remaining
-    records, of all types but the last; `vertices` (l, m) are distributions.
+    Each of the remaining records comes from one of the `vertices` (l, m). `deltas` (2, k, ..., k)
+    are lower and upper expected deltas, given the counts among the remaining records of all types
+    but the last.
     """
     if not n_remaining:
         yield deltas
@@ -136,9 +141,9 @@ def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
 
 
 def average_over_records(table: Floats, distributions: Floats) -> LogInterval:
-    """Return the expected delta if record r comes from ``distributions[r]``.
+    """Return the expected delta if record r comes from row r of `distributions` (n, m).
 
-    `table` is the result of :func:`tabulate_log_deltas`; `distributions` (n, m).
+    `table` holds the log deltas of :func:`tabulate_log_deltas`.
     """
     deltas = np.exp(table)
     for distribution in distributions:
@@ -214,11 +219,11 @@ def smoothed_delta(
     1.288e-17 (exact)
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    n_records = _check_worlds(mechanism, population, n)
+    n_records = _check_population_fits(mechanism, population, n)
     checks.check_integer("draws", draws, minimum=0)
     checks.check_integer("seed", seed, minimum=0)
     worst_case = worst_case_delta(mechanism, n_records, checked_epsilon, n_types=population.types)
-    answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
+    answer = _compute_certified_delta(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
         answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
     max_log = worst_case.log_upper
@@ -233,8 +238,8 @@ def smoothed_delta(
     return Delta(answer.log_lower, min(answer.log_upper, max_log), answer.method, answer.note)
 
 
-def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
-    """Return n; raise InvalidInput if mechanism, population and number of records do not fit."""
+def _check_population_fits(mechanism: Mechanism, population: Population, n: int) -> int:
+    """Return n; raise InvalidInput unless the mechanism accepts n records of the population."""
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_record_count(n)
@@ -246,20 +251,20 @@ def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
     return n
 
 
-def _compute_certified(
+def _compute_certified_delta(
     mechanism: Mechanism, population: Population, n: int, epsilon: float
 ) -> Delta | None:
-    """Return the best smoothed delta that needs no sampled databases; None if there is none."""
+    """Return the best smoothed delta that needs no sampled databases; None if no method applies."""
     if isinstance(mechanism, KNNVotes):
         return None
     n_types = population.types
     has_log_deltas = n_types == 2 and _can_compute_any_delta(mechanism, n)
     if isinstance(population, Heterogeneous) and has_log_deltas:
-        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        (world,) = expectation.list_pure_worlds(population, n, 0)
         log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
         return make_delta(expectation.compute_mean_delta(log_deltas, world))
     n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-    if can_enumerate(n, n_types, n_vertices) and _is_enumeration_fast(mechanism, n, n_types):
+    if _can_enumerate(mechanism, n, n_types, n_vertices):
         table = tabulate_log_deltas(mechanism, n, n_types, epsilon)
         if isinstance(population, Heterogeneous):
             rows = np.repeat(population.vertices, population.counts, axis=0)
@@ -282,17 +287,6 @@ def _has_closed_form(mechanism: Mechanism) -> bool:
     return isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
 
 
-def _is_enumeration_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
-    """Return whether the databases of `n` records are few enough to compute all deltas."""
-    is_closed_form = n_types == 2 and _has_closed_form(mechanism)
-    max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
-    n_databases = math.comb(n + n_types - 1, n_types - 1)
-    if isinstance(mechanism, Decision):
-        n_samples = n_databases * mechanism.count_listed_samples(n, n_types)
-        return n_databases <= max_databases and n_samples <= _MAX_LISTED_SAMPLES
-    return n_databases <= max_databases
-
-
 def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
     """Return whether delta can be computed for any database of `n` records of two types."""
     if isinstance(mechanism, Decision):
@@ -302,7 +296,7 @@ def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
 
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
-    """Return the smoothed delta for `n` records of two types, summed in log space."""
+    """Return the smoothed delta for `n` records of two types from sums over all databases."""
     probabilities = population.vertices[:, 0]
     p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
@@ -322,8 +316,8 @@ def _bound_many_types(
 ) -> Delta | None:
     """Return the smoothed delta of sampled counts of `n` records of three or more types.
 
-    It is enclosed by sums and by theorems. The result is None if the sampler is not ``FixedSize``
-    and there are too many records.
+    It is enclosed by sums over databases and by the theorems of :func:`bounds`. The result is None
+    if the sampler is not ``FixedSize`` and there are too many records.
     """
     sampler = mechanism.sampler
     is_fixed_size = isinstance(sampler, FixedSize)
@@ -355,10 +349,7 @@ def _bound_many_types(
 def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
-    """Return an interval of the smoothed delta with confidence .999, from sampled databases.
-
-    `draws` is the number of databases, sampled with `seed`.
-    """
+    """Return an interval of the smoothed delta with confidence .999, from `draws` databases."""
     estimated = estimate_mean_delta(mechanism, population, n, epsilon, draws, seed)
     is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
     low = log_or_minus_inf(estimated.lower)
@@ -400,7 +391,7 @@ def quantiles(
     True
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    n_records = _check_worlds(mechanism, population, n)
+    n_records = _check_population_fits(mechanism, population, n)
     if population.types != 2 or not _can_compute_any_delta(mechanism, n_records):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     log_deltas = expectation.make_two_type_log_deltas(mechanism, n_records, checked_epsilon)
@@ -423,10 +414,10 @@ def _bound_exceedance(
 ) -> Delta:
     """Return the largest probability over worlds that log delta is above `log_level`.
 
-    It is computed as the expected delta, with an indicator in the place of delta. `log_deltas`
-    gives the log deltas of a range of databases of `n` records of two types;
-    `bound_log_delta(k)` is an upper bound of log delta with at least k records of each type.
+    The databases have `n` records of two types, k of the first. `log_deltas` gives the log deltas
+    of a range of k; `bound_log_delta(k)` is an upper bound of log delta of databases k to n - k.
     """
+    # The probability is the expectation of an indicator, which takes the place of delta.
 
     def compute_indicators(low: int, high: int) -> Floats:
         return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
@@ -439,7 +430,7 @@ def _bound_exceedance(
         return 0.0 if bound_log_delta(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
-        (world,) = expectation.list_unmixed_worlds(population, n, 0)
+        (world,) = expectation.list_pure_worlds(population, n, 0)
         return make_delta(expectation.compute_mean_delta(get_indicators, world))
     probabilities = population.vertices[:, 0].tolist()
     worlds = [
@@ -464,18 +455,16 @@ CONFIDENCE = 1 - 1e-3
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over sampled databases, its standard error, and a confidence interval.
+    """The mean delta of sampled databases, its standard error, and a confidence interval.
 
-    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. `deltas`
-    (draws,) are upper ends, one for each database. The databases are synthetic: nothing about them
-    is private.
+    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. Nothing here
+    is private, because the databases are synthetic.
     """
 
     mean: float
     error: float
     lower: float
     upper: float
-    deltas: Floats
 
 
 def estimate_mean_delta(
@@ -487,7 +476,7 @@ def estimate_mean_delta(
     seed: int,
     share: float = 0.0,
 ) -> Estimate:
-    """Return the mean delta over databases sampled from one world.
+    """Return the mean delta over databases sampled from one world, with a confidence interval.
 
     The interval uses the empirical Bernstein inequality (Maurer and Pontil 2009), which needs no
     assumption about the tail: deltas are between 0 and the probability of being sampled.
@@ -499,17 +488,14 @@ def estimate_mean_delta(
     draws : int
         Number of databases, at least 1.
     share : float
-        Fraction of the records that come from the second vertex; the rest comes from the first.
+        Fraction of the records that come from ``population.vertices[1]``, if there is one; the
+        remaining records come from ``vertices[0]``. Ignored for ``Heterogeneous`` populations.
     """
-    deltas = np.array(
-        [
-            [math.exp(value.low), math.exp(value.high)]
-            for database in sample_databases(mechanism, population, n, draws, seed, share)
-            for value in [
-                compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
-            ]
-        ]
-    )
+    log_deltas = [
+        compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
+        for database in sample_databases(mechanism, population, n, draws, seed, share)
+    ]
+    deltas = np.array([[math.exp(delta.low), math.exp(delta.high)] for delta in log_deltas])
     max_delta = min(mechanism.compute_inclusion_probability(n), 1.0)
     # Four events share the probability of an error: two ends, each with mean and variance.
     log_inverse_error = math.log(4 / (1 - CONFIDENCE))
@@ -524,9 +510,8 @@ def estimate_mean_delta(
         ends.append(float(values.mean()) + sign * half_width)
     upper_deltas = deltas[:, 1]
     error = float(upper_deltas.std(ddof=1)) / math.sqrt(draws) if draws > 1 else math.inf
-    return Estimate(
-        float(upper_deltas.mean()), error, max(ends[0], 0.0), min(ends[1], max_delta), upper_deltas
-    )
+    mean = float(upper_deltas.mean())
+    return Estimate(mean, error, max(ends[0], 0.0), min(ends[1], max_delta))
 
 
 def sample_databases(
@@ -534,27 +519,21 @@ def sample_databases(
 ) -> Iterator[Counts]:
     """Yield `draws` databases: histograms (m,), or labels (n,) by rank for ``KNNVotes``.
 
-    Arguments as for :func:`estimate_mean_delta`.
+    The world has a `share` of the records from the second vertex (:func:`estimate_mean_delta`).
     """
     # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
-    groups = _list_groups(population, n, share)
+    rows = [row / row.sum() for row in population.vertices]
+    if isinstance(population, Heterogeneous):
+        counts = population.counts.tolist()
+    else:
+        n_second = round(share * n) if len(rows) > 1 else 0
+        counts = [n - n_second, n_second]
+    # Vertices after the second have no records.
+    groups = [(count, row) for count, row in zip(counts, rows, strict=False) if count]
     for _ in range(draws):
         if isinstance(mechanism, KNNVotes):
             labels = [rng.choice(len(row), size=count, p=row) for count, row in groups]
             yield np.concatenate(labels)
         else:
             yield np.sum([rng.multinomial(count, row) for count, row in groups], axis=0)
-
-
-def _list_groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
-    """Return the number of records and the distribution (m,) of each group of a sampled world.
-
-    Arguments as for :func:`estimate_mean_delta`.
-    """
-    rows = [row / row.sum() for row in population.vertices]
-    if isinstance(population, Heterogeneous):
-        return list(zip(population.counts.tolist(), rows, strict=True))
-    n_second = round(share * n) if len(rows) > 1 else 0
-    counts = (n - n_second, n_second)
-    return [(count, row) for count, row in zip(counts, rows, strict=False) if count]

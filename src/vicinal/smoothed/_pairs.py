@@ -1,23 +1,28 @@
-"""Divergence of neighbouring databases of two types when a sample of fixed size is published.
+"""Divergence of two neighbouring databases when the counts of a random sample are published.
 
-A neighbouring pair is called an edge. X has a + 1 records of the first type and b of the second,
-X' has a and b + 1; T of the a + b + 1 records are sampled without replacement, and o of the first
-type are among them. With u = a + 1 - o records of the first type lost in X and w = b + 1 - T + o
-records of the second type lost in X',
+A pair (a, b) of neighbours: X has a + 1 records of a first type and b of a second, X' has a and
+b + 1, and their other records are equal. P and P' are the distributions of the published counts of
+X and X', E = exp(epsilon).
+
+Two types: T of the a + b + 1 records are sampled without replacement, and o of the first type are
+among them. With u = a + 1 - o unsampled records of the first type in X and w = b + 1 - T + o
+unsampled records of the second type in X',
 
     P(o) / P'(o) = (a + 1) w / ((b + 1) u)          (theory.md, section 8b),
 
-so P - E P' = P (A - B) / A with E = exp(epsilon), A = (a + 1) w and B = E (b + 1) u. A - B grows
-by the same step with every o, so it is computed once, in doubled precision, and nothing cancels
-afterwards. The
+so P - E P' = P (A - B) / A with A = (a + 1) w and B = E (b + 1) u. A - B grows by the same step
+with every o, so it is computed once, in doubled precision, and nothing cancels afterwards. The
 terms are log-concave: if a term t is followed by a term that is rho times as large, all terms
 after t add up to at most t rho / (1 - rho), which is added to the upper end.
 
-In databases of more types, the two records in which the neighbours differ have two types, and the
-number s of sampled records of these two types can be computed from the published counts. Given s,
-everything else has the same distribution in both databases. The divergence is therefore exactly
-the mean over s of the two-type divergence with sample size s, for sampling without replacement,
-Poisson sampling and sampling with replacement (theory.md, section 8c).
+More types: the number s of sampled records of the two types in which the neighbours differ follows
+from the published counts. Given s, everything else has the same distribution in both databases. The
+divergence is therefore exactly the mean over s of the two-type divergence with sample size s, for
+sampling without replacement, Poisson sampling and sampling with replacement (theory.md, section
+8c).
+
+Arguments of the functions: `a` and `b` as above; `size` is the sample size T, `exp_eps` is E,
+accurate to two units in the last place, and `weighting` one of the next three constants.
 """
 
 import math
@@ -37,13 +42,13 @@ from vicinal.smoothed.intervals import (
     log_hypergeometric,
     log_sum,
     subtract_product,
-    sum_weighted_divergence,
 )
 
 DIVERGENCE, POSTERIOR_X, POSTERIOR_OTHER = 0, 1, 2
-"""Weights of the outcomes in a sum of (P - E P')+: 1, which gives the hockey-stick divergence; the
-posterior probability of X, P / (P + P'); or that of X', P' / (P + P'). Sums with posteriors make up
-the adversary's gain (:func:`vicinal.smoothed.databases.adjusted_utility`)."""
+"""Weights of the outcomes in a sum over outcomes of (P - E P')+: 1, which gives the hockey-stick
+divergence; the posterior probability of X, P / (P + P'); or that of X', P' / (P + P'). Sums with
+posteriors make up the adversary's gain (:func:`vicinal.smoothed.databases.adjusted_utility`). A
+weighted sum is called the divergence of X from X' here."""
 
 _TAIL_TOLERANCE = 2.0**-54
 """A sum stops when the bound of its tail is below this share of it, less than a rounding."""
@@ -51,10 +56,7 @@ _TAIL_TOLERANCE = 2.0**-54
 
 @compiled
 def _find_first_outcome(a: int, b: int, size: int, exp_eps: float) -> int:
-    """Return an outcome o just below the first one with P > E P', inside the support of P.
-
-    Arguments as for :func:`compute_edge_divergence`.
-    """
+    """Return an outcome o just below the first one with P > E P', inside the support of P."""
     excess_step = (a + 1) + exp_eps * (b + 1)
     crossing = (a + 1) * (((exp_eps - 1) * (b + 1) + size) / excess_step)
     return max(0, size - b, min(math.floor(crossing) - 1, min(a + 1, size) + 1))
@@ -62,7 +64,7 @@ def _find_first_outcome(a: int, b: int, size: int, exp_eps: float) -> int:
 
 @compiled
 def _compute_weight(p_share: float, p_other_share: float, weighting: int) -> float:
-    """Return the weight of an outcome: 1 or a posterior probability, see ``DIVERGENCE``.
+    """Return the weight of an outcome: 1 or a posterior probability.
 
     `p_share` and `p_other_share` are two numbers in the ratio P to P'.
     """
@@ -72,15 +74,13 @@ def _compute_weight(p_share: float, p_other_share: float, weighting: int) -> flo
 
 
 @compiled
-def compute_edge_divergence(
+def compute_pair_divergence(
     a: int, b: int, size: int, exp_eps: float, weighting: int
 ) -> tuple[float, float]:
-    """Return lower and upper bounds of the log of the weighted sum over outcomes of (P - E P')+.
+    """Return lower and upper bounds of the log divergence of a pair without other records.
 
-    `a` and `b` are the numbers of records of the first and second type that X and X' have in
-    common, `size` is the sample size T <= a + b + 1, and `exp_eps` is E, accurate to two units
-    in the last place. `weighting` is ``DIVERGENCE``, ``POSTERIOR_X`` or ``POSTERIOR_OTHER``. The
-    bounds include the rounding errors of E, of the first term and of the sum, and the omitted tail.
+    The sample size is T <= a + b + 1. The bounds include the rounding errors of E, of the first
+    term and of the sum, and the omitted tail.
     """
     n_first, last_outcome = a + 1, min(a + 1, size)
     o = _find_first_outcome(a, b, size, exp_eps)
@@ -129,20 +129,19 @@ def compute_edge_divergence(
 
 
 @compiled
-def _compute_edge_divergences(
-    first_edge: int, stop_edge: int, n: int, size: int, exp_eps: float
+def _compute_pair_divergences(
+    first_a: int, stop_a: int, n: int, size: int, exp_eps: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of the log divergence of the edges between n records.
+    """Return lower and upper bounds of the log divergence of pairs (a, n - 1 - a) of n records.
 
-    Edge a has b = n - 1 - a, for a = `first_edge` .. `stop_edge` - 1. The divergence is the larger
-    of both directions; `size` is the sample size.
+    a = `first_a` .. `stop_a` - 1. The divergence is the larger of both directions.
     """
-    lows, highs = np.empty(stop_edge - first_edge), np.empty(stop_edge - first_edge)
-    for a in range(first_edge, stop_edge):
-        forward = compute_edge_divergence(a, n - 1 - a, size, exp_eps, DIVERGENCE)
-        backward = compute_edge_divergence(n - 1 - a, a, size, exp_eps, DIVERGENCE)
-        lows[a - first_edge] = max(forward[0], backward[0])
-        highs[a - first_edge] = max(forward[1], backward[1])
+    lows, highs = np.empty(stop_a - first_a), np.empty(stop_a - first_a)
+    for a in range(first_a, stop_a):
+        forward = compute_pair_divergence(a, n - 1 - a, size, exp_eps, DIVERGENCE)
+        backward = compute_pair_divergence(n - 1 - a, a, size, exp_eps, DIVERGENCE)
+        lows[a - first_a] = max(forward[0], backward[0])
+        highs[a - first_a] = max(forward[1], backward[1])
     return lows, highs
 
 
@@ -151,19 +150,19 @@ def compute_profile(
 ) -> Floats:
     """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
 
-    Definition 2 of LWX23 for the database with k of `n` records of the first type: the largest
-    divergence, in both directions, from its neighbours with k - 1 and k + 1. `size` is the sample
-    size T, and `high` is n if None.
+    delta(k) is that of the database with k records of the first type and `n` - k of the second
+    (Definition 2 of LWX23): the largest divergence, in both directions, from its neighbours with
+    k - 1 and k + 1. `high` is n if None.
     """
     last = n if high is None else high
-    edges = np.stack(_compute_edge_divergences(max(low - 1, 0), min(last + 1, n), n, size, exp_eps))
-    padded = np.pad(edges, ((0, 0), (int(low == 0), int(last == n))), constant_values=-np.inf)
+    pairs = np.stack(_compute_pair_divergences(max(low - 1, 0), min(last + 1, n), n, size, exp_eps))
+    padded = np.pad(pairs, ((0, 0), (int(low == 0), int(last == n))), constant_values=-np.inf)
     return np.asarray(np.maximum(padded[:, :-1], padded[:, 1:]))
 
 
 _DROPPED_MASS = 2.0**-55
 """Share of a mean over sample sizes that may be left out: less than a rounding."""
-_N_PROBES = 64
+_N_SEARCHED_SIZES = 64
 """Sample sizes at which a mean is evaluated to find out which sizes are negligible."""
 
 
@@ -171,17 +170,18 @@ _N_PROBES = 64
 def _bound_largest_size_term(
     log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
 ) -> float:
-    """Return a lower bound of the largest log of probability times divergence, from 64 sizes.
+    """Return the largest log(Pr[s] divergence given s) among about 64 sample sizes s.
 
-    Arguments as for :func:`average_edge_divergence`.
+    It is a lower bound of the largest term over all s. `log_size_p` (sizes,) holds log Pr[s] for
+    s = `min_size`, `min_size` + 1, ...
     """
     max_log_term = -np.inf
-    stride = max(1, len(log_size_p) // _N_PROBES)
+    stride = max(1, len(log_size_p) // _N_SEARCHED_SIZES)
     for index in range(len(log_size_p) - 1, -1, -stride):
         max_log_term = max(
             max_log_term,
             log_size_p[index]
-            + compute_edge_divergence(a, b, min_size + index, exp_eps, weighting)[0],
+            + compute_pair_divergence(a, b, min_size + index, exp_eps, weighting)[0],
         )
     return max_log_term
 
@@ -196,29 +196,29 @@ def _compute_size_terms(
     weighting: int,
     min_log_p: float,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of log(probability times divergence) of each sample size.
+    """Return lower and upper bounds of log(Pr[s] divergence given s) for each sample size s.
 
-    Sizes with a log probability of at most `min_log_p` are left out: their terms are -inf. Other
-    arguments as for :func:`average_edge_divergence`.
+    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... Sizes with a log
+    probability of at most `min_log_p` are left out: their terms are -inf.
     """
     lows, highs = np.full(len(log_size_p), -np.inf), np.full(len(log_size_p), -np.inf)
     for index in range(len(log_size_p)):
         if log_size_p[index] > min_log_p:
-            edge_ends = compute_edge_divergence(a, b, min_size + index, exp_eps, weighting)
+            divergence = compute_pair_divergence(a, b, min_size + index, exp_eps, weighting)
             error = LOG_RELATIVE_ERROR * abs(log_size_p[index]) + LOG_ABSOLUTE_ERROR
-            lows[index] = log_size_p[index] + edge_ends[0] - error
-            highs[index] = log_size_p[index] + edge_ends[1] + error
+            lows[index] = log_size_p[index] + divergence[0] - error
+            highs[index] = log_size_p[index] + divergence[1] + error
     return lows, highs
 
 
-def average_edge_divergence(
+def average_pair_divergence(
     log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
 ) -> LogInterval:
-    """Return the mean divergence of an edge over a random sample size.
+    """Return the mean divergence of a pair over a random number s of sampled records of both types.
 
-    `log_size_p` are the log probabilities of the sample sizes `min_size`, `min_size` + 1, ...;
-    other arguments as for :func:`compute_edge_divergence`. Sizes with a total probability below
-    2^-55 of the result are left out and added to the upper end, as no divergence is above 1.
+    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... Sizes with a total
+    probability below 2^-55 of the result are left out and added to the upper end, as no divergence
+    is above 1.
     """
     max_log_term = _bound_largest_size_term(log_size_p, min_size, a, b, exp_eps, weighting)
     # Minus infinity if all terms are 0.
@@ -228,14 +228,13 @@ def average_edge_divergence(
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
 
 
-def compute_replacement_divergence(
+def compute_divergence_with_replacement(
     a: int, b: int, size: int, epsilon: float, weighting: int
 ) -> LogInterval:
-    """Return the divergence of an edge when `size` records are sampled with replacement.
+    """Return the divergence of a pair when `size` of its records are sampled with replacement.
 
     Each of the `size` draws gives the first type with probability (a + 1) / (a + b + 1) in X and
-    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o). Arguments as for
-    :func:`compute_edge_divergence`, but with epsilon instead of E.
+    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o).
     """
     if size == 0:
         return ZERO
@@ -262,18 +261,31 @@ def sum_divergence(
     extra_slack: Floats | float = 0.0,
     n_rounded: int = 1,
 ) -> LogInterval:
-    """Return the weighted sum over outcomes of (P - E P')+ for listed probabilities.
+    """Return the divergence of any two distributions of a mechanism's outcome.
 
     `log_p` and `log_ratio` (outcomes,) are log P and log(P / P') (may be infinite). Their errors
     are at most `n_rounded` times the sum of `extra_slack` and the error of one computed log
-    probability. `weighting` as for :func:`compute_edge_divergence`.
+    probability.
     """
     # An infinite ratio has no error.
     magnitudes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
     slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_slack + LOG_RELATIVE_ERROR * magnitudes)
-    return sum_weighted_divergence(
-        log_p, log_ratio, epsilon, slack, _log_gain_weights(log_ratio, weighting)
-    )
+    if weighting == DIVERGENCE:
+        log_weights = np.zeros_like(log_ratio)
+    else:
+        log_weights = -np.logaddexp(0.0, -log_ratio if weighting == POSTERIOR_X else log_ratio)
+    ratio_error = slack + 4 * MACHINE_EPSILON * (abs(epsilon) + 1)
+    rounding = MACHINE_EPSILON * (len(log_p) + 16)
+    ends = []
+    for sign in (-1, 1):  # the lower end, then the upper end
+        log_excess_ratio = np.maximum(log_ratio - epsilon + sign * ratio_error, 0)
+        # P - E P' = P (1 - E P' / P); an outcome with P <= E P' contributes exp(-inf) = 0. The
+        # error of a log weight is at most half of the slack.
+        with np.errstate(divide="ignore"):
+            log_excess = np.log(-np.expm1(-log_excess_ratio))
+            log_terms = log_p + log_weights + log_excess + 3 * sign * slack
+        ends.append(log_sum(log_terms))
+    return LogInterval(ends[0] - rounding, ends[1] + rounding)
 
 
 def _multiply_counts(counts: Ints, factor: float) -> Floats:
@@ -281,20 +293,12 @@ def _multiply_counts(counts: Ints, factor: float) -> Floats:
     return np.where(counts > 0, np.maximum(counts, 1) * factor, 0.0)
 
 
-def _log_gain_weights(log_ratio: Floats, weighting: int) -> Floats:
-    """Return the log weight of each outcome, at most 0; `log_ratio` (outcomes,) is log(P / P')."""
-    if weighting == DIVERGENCE:
-        return np.zeros_like(log_ratio)
-    return -np.logaddexp(0.0, -log_ratio if weighting == POSTERIOR_X else log_ratio)
-
-
 def average_over_sizes(
     log_size_p: Floats, min_size: int, compute_divergence: Callable[[int], LogInterval]
 ) -> LogInterval:
-    """Return the mean divergence over a random sample size s = min_size, min_size + 1, ...
+    """Return the mean of `compute_divergence(s)`, at most 1, over a random sample size s.
 
-    `log_size_p` (sizes,) are the log probabilities of the sizes. `compute_divergence(s)` returns
-    the divergence, at most 1, given size s.
+    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ...
     """
     lows, highs = [], []
     max_depth = 0.0  # the largest -log probability of a size that contributes
