@@ -191,7 +191,7 @@ def find_label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     labels = np.asarray(y).tolist()
     try:
         indices = [
-            index_by_name[parse_whole_label(normalize_text(label), index_by_name)]
+            index_by_name[parse_integer_label(normalize_text(label), index_by_name)]
             for label in labels
         ]
     except (KeyError, TypeError):
@@ -217,7 +217,7 @@ def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     return index_by_meaning | {name: index for index, name in enumerate(names)}
 
 
-def parse_whole_label(label: Any, classes: Container[Any]) -> Any:
+def parse_integer_label(label: Any, classes: Container[Any]) -> Any:
     """Return a label; a text such as "1" or "1.0" that is none of the `classes` becomes an int.
 
     pandas writes integers as 1.0 if one of them is missing.

@@ -89,7 +89,11 @@ class HOGFeatures(fixed.FixedImageFeatures):
 
     def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
         """Yield the features (b, d) of consecutive blocks of images, in threads."""
-        settings = self._check_parameters()
+        settings: dict[str, Any] = {
+            name: checks.check_integer(name, getattr(self, name), minimum=1)
+            for name in ("orientations", "cell", "block")
+        }
+        settings["compress"] = checks.check_boolean("compress", self.compress)
         block_side = settings["cell"] * settings["block"]
         remedy = "choose a smaller 'cell' or 'block'"
         pixels = fixed.check_images(images, block_side, "one block", remedy)
@@ -103,22 +107,13 @@ class HOGFeatures(fixed.FixedImageFeatures):
         extract = partial(_compute_features, **settings)
         return fixed.extract_in_threads(pixels, extract, _CHUNK, self.n_jobs)
 
-    def _check_parameters(self) -> dict[str, Any]:
-        """Return the checked parameters by name, without n_jobs."""
-        return {
-            "orientations": checks.check_integer("orientations", self.orientations, minimum=1),
-            "cell": checks.check_integer("cell", self.cell, minimum=1),
-            "block": checks.check_integer("block", self.block, minimum=1),
-            "compress": checks.check_boolean("compress", self.compress),
-        }
-
 
 def _compute_features(
     images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
 ) -> fixed.Vectors:
-    """Return the features of a chunk of images, float32 (n, d).
+    """Return the features, float32 (n, d), of a chunk of images (n, h, w) or (n, h, w, 3).
 
-    Parameters as in :class:`HOGFeatures`.
+    The other arguments are the parameters of :class:`HOGFeatures`.
     """
     size = max(1, _CACHED_NUMBERS // images[0].size)
     bounds = compute_bin_bounds(orientations)

@@ -4,7 +4,7 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -147,9 +147,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
 
         Raises InvalidInput if the file is missing, has another format or is inconsistent.
         """
-        stored = _read_file(Path(path))
-        mean, components, scale = stored.mean, stored.components, stored.scale
-        public_map = cls(**stored.parameters)
+        parameters, arrays, names = _read_file(Path(path))
+        mean, components, scale = arrays["mean"], arrays.get("components"), arrays.get("scale")
+        public_map = cls(**parameters)
         n_components, _ = public_map._check_parameters()
         is_valid = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
@@ -157,7 +157,6 @@ class PublicMap(TransformerMixin, BaseEstimator):
         else:
             has_projection = n_components is not None
             is_valid = is_valid and has_projection and _is_exact(components, scale, mean.size)
-        names = stored.names
         is_valid = is_valid and (names is None or len(set(names)) == len(names) == mean.size)
         if not is_valid:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
@@ -229,25 +228,19 @@ def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
     return centred
 
 
-class _StoredMap(NamedTuple):
-    """The parameters by name, fitted arrays and input column names in a file, not yet checked."""
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Floats], Names | None]:
+    """Return parameters and fitted arrays by name, and input column names, of a saved map.
 
-    parameters: dict[str, Any]
-    mean: Floats
-    components: Floats | None
-    scale: Floats | None
-    names: Names | None
-
-
-def _read_file(path: Path) -> _StoredMap:
-    """Return the content of a file that `save` wrote; raise InvalidInput for other files."""
+    Their values are not checked. Raises InvalidInput for a file that `save` did not write.
+    """
     try:
         with path.open("rb") as file, open_npz(path, file) as stored:
             parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
             arrays = {
                 name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
             }
-            mean = arrays["mean"]
+            if "mean" not in arrays:
+                raise KeyError
             names = None
             if _NAMES_ENTRY in stored:
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
@@ -258,11 +251,14 @@ def _read_file(path: Path) -> _StoredMap:
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
-    return _StoredMap(parameters, mean, arrays.get("components"), arrays.get("scale"), names)
+    return parameters, arrays, names
 
 
 def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Return whether components are unit vectors on the exact grid, and their divisors valid."""
+    """Return whether components are unit vectors on the exact grid, and their divisors valid.
+
+    `components`: should be (n_features, c). `scale`: the divisors, should be (c,) and positive.
+    """
     return bool(
         scale.ndim == 1
         and components.shape == (n_features, len(scale))

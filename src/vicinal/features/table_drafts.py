@@ -98,7 +98,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
 
 
 def _drop_invalid_draft(draft: Draft) -> Draft:
-    """Return the draft; one without features if a schema with the drafted column is not valid."""
+    """Return the draft, or one that ignores the column if a schema with it is not valid."""
     if isinstance(draft.column, kinds.TableColumn):
         try:
             TableSchema.from_dict(TableSchema((draft.column,)).to_dict())
@@ -129,8 +129,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
         draft = values.draft_durations(name, cells.parse_durations(column))
         return values.note_rounded_times(column, draft)
     if pa.types.is_boolean(kind):
-        reading = cells.parse_truth_values(column)
-        return values.draft_yes_no(name, reading, allow_constant=True)
+        return values.draft_yes_no(name, cells.parse_truth_values(column), allow_constant=True)
     if cells.is_text(column):
         return draft_texts(name, column, _get_category_order(table, name), file)
     is_integer = pa.types.is_integer(kind)
