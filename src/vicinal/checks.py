@@ -45,39 +45,30 @@ def check_real(
     The bounds `above` and `below` are exclusive, `minimum` and `maximum` inclusive. Booleans are
     refused. `name` is the parameter's name in the message.
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
-    number = float(value)
-    is_inside = (
-        math.isfinite(number)
-        and (above is None or number > above)
-        and (minimum is None or number >= minimum)
-        and (below is None or number < below)
-        and (maximum is None or number <= maximum)
-    )
-    if not is_inside:
-        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
-    return number
-
-
-def _describe_bounds(
-    above: float | None, minimum: float | None, below: float | None, maximum: float | None
-) -> str:
-    """Return in words the requirement on a number with exclusive and inclusive bounds."""
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        number = float(value)
+        is_inside = (
+            math.isfinite(number)
+            and (above is None or number > above)
+            and (minimum is None or number >= minimum)
+            and (below is None or number < below)
+            and (maximum is None or number <= maximum)
+        )
+        if is_inside:
+            return number
     bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
-    return f"a finite number {conditions}".rstrip()
+    raise _build_parameter_error(name, f"a finite number {conditions}".rstrip(), value)
 
 
 def check_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
     """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput."""
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+        number = int(value)
+        if number >= minimum and (maximum is None or number <= maximum):
+            return number
     requirement = f"an integer >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise _build_parameter_error(name, requirement, value)
-    number = int(value)
-    if number < minimum or (maximum is not None and number > maximum):
-        raise _build_parameter_error(name, requirement, value)
-    return number
+    raise _build_parameter_error(name, requirement, value)
 
 
 def check_boolean(name: str, value: object) -> bool:
@@ -251,9 +242,7 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
             return list(column.tolist())
         # tolist() would convert dates to integers, which would then pass as ids.
         column = list(column) if column.dtype.kind in "mM" else column.tolist()
-    return [
-        value if _is_surely_canonical(value) else _canonicalize(name, value) for value in column
-    ]
+    return [value if _is_surely_canonical(value) else subject_id(name, value) for value in column]
 
 
 def subject_id(name: str, subject: object) -> SubjectId:
@@ -266,8 +255,20 @@ def subject_id(name: str, subject: object) -> SubjectId:
     Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
     invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
     floating-point number, also as text ("5.0"). Joiners inside Persian and Indic words are valid.
+    `name`: the parameter's name in the message.
     """
-    return _canonicalize(name, subject)
+    problem = describe_id_fault(subject)
+    if problem:
+        raise InvalidInput(
+            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
+        )
+    if isinstance(subject, str):
+        text = unicodedata.normalize("NFC", str.__str__(subject))
+        if not _WHOLE_NUMBER.fullmatch(text):
+            return text
+        subject = text
+    number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
+    return number if number in _INT64 else str(number)
 
 
 _CANONICAL_TEXT = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
@@ -368,19 +369,3 @@ def _remove_required_joiner(match: re.Match[str]) -> str:
     follows_virama = unicodedata.combining(before) == 9
     follows_arabic = joiner == "\u200c" and unicodedata.bidirectional(before) == "AL"
     return before if follows_virama or follows_arabic else match[0]
-
-
-def _canonicalize(name: str, subject: object) -> SubjectId:
-    """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
-    problem = describe_id_fault(subject)
-    if problem:
-        raise InvalidInput(
-            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
-        )
-    if isinstance(subject, str):
-        text = unicodedata.normalize("NFC", str.__str__(subject))
-        if not _WHOLE_NUMBER.fullmatch(text):
-            return text
-        subject = text
-    number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
-    return number if number in _INT64 else str(number)

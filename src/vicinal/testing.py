@@ -253,7 +253,7 @@ class Transcript(NoiseSource):
     by the contributions of one subject. `has_diverged` is True if the sequence of releases, its
     scales and sizes, depends on the subject.
 
-    `noise`: the underlying source; system entropy by default.
+    - `noise`: the underlying source; system entropy by default.
     - `replayed`: the transcript whose released values are repeated.
 
     Examples
@@ -341,7 +341,10 @@ the budgets after the release, given those before it and the units that the rele
 """
 
 MEMORY_FAULT = "memory not cleaned"
-"""Fault in which the sums of a query are also added, without a charge, to the next query."""
+"""Fault in which the buffer of sums is not cleared between queries.
+
+The sums of a query are then also added, without a charge, to those of the next query.
+"""
 
 CHARGED = ("votes", "counts", "training", "size", "evaluation")
 """Kinds of charged releases. In addition, "total" is the account that all audiences charge."""
@@ -388,7 +391,10 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
 def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     """Return a version of a charging function with a fault.
 
-    `charge`: one of the functions that :func:`charges_broken` replaces. `fault`: as there.
+    `charge`: method or function that charges remaining units in place: those of the `SubjectTable`
+    among its arguments, or else the array that is its last argument. If it returns a tuple, the
+    last value is the sum of charges. `fault`: a key of :data:`CHARGE_FAULTS`, or
+    :data:`MEMORY_FAULT`.
     """
     if fault == MEMORY_FAULT:
 

@@ -291,6 +291,7 @@ class IndKNNLabeller(Labeller):
         return state
 
     def restore(self, state: State) -> None:
+        """Resume with the remaining budgets of a state of :meth:`state`."""
         check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
@@ -462,7 +463,10 @@ class PrivateKNNLabeller(Labeller):
         if self._classifier.release == "votes":
             answers = _select_best_classes(self._classifier.votes(queries))
         else:
-            answers = Answers(self._class_indices(self._classifier.predict(queries)), None)
+            index_of = {name: index for index, name in enumerate(self.classes.tolist())}
+            names = self._classifier.predict(queries).tolist()  # -1 or None without an answer
+            labels = [index_of.get(name, ABSTAINED) for name in names]
+            answers = Answers(np.array(labels, dtype=np.int64), None)
         self._n_answered[-1] += len(queries)
         return answers
 
@@ -514,11 +518,6 @@ class PrivateKNNLabeller(Labeller):
             self._make_classifier(planned).set_params(n_queries=planned.queries)
             for planned in self._plan.rounds
         ]
-
-    def _class_indices(self, names: AnyArray) -> Ints:
-        """Return class indices (q,) of predicted names; `ABSTAINED` for any other value."""
-        index_of = {name: index for index, name in enumerate(self.classes.tolist())}
-        return np.array([index_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
 
 
 def _select_best_classes(votes: Floats) -> Answers:

@@ -158,7 +158,9 @@ def label(
     journal: FileJournal,
     begin_progress: Begin,
 ) -> tuple[RoundAnswers, Places]:
-    """Return the answers of a plan of one round; arguments as for :func:`run_labelling`.
+    """Return the answers of a plan of one round, and the indices of those to train a student on.
+
+    Arguments are those of :func:`run_labelling`.
 
     Returns
     -------

@@ -136,12 +136,9 @@ class LabellingPlan:
         return sum(planned.queries for planned in self.rounds)
 
     def order(self, size: int) -> Places:
-        """Return the public order of queries, a permutation of `size` row indices, int64.
+        """Return the public order of queries: a seeded permutation of row indices, int64 (size,).
 
-        Raises
-        ------
-        InvalidInput
-            If a round has more queries than there are examples, whose number is `size`.
+        `size`: number of public examples. Raises InvalidInput if a round has more queries.
         """
         max_queries = max(planned.queries for planned in self.rounds)
         if max_queries > size:

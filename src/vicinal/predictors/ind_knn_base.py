@@ -13,7 +13,7 @@ from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import FloatMatrix
 from vicinal.engine.engine import QueryAnswers
-from vicinal.engine.proxy_ledger import BudgetUsage, ProxyLedger
+from vicinal.engine.proxy_ledger import BudgetUsage
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features.table_drafts import rows_from_schema
@@ -254,19 +254,14 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
-        proxies = self._get_proxy_ledger()
-        with self._engine.lock:
-            return proxies.budget_usage()
-
-    def _get_proxy_ledger(self) -> ProxyLedger:
-        """Return the ledger of public points that are charged like records; else InvalidInput."""
         proxies = self._engine.proxies
         if proxies is None:
             raise InvalidInput(
                 "Budget usage is estimated on the public reference, with public counts. Pass "
                 "'public' to fit, and neighbor_count='public'."
             )
-        return proxies
+        with self._engine.lock:
+            return proxies.budget_usage()
 
     def guarantee(self) -> Guarantee:
         """Return the privacy guarantee of all answers since `fit` for every subject; not charged.

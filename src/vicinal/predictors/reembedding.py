@@ -36,15 +36,15 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.tabular import read_column
 
 BudgetState = dict[str, AnyArray]
-"""The state of the budgets of an interaction, as arrays of a file. **As private as the records.**
+"""The state of the budgets of one fit, as arrays of a file. **As private as the records.**
 
 - `remaining`, int64 (s,): remaining budget units of every subject, in the order of first records.
 - `slack`, `answers`, `n_records`: delta spent by the integer grid, number of answers, and the
   public number of records, as declared or as estimated once with noise.
 - `why_no_model`: the reason why "auto" trained no private model, if so.
 - With a private model: `model_share`, the share of the budgets spent on its training; `model_put`,
-  the number of queries so far that the model was not sure of and private records were used for;
-  and its arrays `model_weights`, `model_used` and further ones
+  the number of queries so far that the model passed on to a vote of private records; and its
+  arrays `model_weights`, `model_used` and further ones
   (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
 """
 
@@ -88,7 +88,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
 
 
 def check_budget_state(state: BudgetState) -> None:
-    """Raise InvalidInput if `state` lacks an array, or an array has an impossible value."""
+    """Raise InvalidInput if `state` lacks an entry, or an entry has an impossible value."""
     try:
         remaining_units = state["remaining"]
         slack = float(state["slack"])
@@ -176,7 +176,7 @@ def _install_features(
 
     - `plan`: the plan of the further queries.
     - `ledger`: the enrolled subjects and their remaining budgets.
-    - `arrays`: X, y, subjects and public reference, as in :func:`resume_fit`.
+    - `arrays`: the arguments X, y, subjects and public of :func:`resume_fit`.
     - `state`: the state of the earlier fit; its private model, if any, maps the features.
     """
     X, y, subjects, public = arrays

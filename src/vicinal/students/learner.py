@@ -92,7 +92,15 @@ def train_student(
             "The answers must be at least two, about rows of the public examples. Got "
             f"{len(indices)} answers and {len(pool)} examples."
         )
-    probabilities = _select_soft_labels(soft_labels, recipe, len(pool), len(names))
+    if soft_labels is None and (recipe.soft_share or recipe.ensemble):
+        raise InvalidInput(
+            "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
+            "example."
+        )
+    probabilities = None
+    if soft_labels is not None and (recipe.soft_weight or recipe.ensemble):
+        checked = check_soft_labels(soft_labels, len(pool), len(names))
+        probabilities = torch.from_numpy(checked)
     answers = _Answers(torch.from_numpy(indices.astype(np.int64)), class_indices)
     second = None
     if recipe.ensemble:
@@ -149,7 +157,10 @@ def _train_single(
     targets = torch.nn.functional.one_hot(class_indices, len(class_names)).float()
     training_set = examples[rows], targets
     if recipe.method == "plain" and probabilities is not None:
-        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft_weight)
+        # All examples, with soft labels as targets; in answered rows these are mixed with answers.
+        mixed = probabilities.clone()
+        mixed[rows] = targets.lerp(probabilities[rows], recipe.soft_weight)
+        training_set = examples, mixed
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel_network(
             np.asarray(pool), preprocessing.deviation, len(class_names)
@@ -167,36 +178,6 @@ def _train_single(
     return Student(
         trained, recipe.network, tuple(class_names.tolist()), preprocessing, largest_inputs
     )
-
-
-def _select_soft_labels(
-    soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
-) -> Tensor | None:
-    """Return the soft labels (n_examples, n_classes), or None if the recipe does not use them.
-
-    Raises InvalidInput if they are no distributions, or missing although the recipe needs them.
-    """
-    if soft_labels is None and (recipe.soft_share or recipe.ensemble):
-        raise InvalidInput(
-            "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
-            "example."
-        )
-    if soft_labels is None or not (recipe.soft_weight or recipe.ensemble):
-        return None
-    return torch.from_numpy(check_soft_labels(soft_labels, n_examples, n_classes))
-
-
-def _mix_targets(
-    answered_rows: Tensor, answers: Tensor, probabilities: Tensor, soft_weight: float
-) -> Tensor:
-    """Return the targets of all examples, float32 (m, c): soft labels, mixed with answers.
-
-    `answered_rows` (a,): row indices of the answered examples. `answers` (a, c): their answers as
-    one-hot rows. `probabilities` (m, c): soft labels, of weight `soft_weight` in answered rows.
-    """
-    mixed = probabilities.clone()
-    mixed[answered_rows] = answers.lerp(probabilities[answered_rows], soft_weight)
-    return mixed
 
 
 class StudentLearner:

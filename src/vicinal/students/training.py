@@ -31,8 +31,8 @@ class Augmentation:
     - `shift`: shift along each axis, as a share of the side.
     - `zoom`: change of size along each axis, as a share.
     - `shear`: tangent of the shearing angle.
-    - `light`: change of contrast, as a share, and of brightness, in standard deviations of the
-      pixels.
+    - `contrast_brightness`: change of contrast, as a share, and of brightness, in standard
+      deviations of the pixels.
     - `cut`: side of the square that is erased, as a share of the image's side; 0 for none.
     - `mirror`: whether to mirror images left to right with probability 1/2.
     """
@@ -41,7 +41,7 @@ class Augmentation:
     shift: float = 0.0
     zoom: float = 0.0
     shear: float = 0.0
-    light: float = 0.0
+    contrast_brightness: float = 0.0
     cut: float = 0.0
     mirror: bool = False
 
@@ -53,8 +53,8 @@ class Augmentation:
         changed = functional.grid_sample(
             images, grid.to(images.dtype), padding_mode="border", align_corners=False
         )
-        if self.light:
-            changed = self._change_light(changed, generator)
+        if self.contrast_brightness:
+            changed = self._change_contrast_and_brightness(changed, generator)
         return self._erase_square(changed, generator) if self.cut else changed
 
     def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
@@ -77,10 +77,10 @@ class Augmentation:
         ]
         return torch.stack(rows).permute(2, 0, 1)
 
-    def _change_light(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _change_contrast_and_brightness(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return images with random contrast and brightness."""
         uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
-        contrast, brightness = uniform * self.light
+        contrast, brightness = uniform * self.contrast_brightness
         changed: Tensor = images * (1 + contrast) + brightness
         return changed
 
@@ -98,7 +98,7 @@ class Augmentation:
 DIGITS = Augmentation(degrees=15, shift=0.1, zoom=0.15, shear=0.2, cut=0.3)
 """For handwriting; no change turns a digit into another."""
 
-CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, light=0.1, mirror=True)
+CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, contrast_brightness=0.1, mirror=True)
 """For Fashion-MNIST, and for photographs as small as CIFAR-10's.
 
 Changes are small, because stronger ones and erased squares hide the difference of coats and shirts.
@@ -118,22 +118,24 @@ _MIN_LENGTH = 1e-12
 
 
 def virtual_adversarial_loss(
-    model: Model, examples: Tensor, reach: float, generator: torch.Generator
+    model: Model, examples: Tensor, perturbation_length: float, generator: torch.Generator
 ) -> Tensor:
     """Return the mean divergence of predictions for adversarially perturbed examples (VAT).
 
-    `examples`: normalised, (n, *shape). `reach`: length of each example's perturbation (the paper's
-    epsilon, which is not a privacy loss). `generator`: samples the initial direction of the search
-    for the steepest divergence.
+    `examples`: normalised, (n, *shape). `perturbation_length`: of each example's perturbation (the
+    paper's epsilon, which is not a privacy loss). `generator`: samples the initial direction of the
+    search for the steepest divergence.
     """
     # Predictions of one batch, because batch normalisation depends on the whole batch.
     with torch.no_grad():
         probabilities = functional.softmax(model(examples), dim=1)
     noise = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
-    direction = _find_steepest_direction(
-        model, examples, probabilities, _scale_to_unit_length(noise)
-    )
-    return compute_divergence(probabilities, model(examples + reach * direction))
+    # Each example's direction of steepest divergence, by one step of the power method.
+    perturbation = (_PROBE_LENGTH * _scale_to_unit_length(noise)).requires_grad_()
+    loss = compute_divergence(probabilities, model(examples + perturbation))
+    (gradient,) = torch.autograd.grad(loss, [perturbation])
+    direction = _scale_to_unit_length(gradient)
+    return compute_divergence(probabilities, model(examples + perturbation_length * direction))
 
 
 def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
@@ -142,20 +144,6 @@ def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
     Rows of `target` are class probabilities.
     """
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
-
-
-def _find_steepest_direction(
-    model: Model, examples: Tensor, probabilities: Tensor, initial_direction: Tensor
-) -> Tensor:
-    """Return each example's direction of steepest divergence: one step of the power method.
-
-    `probabilities` (n, c): the model's for the unperturbed `examples`. `initial_direction`: random
-    vectors of length 1 in the shape of `examples`.
-    """
-    perturbation = (_PROBE_LENGTH * initial_direction).requires_grad_()
-    loss = compute_divergence(probabilities, model(examples + perturbation))
-    (gradient,) = torch.autograd.grad(loss, [perturbation])
-    return _scale_to_unit_length(gradient)
 
 
 def _scale_to_unit_length(perturbations: Tensor) -> Tensor:
@@ -293,7 +281,7 @@ def train(
     `examples` (m, *shape): normalised examples with `targets` (m, c), distributions over classes.
     `unlabelled` (u, *shape): all public examples, which may include those with answers.
     `soft_labels` (u, c): class probabilities of `unlabelled`, for a recipe that uses them.
-    `progress`: called with the number of steps just completed.
+    `progress`: called with 1 after each step.
     """
     trainer = _Trainer(network, recipe)
     batches = zip(
@@ -383,6 +371,7 @@ class _Trainer:
         return loss
 
     def _augment_examples(self, examples: Tensor) -> Tensor:
+        """Return examples (n, *shape) with the recipe's random changes, if it has any."""
         return examples if self._augment is None else self._augment(examples, self.generator)
 
     def _mix_targets(self, examples: Tensor, targets: Tensor, answer_weight: float) -> Tensor:
