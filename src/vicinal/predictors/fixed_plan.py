@@ -41,7 +41,7 @@ from vicinal.planning.guarantees import (
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
 from vicinal.predictors._named_classes import NamedClassesMixin
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
@@ -481,7 +481,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
             self._release.check_queries(len(queries))
             inputs.note_release(self)
             block_results = []
-            report_progress = begin_work("answers", len(queries))
+            report_progress = begin_progress("answers", len(queries))
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
                 self.n_asked_ += len(passed)
