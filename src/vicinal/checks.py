@@ -201,6 +201,7 @@ _TRUTH_VALUES = {"true": True, "false": False}
 def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     """Return the index of every class by its name and by the meaning of the name in a file.
 
+    `names`: the names of all classes, in order.
     A file column with only the labels "1" and "2" is read as integers, even if a third class has a
     name that is not an integer.
     """
@@ -319,7 +320,7 @@ def describe_id_fault(subject: object) -> str | None:
 
 
 def _suggest_conversion(subject: object) -> str:
-    """Return advice on converting an object of an unsupported type to an id."""
+    """Return advice, for a message, on converting a subject id of an unsupported type."""
     if isinstance(subject, bytes):
         return "decode bytes to text first, as with id.decode()"
     if isinstance(subject, Decimal):
@@ -360,7 +361,7 @@ def describe_text_fault(text: str) -> str | None:
 
 
 def _remove_required_joiner(match: re.Match[str]) -> str:
-    """Return a matched character without the joiner after it, where spelling requires a joiner.
+    """Return a match of :data:`_JOINER` without its joiner, where spelling requires a joiner.
 
     Persian and Urdu words contain a zero-width non-joiner after an Arabic letter, and words of
     Indic scripts either joiner after a virama (combining class 9); see RFC 5892, appendix A.

@@ -227,7 +227,7 @@ class ClassNames(Check):
     repeatable = True
 
     def parse_text(self, text: str) -> list[Any]:
-        """Return the names in a separated list, as integers if all of them are.
+        """Return the names in a list separated by commas or semicolons; integers if all are.
 
         A range such as "0-9" stands for all integers from the first to the last.
         """

@@ -70,7 +70,8 @@ def remaining_budgets(holder: Any, audience: str = DEFAULT) -> dict[SubjectId, f
 def _get_slots_and_remaining(holder: Any, audience: str) -> tuple[Any, Ints]:
     """Return the mapping of subjects to slots, and the remaining units by slot.
 
-    The array is the one that is charged, not a copy. Arguments as in :func:`remaining_budgets`.
+    The array is the one that is charged, not a copy. `holder`: a fitted Ind-KNN estimator or a
+    Store. `audience`: of a store.
     """
     if isinstance(holder, Store):
         ledger = holder._parts.ledger
@@ -191,7 +192,7 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace the variable `name` of all loaded modules of vicinal that have it, in this context.
+    """Replace the global `name` of all loaded modules that have it by `value`, in this context.
 
     `excluded`: prefixes of the names of modules in which it is not replaced.
     """
@@ -304,8 +305,8 @@ class Transcript(NoiseSource):
         return noisy
 
 
-# Function of the remaining units before a release and the units it charged, (subjects,), that
-# returns the remaining units after it.
+# Function of the units `remaining` before a release and the units `spent` by it, both (subjects,),
+# that returns the remaining units after it.
 Charge = Callable[[Ints, Ints], Ints]
 
 

@@ -63,7 +63,7 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
 
 
 def _is_header(first_line: str, other_lines: list[str]) -> bool:
-    """Return whether the first line is a usual column name, or is the only line without a digit."""
+    """Return whether the first of all lines is a usual column name, or alone has no digit."""
     if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
     return bool(other_lines) and not _has_digit(first_line) and all(map(_has_digit, other_lines))
@@ -74,6 +74,7 @@ def _has_digit(line: str) -> bool:
 
 
 def _build_line_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
+    """Return the error for a line of the file (from 1); `reason`: its problem, a verb phrase."""
     return InvalidInput(f"Line {line_number} of {path} {reason}. Nothing was done.")
 
 
@@ -83,7 +84,7 @@ def read_to_end(descriptor: int) -> bytes:
     It waits in short intervals, between which Python handles signals. A signal that arrives between
     two reads of a single long call would wait for more content, from a pipe possibly for ever.
     """
-    chunks = []
+    chunks: list[bytes] = []
     while True:
         while not select.select([descriptor], [], [], _SIGNAL_INTERVAL_S)[0]:
             pass

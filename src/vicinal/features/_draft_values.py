@@ -53,6 +53,10 @@ _COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
 
+# In all functions that draft a column, `name` is the column's name and `parsed` its codes, with NaN
+# for missing values; in the others, codes and numbers are those of the cells with a value.
+
+
 class Draft(NamedTuple):
     """The draft of a column.
 
@@ -95,7 +99,7 @@ def describe_constant(codes: Codes) -> str:
 
 
 def get_missing_options(parsed: ParsedColumn) -> dict[str, Any]:
-    """Return a draft's fields `missing`, always True, and `missing_share`, the public share."""
+    """Return the fields `missing`, always True, and `missing_share` for a public column."""
     share = round_digits(np.isnan(parsed.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
@@ -106,7 +110,10 @@ def round_digits(number: float) -> float:
 
 
 def draft_yes_no(name: str, parsed: ParsedColumn, *, allow_constant: bool = False) -> Draft:
-    """Return the draft of truth values; `allow_constant`: also if all of them are equal."""
+    """Return the draft of truth values `parsed`; a constant column is ignored by default.
+
+    `allow_constant`: draft a column of equal truth values, too.
+    """
     codes = parsed.present_codes
     reason = describe_constant(codes)
     if reason and not (allow_constant and len(codes)):
@@ -159,7 +166,10 @@ def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
 
 
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
-    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm."""
+    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm.
+
+    `distinct`: the distinct ones.
+    """
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
     low, middle, high = np.quantile(numbers, [0.05, 0.5, 0.95])
@@ -281,7 +291,7 @@ def draft_dates(name: str, column: pa.ChunkedArray, date_format: str | None = No
 
 
 def count_faults(parsed: ParsedColumn) -> int:
-    """Return the number of cells that cannot be read."""
+    """Return the number of cells of a column that cannot be parsed."""
     return int(np.count_nonzero(parsed.faults))
 
 
@@ -315,7 +325,10 @@ def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
 
 
 def draft_times(name: str, parsed: ParsedColumn, *, may_be_durations: bool = False) -> Draft:
-    """Return the draft of times of day, with a note if they may be durations."""
+    """Return the draft of times of day `parsed`, in seconds since midnight.
+
+    `may_be_durations`: whether all cells could also be durations, which a note then states.
+    """
     reason = describe_constant(parsed.present_codes)
     if reason:
         return Draft(IGNORED, reason)
@@ -325,7 +338,10 @@ def draft_times(name: str, parsed: ParsedColumn, *, may_be_durations: bool = Fal
 
 
 def draft_durations(name: str, parsed: ParsedColumn, *, may_be_times: bool = False) -> Draft:
-    """Return the draft of durations, with a note if they may be times of day."""
+    """Return the draft of durations `parsed`, in seconds.
+
+    `may_be_times`: whether all cells could also be times of day, which a note then states.
+    """
     seconds = parsed.present_codes
     reason = describe_constant(seconds)
     if reason:

@@ -248,7 +248,7 @@ class _Lite0Graph:
         """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
 
         `source`: name of the node output that it takes, `side` pixels high and wide. `name`,
-        `normalisation`: prefixes of the weights.
+        `normalisation`: prefixes of the weights. `stride`: pixels between outputs, on both axes.
         """
         kernel, bias = self._fold_normalisation(name, normalisation)
         kernel_side = kernel.shape[2]
@@ -296,7 +296,10 @@ class _Lite0Graph:
         return name
 
     def _add_node(self, operation: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add a node of an ONNX operation, and return the name of its output."""
+        """Add a node of an ONNX operation, and return the name of its output.
+
+        `inputs`: names of outputs and constants. `attributes`: options of the operation.
+        """
         self._nodes.append(self._helper.make_node(operation, inputs, [output], **attributes))
         return output
 

@@ -136,7 +136,7 @@ def split_moment(text: str) -> tuple[str, str | None, str | None]:
 
 
 def _parse_date(text: str, date_format: str | None) -> int:
-    """Return the ordinal (1 for 0001-01-01) of a date like 2026-01-31, or of this format."""
+    """Return the ordinal (1 for 0001-01-01) of a date like 2026-01-31, or of a strptime format."""
     if _ISO_DATE.fullmatch(text):
         return dt.date.fromisoformat(text).toordinal()
     if date_format is None:

@@ -128,11 +128,17 @@ def _compute_features(
 def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
     """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w).
 
-    `compress`: whether gradients are those of the square root of intensities.
+    `images`: (n, h, w) or (n, h, w, 3); in colour, the steepest channel counts. `compress`: whether
+    gradients are those of the square root of intensities.
     """
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
-    dy, dx = _compute_central_differences(np.sqrt(pixels) if compress else pixels)
+    if compress:
+        pixels = np.sqrt(pixels)
+    # Central differences: the next minus the previous pixel, not halved; 0 at the border.
+    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
+    np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
+    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
     if images.ndim == 4:
         steepest_channel = np.hypot(dy, dx).argmax(axis=3, keepdims=True)
         dy = np.take_along_axis(dy, steepest_channel, 3)[..., 0]
@@ -140,17 +146,6 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     dy = dy.astype(np.float64, copy=False)
     dx = dx.astype(np.float64, copy=False)
     return np.hypot(dx, dy), np.arctan2(dy, dx)
-
-
-def _compute_central_differences(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
-    """Return the central differences of images (n, h, w) or (n, h, w, 3) along height and width.
-
-    A difference is the next minus the previous pixel, not halved; 0 at the border.
-    """
-    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
-    np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
-    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
-    return dy, dx
 
 
 Schedule = Ints

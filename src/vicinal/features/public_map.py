@@ -220,7 +220,7 @@ def _compute_singular_vectors(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
-    """Return centred rows in float64; raise InvalidInput if a difference overflows."""
+    """Return rows (n, d) minus `mean` (d,), float64; raise InvalidInput if a number overflows."""
     with np.errstate(over="ignore"):
         centred = rows.astype(np.float64) - mean
     if not np.isfinite(centred).all():

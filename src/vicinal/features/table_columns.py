@@ -153,8 +153,9 @@ def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> 
 
 
 def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Codes:
-    """Return a function of every number, called once per distinct number; NaN stays NaN.
+    """Return the results of `function` for values (n,); NaN stays NaN.
 
+    It is called once for each distinct number.
     A vectorised loop may round the last numbers of an array differently from the first ones. Here
     equal numbers have equal results at every index.
     """

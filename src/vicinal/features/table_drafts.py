@@ -76,7 +76,7 @@ def draft_schema(
 
 
 def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
-    """Return notes on cells of the public table that its own draft does not accept or clips."""
+    """Return notes on cells of a public table that `schema`, drafted from it, refuses or clips."""
     if not schema.columns:
         return []
     columns = read_arrow_columns(table, schema.names)[0]
@@ -145,7 +145,10 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
 
 
 def _get_category_order(table: Any, name: str) -> list[str] | None:
-    """Return the texts of an ordered category of Arrow or pandas in their order, else None."""
+    """Return the texts of an ordered category, from the lowest to the highest; else None.
+
+    `name`: of the column in `table`, whose Arrow or pandas type may be an ordered category.
+    """
     named_columns = list_columns(table)[0]
     column = next(column for key, column in named_columns if checks.normalize_text(key) == name)
     if isinstance(column, pa.ChunkedArray):

@@ -124,7 +124,10 @@ def as_schema(schema: object) -> TableSchema:
 
 
 def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
-    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows."""
+    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows.
+
+    `parsed_columns`: the codes and faults of every column, by the column's name.
+    """
     sentences = []
     private_sentences = []
     for name, parsed in parsed_columns.items():
@@ -141,7 +144,10 @@ def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of undeclared columns; `names`, all in the table, may be private."""
+    """Warn of the number of columns that the schema does not declare.
+
+    `names`: of all columns in the table; they may be private, so the warning does not quote them.
+    """
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
@@ -255,7 +261,10 @@ def _check_column(
     read_column: Callable[[pa.ChunkedArray], ParsedColumn],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the misfits of a column; `declared`: its declaration, None for labels and ids."""
+    """Return the misfits of the column `name` of a private table.
+
+    `read_column`: parses the column. `declared`: its declaration; None for labels and ids.
+    """
     try:
         values = read_arrow_columns(table, [name])[0][name]
         parsed = read_column(values)

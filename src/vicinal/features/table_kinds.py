@@ -173,6 +173,7 @@ class NumberColumn(TableColumn):
         return self._parse(pa.chunked_array([sorted(self._normalized_markers)])).present_codes
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
+        """Return whether each code (n,) is below `low` or above `high`."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return (codes < low) | (codes > high)
@@ -250,6 +251,7 @@ class WholeColumn(NumberColumn):
     kind: ClassVar[str] = "whole"
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the numbers of a column; numbers with decimals are faults."""
         parsed = super()._parse(column)
         with np.errstate(invalid="ignore"):
             return parsed.mark_faults(parsed.codes % 1 == 0, Fault.NOT_WHOLE)
@@ -366,6 +368,7 @@ class DurationColumn(NumberColumn):
         return cells.parse_durations(column)
 
     def _format_cell(self, code: float) -> object:
+        """Return a duration in seconds as a text of ISO 8601, such as PT330S."""
         sign = "-" if code < 0 else ""
         return f"{sign}PT{abs(int(code))}S"
 
@@ -404,6 +407,7 @@ class DeclaredColumn(TableColumn):
         return super()._normalized_markers - frozenset(map(cells.normalize_value, self.values))
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the index of every cell among `values`; for "other" their number, if allowed."""
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
         return cells.parse_declared_values(column, self.values, other_code)
 
@@ -451,6 +455,7 @@ class CategoryColumn(DeclaredColumn):
         return len(self.values) + self.other
 
     def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return one-hot features (n, `n_values`) of codes (n,); zeros for missing values."""
         return np.asarray((codes[:, None] == np.arange(self.n_values)) * _ONE_HOT)
 
     @property
@@ -478,4 +483,5 @@ class YesNoColumn(DeclaredColumn):
         return bool(code)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return 1/2 for yes, -1/2 for no and 0 for missing values, (n, 1)."""
         return np.nan_to_num(codes - 0.5)[:, None]

@@ -227,7 +227,10 @@ def _has_numeric_cells(column: kinds.TableColumn) -> bool:
 
 
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
-    """Return the CSV format and missing-value markers that the schema's key "file" declares."""
+    """Return the CSV format and missing-value markers that a schema declares.
+
+    `declared`: the JSON value of the schema's key "file".
+    """
     if not isinstance(declared, Mapping):
         return CsvForm.from_dict(declared), ()
     csv_format = {key: value for key, value in declared.items() if key != "missing_values"}
@@ -283,7 +286,7 @@ class _ColumnParser:
         return parser
 
     def reject(self, requirement: str) -> InvalidInput:
-        """Return the error that the column must have a required option, in words."""
+        """Return the error for a declaration without `requirement`, the end of a sentence."""
         return InvalidInput(f"The schema's column {self.name!r} must have {requirement}.")
 
     def parse_column(self) -> kinds.TableColumn | str:

@@ -231,7 +231,7 @@ class IndKNNLabeller(Labeller):
         """Begin or resume a round; return the private model's class probabilities, (m, c), or None.
 
         The first call gives each subject a full budget; later calls, and calls after
-        :meth:`restore`, continue with the remaining budgets.
+        :meth:`restore`, continue with the remaining budgets. Arguments: :class:`Labeller`.
         """
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
@@ -441,8 +441,8 @@ class PrivateKNNLabeller(Labeller):
     ) -> None:
         """Begin the next planned round, or resume an incomplete one for its remaining queries.
 
-        `public_features` and `planned_round` are not used. Raises PrivacyRefused if all rounds have
-        ended.
+        `record_features`, (n, d): of all private records. The other arguments are not used. Raises
+        PrivacyRefused if all rounds have ended.
         """
         rounds = self._plan.rounds
         n_begun = len(self._n_answered)

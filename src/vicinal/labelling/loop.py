@@ -276,7 +276,8 @@ class _LabellingRun:
         """Return the row indices of the public examples that a round queries.
 
         They are the next ones of the public order or, where `planned_round.choose` is "unsure",
-        those to which the last student gives the smallest maximal class probability.
+        those to which the last of `students`, trained in the previous rounds, gives the smallest
+        maximal class probability.
         """
         order = self.plan.order(len(self.task.pool))
         if planned_round.choose == LEAST_CERTAIN:
@@ -289,7 +290,10 @@ class _LabellingRun:
     def _query_labeller(
         self, number: int, planned_round: Round, extractor: FeatureExtractor
     ) -> None:
-        """Answer the remaining queries of round `number` (from 0), in features of `extractor`."""
+        """Answer the remaining queries of round `number` (from 0) of the plan, `planned_round`.
+
+        `extractor`: computes the features of queries and records.
+        """
         step = self.begin_progress(f"round {number + 1}: features", 2)
         features = extractor.transform(self.task.pool)
         public_map = PublicMap(planned_round.components).fit(features)

@@ -298,8 +298,6 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
 
 Plans = TypeVar("Plans", bound=FixedPlan)
-
-
 Answering = TypeVar("Answering", bound=AnsweringPlan)
 
 
@@ -462,7 +460,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _start_releases(
         self, plan: Answering, records: inputs.FitInputs, targets: AnyArray
     ) -> None:
-        """Create the mechanism that answers queries, and set the counters of queries to 0."""
+        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0."""
         self._release = plan.create_release(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise

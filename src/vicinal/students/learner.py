@@ -147,7 +147,8 @@ def _train_single(
 ) -> Student:
     """Return a student without a second one, trained by `recipe`.
 
-    `pool`: raw public examples (m, ...). `progress`: called with the number of steps just
+    `pool`: raw public examples (m, ...). `answers`: those to rows of the pool. `class_names` (c,):
+    names of the outputs. `progress`: called with the number of steps just
     completed. `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`:
     options of fitting the head of the network "kernel".
     """

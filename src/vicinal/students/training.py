@@ -120,7 +120,7 @@ _MIN_LENGTH = 1e-12
 def virtual_adversarial_loss(
     model: Model, examples: Tensor, perturbation_length: float, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean divergence of predictions for adversarially perturbed examples (VAT).
+    """Return the mean divergence of a model's predictions from those for perturbed examples (VAT).
 
     `examples`: normalised, (n, *shape). `perturbation_length`: of each example's perturbation (the
     paper's epsilon, which is not a privacy loss). `generator`: samples the initial direction of the
@@ -332,7 +332,7 @@ class _Trainer:
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
     def step(self, step: int, batch: _Batch) -> None:
-        """Take optimiser step number `step`, from 0, and update the moving average."""
+        """Take optimiser step `step`, from 0, on a batch, and update the moving average."""
         elapsed_share = step / self.recipe.steps
         warm_up = min(1.0, (step + 1) / _N_WARM_UP_STEPS)
         for group in self._optimizer.param_groups:
@@ -375,7 +375,10 @@ class _Trainer:
         return examples if self._augment is None else self._augment(examples, self.generator)
 
     def _mix_targets(self, examples: Tensor, targets: Tensor, answer_weight: float) -> Tensor:
-        """Return the weighted mean of `targets` (n, c) and the averaged student's predictions."""
+        """Return the weighted mean of `targets` (n, c) and the averaged student's predictions.
+
+        `answer_weight`: weight of `targets`. `examples` (n, *shape): those of the predictions.
+        """
         if answer_weight == 1.0:
             return targets
         with torch.no_grad():
