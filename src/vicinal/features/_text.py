@@ -74,7 +74,25 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         self.model = model
 
     def _check_rows(self, rows: Any) -> list[str]:
-        return _check_texts(rows)
+        """Return `rows` as a list of str; messages never contain a text."""
+        if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            raise InvalidInput(
+                "The texts must be a list of str. Got one value; put it into a list."
+            )
+        listed = list(rows)
+        if not listed:
+            raise InvalidInput("There must be at least one text. Got none.")
+        if not all(isinstance(text, str) for text in listed):
+            raise InvalidInput("The texts must all be of type str. Got a value that is not.")
+        empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
+        if empty_rows:
+            listed_rows = checks.join_first(empty_rows)
+            problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
+            raise UnusableRows(
+                f"{problem}. Got a text without any character but blanks. {remedy}",
+                f"{problem}. Got such a text in row {listed_rows}. {remedy}",
+            )
+        return listed
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
         return _embed_blocks(self._load_network(), rows)
@@ -92,26 +110,6 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
 
     def _load_network(self) -> Any:
         return self._load_once(self.model, lambda: _load_model(self.model))
-
-
-def _check_texts(texts: Iterable[str]) -> list[str]:
-    """Return `texts` as a list of str; messages never contain a text."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
-    listed = list(texts)
-    if not listed:
-        raise InvalidInput("There must be at least one text. Got none.")
-    if not all(isinstance(text, str) for text in listed):
-        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
-    empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
-    if empty_rows:
-        listed_rows = checks.join_first(empty_rows)
-        problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
-        raise UnusableRows(
-            f"{problem}. Got a text without any character but blanks. {remedy}",
-            f"{problem}. Got such a text in row {listed_rows}. {remedy}",
-        )
-    return listed
 
 
 def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:

@@ -21,6 +21,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
+from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metric_kernel
 from vicinal.neighbours.kernels import Cosine
@@ -156,7 +157,10 @@ def resume_fit(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = state["remaining"]
         classifier.n_answers_ = n_answers
-        _install_features(classifier, plan, ledger, (X, y, subjects, public), state)
+        records = inputs.check_fit_inputs(classifier, X, subjects, public)
+        targets = plan.target.encode(y, len(records))
+        claimed = inputs.claim_records(classifier, plan, records)
+        _install_features(classifier, plan, ledger, records, targets, claimed, state)
         n_planned = n_answers + plan.n_queries
         classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, no_model_reason=no_model_reason
@@ -169,20 +173,19 @@ def _install_features(
     classifier: IndKNNClassifier,
     plan: IndKNNPlan,
     ledger: MemoryLedger,
-    arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
+    records: inputs.FitInputs,
+    targets: AnyArray,
+    claimed: Interaction | None,
     state: BudgetState,
 ) -> None:
     """Build an engine on the records with the budgets of `ledger`, and give it to `classifier`.
 
     - `plan`: the plan of the further queries.
     - `ledger`: the enrolled subjects and their remaining budgets.
-    - `arrays`: the arguments X, y, subjects and public of :func:`resume_fit`.
+    - `records`, `targets`: the checked arguments of the fit, and its encoded targets.
+    - `claimed`: the interaction of the records; None for simulations and public records.
     - `state`: the state of the earlier fit; its private model, if any, maps the features.
     """
-    X, y, subjects, public = arrays
-    records = inputs.check_fit_inputs(classifier, X, subjects, public)
-    targets = plan.target.encode(y, len(records))
-    claimed = inputs.claim_records(classifier, plan, records)
     del classifier._fit_series
     reference = records.reference
     model = None
