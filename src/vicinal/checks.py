@@ -316,18 +316,15 @@ def describe_id_fault(subject: object) -> str | None:
             "a floating-point number: a column of integers becomes one when a value is missing, "
             "and long ids lose digits; drop those rows and convert it to integers"
         )
-    return f"a {type(subject).__name__}; {_suggest_conversion(subject)}"
-
-
-def _suggest_conversion(subject: object) -> str:
-    """Return advice, for a message, on converting a subject id of an unsupported type."""
     if isinstance(subject, bytes):
-        return "decode bytes to text first, as with id.decode()"
-    if isinstance(subject, Decimal):
-        return "convert whole numbers with int(id), all others with str(id)"
-    if isinstance(subject, list | tuple | np.ndarray):
-        return "choose the one column that holds the ids"
-    return "convert every id to text first, as with str(id)"
+        advice = "decode bytes to text first, as with id.decode()"
+    elif isinstance(subject, Decimal):
+        advice = "convert whole numbers with int(id), all others with str(id)"
+    elif isinstance(subject, list | tuple | np.ndarray):
+        advice = "choose the one column that holds the ids"
+    else:
+        advice = "convert every id to text first, as with str(id)"
+    return f"a {type(subject).__name__}; {advice}"
 
 
 def _is_surely_canonical(subject: object) -> bool:

@@ -184,6 +184,7 @@ def align_columns(
 def _compare_names(names: Names, expected: Names) -> tuple[list[str], list[str]] | None:
     """Return the unexpected and the missing names; None if columns are matched by position.
 
+    `names`: of a table's columns. `expected`: those that it should have.
     pandas numbers columns without names from 0. Such numbers are names only for a table that has
     the same numbers, in any order.
     """
@@ -416,7 +417,7 @@ def _read_frame(argument: str, frame: Any) -> NumberTable:
 
 
 def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
-    """Return the matrix (n, d) of d columns, given as pairs of name and column."""
+    """Return the matrix (n, d) of d columns of any library, given as pairs of name and column."""
     names = _check_names(argument, (name for name, _ in named_columns))
     columns = [_read_number_column(argument, name, column) for name, column in named_columns]
     if any(column.ndim != 1 or len(column) != len(columns[0]) for column in columns):
@@ -431,7 +432,7 @@ def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> Numbe
 
 
 def _find_common_dtype(dtypes: list[Any]) -> Any:
-    """Return the type that can hold all columns; float64 for booleans beside numbers."""
+    """Return NumPy's type that can hold columns of several; float64 for booleans beside numbers."""
     distinct = set(dtypes)
     if len(distinct) > 1 and any(dtype.kind == "b" for dtype in distinct):
         return np.dtype(np.float64)
@@ -537,7 +538,10 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
 def _build_value_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error for values that are no numbers; `content`: their type, in words."""
+    """Return the error for values that are no numbers; `content`: their type, in words.
+
+    `error_type`: class of the error.
+    """
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType
     quote = " (float() argument must be a string or a real number)" if is_type_error else ""
@@ -557,7 +561,7 @@ def refuse_missing(argument: str, values: AnyArray) -> None:
 
 
 def _refuse_infinite(argument: str, matrix: NumberTable) -> None:
-    """Raise InvalidInput, with the names of the columns, if numbers are NaN or infinite."""
+    """Raise InvalidInput, naming the columns, if numbers of a matrix are NaN or infinite."""
     values = matrix.values
     if values.dtype.kind != "f":
         return
@@ -606,7 +610,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
 
 
 def _list_values(column: Any, argument: str = "") -> list[Any]:
-    """Return the values of a column of any library as a list of Python objects."""
+    """Return the values of a column of any library, or of an iterable, as Python objects."""
     for method in ("tolist", "to_pylist", "to_list"):
         if hasattr(column, method):
             column = getattr(column, method)()

@@ -316,14 +316,14 @@ def _offer_full_budgets(remaining: Ints) -> Ints:
 
 
 def _charge_last_subject(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after charging the last subject for all subjects."""
+    """Return the budgets after a release that charged the last subject for all subjects."""
     charged = remaining.copy()
     charged[-1:] = np.maximum(charged[-1:] - spent.sum(), 0)  # a shard may be empty
     return charged
 
 
 def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after the correct charges, but at least 0."""
+    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded."""
     return np.asarray(np.maximum(remaining - spent, 0))
 
 

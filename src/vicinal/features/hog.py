@@ -116,7 +116,9 @@ def _compute_features(
     The other arguments are the parameters of :class:`HOGFeatures`.
     """
     size = max(1, _CACHED_NUMBERS // images[0].size)
-    bounds = compute_bin_bounds(orientations)
+    width = np.float32(180.0 / orientations)
+    # Bounds of the bins of 0 to 180 degrees, rounded to float32.
+    bounds = np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
     schedule = plan_pairwise_sums(block * block * orientations)
     features = []
     for start in range(0, len(images), size):
@@ -153,12 +155,6 @@ Schedule = Ints
 
 The numbers start .. stop - 1 are summed; then the last `n_merges` sums are added, one after
 another, to the sum before each."""
-
-
-def compute_bin_bounds(orientations: int) -> Floats:
-    """Return the bounds (orientations + 1,) of the bins of 0 to 180 degrees, rounded to float32."""
-    width = np.float32(180.0 / orientations)
-    return np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
 
 
 def plan_pairwise_sums(n: int) -> Schedule:

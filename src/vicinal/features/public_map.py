@@ -115,8 +115,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
         refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
         rows = read_matrix("X", X).values
         refuse_other_width(rows, self.n_features_in_, "PublicMap")
-        chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
-        return np.concatenate([self._map_rows(chunk) for chunk in chunks])
+        chunks = []
+        for start in range(0, len(rows), _CHUNK):
+            mapped = _subtract_mean(rows[start : start + _CHUNK], self.mean_)
+            if self.components_ is not None:
+                mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
+            chunks.append(scale_to_unit_length(mapped))
+        return np.concatenate(chunks)
 
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
         """Fit the map to public rows and return the mapped rows.
@@ -178,13 +183,6 @@ class PublicMap(TransformerMixin, BaseEstimator):
         self.scale_ = scale
         set_column_attributes(self, len(mean), names)
         return self
-
-    def _map_rows(self, rows: AnyArray) -> Vectors:
-        """Return a chunk of input rows (n, d) after the map, float32 (n, c)."""
-        mapped = _subtract_mean(rows, self.mean_)
-        if self.components_ is not None:
-            mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
-        return scale_to_unit_length(mapped)
 
 
 def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import Plan as PricedPlan
-from vicinal.arrays import AnyArray, Floats, Floats32, Ints, Places
+from vicinal.arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
@@ -340,8 +340,8 @@ class Learner(Protocol[AnyStudent]):
     def learn(
         self,
         examples: AnyArray,
-        rows: Places,
-        labels: Places,
+        rows: Ints,
+        labels: Ints,
         number: int,
         begin: Begin,
         soft_labels: Floats32 | None,

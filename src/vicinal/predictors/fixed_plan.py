@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -40,7 +40,6 @@ from vicinal.planning.guarantees import (
 )
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
-from vicinal.predictors._named_classes import NamedClassesMixin
 from vicinal.progress import begin_progress
 from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
@@ -51,6 +50,29 @@ abstention; None for other classes."""
 
 _VOTE_NOISE = Real(minimum=1e-2, maximum=1e9)
 """Check of a noise standard deviation in votes, from 0.01 to 1e9."""
+
+
+class NamedClassesMixin(ClassifierMixin):
+    """A classifier whose predictions are class names in the composed Unicode form (NFC)."""
+
+    def score(self, X: Any, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the accuracy of predictions.
+
+        Parameters
+        ----------
+        X : rows
+            Queries, as for `predict`.
+        y : array-like (n,)
+            The true labels.
+        sample_weight : array-like (n,), optional
+            Weight of each row in the accuracy.
+
+        Returns
+        -------
+        float
+            The (weighted) share of rows with a correct prediction.
+        """
+        return float(super().score(X, checks.compose_labels(y), sample_weight))
 
 
 class GuaranteeDisplay(BaseEstimator):

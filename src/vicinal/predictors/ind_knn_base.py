@@ -107,9 +107,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        """Fit on features instead of tables; the arguments are those of :meth:`fit`.
+        """Check and claim the records, plan the engine, and set the fitted attributes.
 
-        Checks and claims the records, plans the engine, and sets the fitted attributes.
+        The arguments are those of :meth:`fit`; if it has a schema, `public` are features already.
         """
         plan = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)

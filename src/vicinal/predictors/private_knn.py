@@ -118,15 +118,6 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             return encode_labels(y, size, self.classes)
         return read_label_matrix(y, size, self.classes.tolist())
 
-    def create_vote_encoding(self, targets: AnyArray) -> VoteEncoding:
-        """Return the votes of the records: for one class each, or with `tau` clipped to `tau`.
-
-        `targets`: encoded targets, as :meth:`encode_targets` returns them.
-        """
-        if self.tau is None:
-            return OneHotVotes(targets, len(self.classes))
-        return ClippedVotes(targets, self.tau)
-
     def create_kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances of rounded features.
 
@@ -145,11 +136,16 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
         `targets`: as :meth:`encode_targets` returns them.
         """
+        votes: VoteEncoding = (
+            OneHotVotes(targets, len(self.classes))
+            if self.tau is None
+            else ClippedVotes(targets, self.tau)
+        )
         sampler = create_sampler(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
-            self.create_vote_encoding(targets),
+            votes,
             k=self.n_neighbors,
             gamma=self.sampling_rate,
             choose_kernel=self.create_kernel,

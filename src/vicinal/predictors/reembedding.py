@@ -24,6 +24,7 @@ from vicinal.errors import InvalidInput
 from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metric_kernel
+from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import Cosine
 from vicinal.planning.engine_factory import (
     convert_to_float,
@@ -174,7 +175,7 @@ def _install_features(
     plan: IndKNNPlan,
     ledger: MemoryLedger,
     records: inputs.FitInputs,
-    targets: AnyArray,
+    targets: RecordTargets,
     claimed: Interaction | None,
     state: BudgetState,
 ) -> None:

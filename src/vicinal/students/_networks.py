@@ -99,7 +99,7 @@ def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
 
 
 def _build_small_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "small": early pooling, so that a step takes milliseconds on two cores."""
+    """Return the body of "small" for images of `shape`: early pooling saves time on two cores."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5, padding=2))
     layers += [*_build_convolution(32, 64, 1), nn.MaxPool2d(2)]
     layers += [*_build_convolution(64, 128, 1), nn.MaxPool2d(2)]
@@ -107,7 +107,7 @@ def _build_small_body(shape: Shape) -> nn.Sequential:
 
 
 def _build_deep_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "deep": a layer more than "small" at equal cost, without padding."""
+    """Return the body of "deep" for images of `shape`: one layer more than "small", equal cost."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5))
     layers += [*_build_convolution(32, 64, 1), *_build_convolution(64, 64, 0), nn.MaxPool2d(2)]
     layers += _build_convolution(64, 128, 1)

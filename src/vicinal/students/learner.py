@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.arrays import AnyArray, Floats32, Places
+from vicinal.arrays import AnyArray, Floats32, Ints
 from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.labelling.answers import check_soft_labels
@@ -36,7 +36,7 @@ _SECOND_VECTOR_RECIPE = Recipe(
 
 def train_student(
     pool: Examples,
-    rows: Places,
+    rows: Ints,
     labels: npt.ArrayLike,
     classes: Sequence[Any],
     recipe: Recipe,
@@ -206,8 +206,8 @@ class StudentLearner:
     def learn(
         self,
         examples: Examples,
-        rows: Places,
-        labels: Places,
+        rows: Ints,
+        labels: Ints,
         number: int,
         begin: Begin,
         soft_labels: Floats32 | None,

@@ -54,7 +54,9 @@ class Augmentation:
             images, grid.to(images.dtype), padding_mode="border", align_corners=False
         )
         if self.contrast_brightness:
-            changed = self._change_contrast_and_brightness(changed, generator)
+            uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
+            contrast, brightness = uniform * self.contrast_brightness
+            changed = changed * (1 + contrast) + brightness
         return self._erase_square(changed, generator) if self.cut else changed
 
     def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
@@ -76,13 +78,6 @@ class Augmentation:
             torch.stack([x_scale * sin, y_scale * cos, y_shift]),
         ]
         return torch.stack(rows).permute(2, 0, 1)
-
-    def _change_contrast_and_brightness(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return images with random contrast and brightness."""
-        uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
-        contrast, brightness = uniform * self.contrast_brightness
-        changed: Tensor = images * (1 + contrast) + brightness
-        return changed
 
     def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return images with a random square set to 0, the mean of normalised pixels."""
