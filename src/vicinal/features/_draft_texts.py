@@ -252,7 +252,14 @@ def _draft_categories(
             notes.append(f"the order of its values is lost, as levels have 2 to {_MAX_CATEGORIES}")
         if len(set(map(cells.fold_spelling, declared))) < len(declared):
             notes.append("some of its values differ only in spelling, and count as different ones")
-    return Draft(_add_public_shares(declaration, column, counts.total()), note).add_notes(*notes)
+    parsed = declaration.parse_cells(column)
+    value_counts = np.bincount(
+        parsed.present_codes.astype(np.int64), minlength=declaration.n_values
+    )
+    shares = tuple(values.round_digits(count / counts.total()) for count in value_counts.tolist())
+    options = values.get_missing_options(parsed)
+    drafted = replace(declaration, **options, shares=shares if sum(shares) else ())
+    return Draft(drafted, note).add_notes(*notes)
 
 
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
@@ -324,17 +331,3 @@ def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
         may_be_codes |= upper_end > keys[upper][0] or keys[lower][:2] == keys[upper][:2]
     note = "its values are read as ordered; if they are not, declare category"
     return levels, note if may_be_codes else ""
-
-
-def _add_public_shares(
-    declaration: kinds.LevelsColumn | kinds.CategoryColumn, column: pa.ChunkedArray, n_texts: int
-) -> kinds.TableColumn:
-    """Return the declaration with the public shares of its values and of missing ones.
-
-    `column`: the public cells. `n_texts`: number of rows with a text that is not missing.
-    """
-    parsed = declaration.read(column)
-    counts = np.bincount(parsed.present_codes.astype(np.int64), minlength=declaration.n_values)
-    shares = tuple(values.round_digits(count / n_texts) for count in counts.tolist())
-    options = values.get_missing_options(parsed)
-    return replace(declaration, **options, shares=shares if sum(shares) else ())

@@ -4,7 +4,6 @@ import copy
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -178,18 +177,11 @@ def _load_model(model: str) -> Any:
             f"The model {model!r} names classes that are not of sentence-transformers itself (or "
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
-    with _disable_progress_bars():
-        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-
-
-@contextmanager
-def _disable_progress_bars() -> Iterator[None]:
-    """Disable the progress bars of transformers in this context."""
     log = import_module("transformers.utils.logging")
-    was_enabled = log.is_progress_bar_enabled()
+    shows_progress_bars = log.is_progress_bar_enabled()
     log.disable_progress_bar()
     try:
-        yield
+        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     finally:
-        if was_enabled:
+        if shows_progress_bars:
             log.enable_progress_bar()

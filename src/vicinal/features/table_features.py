@@ -89,7 +89,9 @@ class TableFeatures(FixedFeatures):
         if n_rows == 0:
             raise InvalidInput("The table must have at least one row.")
         _warn_of_undeclared(schema, names)
-        parsed = {column.name: column.read(columns[column.name]) for column in schema.columns}
+        parsed = {
+            column.name: column.parse_cells(columns[column.name]) for column in schema.columns
+        }
         _refuse_faults(parsed)
         return np.column_stack([column.codes for column in parsed.values()])
 
@@ -233,7 +235,7 @@ def check_table(
     if subject is not None:
         id_column = checks.normalize_text(subject)
         readers[id_column] = lambda column: cells.validate_ids(column).refuse_missing()
-    readers |= {column.name: column.read for column in schema.columns}
+    readers |= {column.name: column.parse_cells for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
         for name in readers
@@ -286,7 +288,7 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
-            for misfit in _list_remarks(column, values, column.read(values).codes):
+            for misfit in _list_remarks(column, values, column.parse_cells(values).codes):
                 warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
 
 

@@ -82,7 +82,7 @@ class TableColumn(ABC):
             [None if math.isnan(code) else self._format_cell(code) for code in codes.tolist()]
         )
 
-    def read(self, column: pa.ChunkedArray) -> ParsedColumn:
+    def parse_cells(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a table's column; missing values are faults if not allowed."""
         parsed = self._parse_cells_without_markers(column)
         return parsed if self.missing else parsed.refuse_missing()

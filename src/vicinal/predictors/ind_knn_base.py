@@ -178,7 +178,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         with self._engine.lock:
             self._recent_answers.clear()
             integers = self._encode_features(X)
-            self._shard.add(integers, targets, ids or self._allocate_subject_ids(len(X)))
+            if ids is None:
+                ids = []
+                while len(ids) < len(X):
+                    if self._next_subject_id not in self._shard.ledger:  # no subject ever had it
+                        ids.append(self._next_subject_id)
+                    self._next_subject_id += 1
+            self._shard.add(integers, targets, ids)
         return self
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -292,15 +298,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         shard = self._engine.shard
         assert isinstance(shard, Shard)  # noqa: S101 (narrows the type)
         return shard
-
-    def _allocate_subject_ids(self, size: int) -> list[checks.SubjectId]:
-        """Return `size` ids for new subjects: the next numbers that no subject ever had."""
-        new_ids: list[checks.SubjectId] = []
-        while len(new_ids) < size:
-            if self._next_subject_id not in self._shard.ledger:
-                new_ids.append(self._next_subject_id)
-            self._next_subject_id += 1
-        return new_ids
 
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
         """Warn at the first call if queries (q, d), integer features, are far from public rows."""

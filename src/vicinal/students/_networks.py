@@ -67,7 +67,7 @@ class KernelValues(nn.Module):
         return kernel_values
 
 
-def build(name: str, shape: Shape, n_classes: int) -> Network:
+def build_network(name: str, shape: Shape, n_classes: int) -> Network:
     """Return a network with random initial weights, sampled from torch's global generator.
 
     `name`: one of :data:`NETWORKS`. `n_classes`: number of outputs. Raises InvalidInput if the
@@ -156,7 +156,7 @@ _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
 _VECTOR_NETWORKS = ("mlp", "wide")
 
 NETWORKS = tuple(_BODIES)
-"""Names that :func:`build` accepts."""
+"""Names that :func:`build_network` accepts."""
 
 KERNEL = "kernel"
 """Name of the network that :func:`build_kernel_network` builds."""

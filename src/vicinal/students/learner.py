@@ -22,7 +22,7 @@ from vicinal.students._exact import measure_largest_inputs
 from vicinal.students.student import Examples, Preprocessing, Student
 from vicinal.students.student import load as load_student
 from vicinal.students.student import save as save_student
-from vicinal.students.training import Recipe, train
+from vicinal.students.training import Recipe, train_network
 from vicinal.tabular import read_column
 
 _N_MEASURED_EXAMPLES = 1000
@@ -105,7 +105,17 @@ def train_student(
     second = None
     if recipe.ensemble:
         assert probabilities is not None  # noqa: S101 (an ensemble needs soft labels)
-        second = _train_second(pool, answers, names, recipe.seed, probabilities)
+        # It learns class probabilities alone, of vectors or of histograms of images' gradients.
+        if np.ndim(pool) < 3:
+            vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=recipe.seed)
+            second = _train_single(pool, answers, names, vector_recipe, None, probabilities)
+        else:
+            features = HOGFeatures(n_jobs=-1).transform(pool)
+            kernel_recipe = Recipe("plain", networks.KERNEL, seed=recipe.seed)
+            fit = networks.GRADIENT_FIT
+            second = _train_single(
+                features, answers, names, kernel_recipe, None, probabilities, fit
+            )
     used_probabilities = probabilities if recipe.soft_weight else None
     first = _train_single(pool, answers, names, recipe, progress, used_probabilities)
     return replace(first, second=second)
@@ -116,24 +126,6 @@ class _Answers(NamedTuple):
 
     rows: Tensor
     class_indices: Tensor
-
-
-def _train_second(
-    pool: Examples, answers: _Answers, class_names: AnyArray, seed: int, probabilities: Tensor
-) -> Student:
-    """Return the second student of an ensemble, trained on class probabilities alone.
-
-    It takes the vectors of the pool, or histograms of gradients of its images. `seed`: of the
-    training. `probabilities` (m, c): soft labels of all examples of the pool.
-    """
-    if np.ndim(pool) < 3:
-        vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=seed)
-        return _train_single(pool, answers, class_names, vector_recipe, None, probabilities)
-    features = HOGFeatures(n_jobs=-1).transform(pool)
-    kernel_recipe = Recipe("plain", networks.KERNEL, seed=seed)
-    return _train_single(
-        features, answers, class_names, kernel_recipe, None, probabilities, networks.GRADIENT_FIT
-    )
 
 
 def _train_single(
@@ -155,7 +147,8 @@ def _train_single(
     rows, class_indices = answers
     preprocessing = Preprocessing.from_examples(pool)
     examples = preprocessing(pool)
-    targets = torch.nn.functional.one_hot(class_indices, len(class_names)).float()
+    n_classes = len(class_names)
+    targets = torch.nn.functional.one_hot(class_indices, n_classes).float()
     training_set = examples[rows], targets
     if recipe.method == "plain" and probabilities is not None:
         # All examples, with soft labels as targets; in answered rows these are mixed with answers.
@@ -164,7 +157,7 @@ def _train_single(
         training_set = examples, mixed
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel_network(
-            np.asarray(pool), preprocessing.deviation, len(class_names)
+            np.asarray(pool), preprocessing.deviation, n_classes
         )
         trained = networks.fit_head(network, *training_set, head_fit)
         if progress is not None:
@@ -173,8 +166,10 @@ def _train_single(
         # Weights and dropout use torch's global generator; its state is restored afterwards.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            network = networks.build(recipe.network, preprocessing.input_shape, len(class_names))
-            trained = train(network, *training_set, examples, recipe, progress, probabilities)
+            network = networks.build_network(recipe.network, preprocessing.input_shape, n_classes)
+            trained = train_network(
+                network, *training_set, examples, recipe, progress, probabilities
+            )
     largest_inputs = measure_largest_inputs(trained.body, examples[:_N_MEASURED_EXAMPLES])
     return Student(
         trained, recipe.network, tuple(class_names.tolist()), preprocessing, largest_inputs

@@ -262,7 +262,7 @@ def adapt_to_digits(recipe: Recipe) -> Recipe:
     return replace(recipe, network="deep", steps=1600)
 
 
-def train(
+def train_network(
     network: Network,
     examples: Tensor,
     targets: Tensor,
@@ -300,7 +300,7 @@ _N_WARM_UP_STEPS = 50
 
 
 class _Batch(NamedTuple):
-    """Rows of the arrays of :func:`train`; `soft_labels` are those of `unlabelled`."""
+    """Rows of the arrays of :func:`train_network`; `soft_labels` are those of `unlabelled`."""
 
     examples: Tensor
     targets: Tensor
@@ -338,7 +338,15 @@ class _Trainer:
             loss = self._compute_loss(batch, answer_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        self._update_average(min(self.recipe.average, (step + 1) / (step + 10)))
+        previous_weight = min(self.recipe.average, (step + 1) / (step + 10))
+        with torch.no_grad():
+            network_state = self.network.state_dict()
+            # Also the statistics of batch normalisation are averaged.
+            for name, value in self.averaged.state_dict().items():
+                if value.is_floating_point():
+                    value.lerp_(network_state[name], 1 - previous_weight)
+                else:
+                    value.copy_(network_state[name])
 
     def _compute_loss(self, batch: _Batch, answer_weight: float) -> Tensor:
         """Return the loss of a batch.
@@ -400,19 +408,6 @@ class _Trainer:
             return augmented_logits.sum() * 0.0
         share = is_confident.float().mean()
         return share * compute_divergence(target[is_confident], augmented_logits[is_confident])
-
-    def _update_average(self, previous_weight: float) -> None:
-        """Update the moving averages of weights and of batch-normalisation statistics.
-
-        average = previous_weight * average + (1 - previous_weight) * network.
-        """
-        with torch.no_grad():
-            network_state = self.network.state_dict()
-            for name, value in self.averaged.state_dict().items():
-                if value.is_floating_point():
-                    value.lerp_(network_state[name], 1 - previous_weight)
-                else:
-                    value.copy_(network_state[name])
 
 
 @contextmanager
