@@ -147,7 +147,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
 def _get_category_order(table: Any, name: str) -> list[str] | None:
     """Return the texts of an ordered category, from the lowest to the highest; else None.
 
-    `name`: of the column in `table`, whose Arrow or pandas type may be an ordered category.
+    `name`: of the column in `table`. Only Arrow and pandas have ordered categories.
     """
     named_columns = list_columns(table)[0]
     column = next(column for key, column in named_columns if checks.normalize_text(key) == name)

@@ -142,11 +142,11 @@ class Labeller(ABC):
         """
         ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
         labels = np.asarray(read_column("labels", self._labels)).tolist()
-        text = f"{self._parameters()!r}{labels!r}{ids!r}"
+        text = f"{self._get_parameters()!r}{labels!r}{ids!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @abstractmethod
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         """Return all parameters that affect answers, in a fixed order, for :meth:`digest`."""
 
 
@@ -310,7 +310,7 @@ class IndKNNLabeller(Labeller):
             plan = plan.changed(model_share=share)
         return create_ind_knn_guarantee(plan)
 
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         # Rounds change these two parameters of the classifier, so the constructor's values count.
         constructor_values = {"n_queries": None, "model_share": self._model_share}
         return sorted({**self._classifier.get_params(), **constructor_values}.items())
@@ -509,7 +509,7 @@ class PrivateKNNLabeller(Labeller):
             assumed=classifiers[0]._additional_assumptions,
         )
 
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:

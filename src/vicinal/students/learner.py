@@ -140,9 +140,9 @@ def _train_single(
     """Return a student without a second one, trained by `recipe`.
 
     `pool`: raw public examples (m, ...). `answers`: those to rows of the pool. `class_names` (c,):
-    names of the outputs. `progress`: called with the number of steps just
-    completed. `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`:
-    options of fitting the head of the network "kernel".
+    names of the outputs. `progress`: called with the number of steps just completed.
+    `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`: options of
+    fitting the head of the network "kernel".
     """
     rows, class_indices = answers
     preprocessing = Preprocessing.from_examples(pool)
