@@ -53,8 +53,8 @@ _COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
 
-# In all functions that draft a column, `name` is the column's name, and `parsed` its codes, with NaN
-# for missing values. Arrays of codes or numbers have no missing values.
+# In all functions that draft a column, `name` is the column's name and `parsed` holds its codes;
+# NaN means a missing value. Arrays of codes or numbers have no missing values.
 
 
 class Draft(NamedTuple):
