@@ -20,7 +20,7 @@ from vicinal import students  # noqa: E402
 from vicinal.ledger.sealed_files import seal_archive  # noqa: E402
 from vicinal.students import learner  # noqa: E402 (after the skip)
 from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_largest_inputs  # noqa: E402
-from vicinal.students._networks import NETWORKS, build  # noqa: E402
+from vicinal.students._networks import NETWORKS, build_network  # noqa: E402
 from vicinal.students.student import Preprocessing  # noqa: E402
 from vicinal.students.training import (  # noqa: E402
     AUGMENTATIONS,
@@ -76,7 +76,7 @@ def trained(digits):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_give_a_logit_a_class_and_features_before(name):
-    network = build(name, SHAPES[name], 7).eval()
+    network = build_network(name, SHAPES[name], 7).eval()
     examples = torch.randn(3, *SHAPES[name])
     features = network.body(examples)
     assert features.shape == (3, network.head.in_features)
@@ -277,7 +277,7 @@ def test_each_change_is_what_it_is_called():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_features_are_the_same_in_any_company(name):
     torch.manual_seed(1)
-    network = build(name, SHAPES[name], 10)
+    network = build_network(name, SHAPES[name], 10)
     examples = torch.randn(28, *SHAPES[name])
     for _ in range(3):
         network(examples)  # changes the running statistics
@@ -296,7 +296,7 @@ def test_features_are_the_same_in_any_company(name):
 def test_sums_are_exact_at_the_worst_inputs():
     """The bound on weights holds where every input has the largest magnitude."""
     torch.manual_seed(2)
-    network = build("small", (1, 28, 28), 10).eval()
+    network = build_network("small", (1, 28, 28), 10).eval()
     exact = ExactBody(
         network.body, measure_largest_inputs(network.body, torch.randn(20, 1, 28, 28))
     )

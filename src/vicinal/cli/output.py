@@ -257,7 +257,7 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
 
 @contextmanager
 def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
-    """Show bars for all work that announces its steps by :func:`vicinal.progress.begin_work`."""
+    """Show bars for all work that begins with :func:`vicinal.progress.begin_progress`."""
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 

@@ -22,7 +22,7 @@ from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import check_reference, refuse_same_memory
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.tabular import (
     Names,
     align_columns,
@@ -216,7 +216,7 @@ class StoreExtractor:
         if self.kind == "table":
             return self._extractor.transform(raw)
         return self._extractor.transform(
-            raw, progress=begin_work("features", getattr(raw, "__len__", int)())
+            raw, progress=begin_progress("features", getattr(raw, "__len__", int)())
         )
 
 

@@ -24,7 +24,13 @@ from vicinal.lazy import import_from_extra
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.sealed_files import check_archive, seal_archive
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
+from vicinal.students._networks import (
+    KERNEL,
+    Network,
+    Shape,
+    build_empty_kernel_network,
+    build_network,
+)
 from vicinal.tabular import is_table
 
 Examples = AnyArray
@@ -339,7 +345,7 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
     if description["network"] == KERNEL:
         network = build_empty_kernel_network(tensors)
     else:
-        network = build(description["network"], preprocessing.input_shape, len(classes))
+        network = build_network(description["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
     if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
         raise ValueError("weights that are not finite")
