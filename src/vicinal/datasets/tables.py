@@ -19,7 +19,12 @@ import pyarrow.compute as pc
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_column, load_npz
-from vicinal.declared_sizes import require_parquet_memory, require_zip_memory
+from vicinal.declared_sizes import (
+    require_csv_memory,
+    require_parquet_memory,
+    require_sheet_memory,
+    require_zip_memory,
+)
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
@@ -247,6 +252,8 @@ def detect_csv_format(
     and comment are taken. For another kind of file, what is not given is as in plain CSV.
     """
     path = _check_exists(path)
+    if _find_reader(path) is _read_csv:
+        require_csv_memory(path)
     declared = replace(
         base_format,
         delimiter=delimiter or ",",
@@ -339,7 +346,10 @@ def read_table(
     commas become points. No message contains anything from the file.
     """
     path = _check_exists(path)
-    form = form or detect_csv_format(path)
+    if form is None:
+        form = detect_csv_format(path)
+    elif _find_reader(path) is _read_csv:
+        require_csv_memory(path, form.encoding)
     table = _parse_file(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
@@ -536,7 +546,8 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV
     """Return the table of the first sheet of an Excel or OpenDocument file."""
     calamine = import_from_extra("excel", "python_calamine", "Reading Excel files")
     if zipfile.is_zipfile(path):
-        require_zip_memory(path)
+        require_zip_memory(path, path)
+    require_sheet_memory(path)
     try:
         sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
     except calamine.CalamineError:

@@ -20,7 +20,7 @@ import numpy as np
 
 from vicinal.arrays import Ints32
 from vicinal.checks import SubjectId
-from vicinal.declared_sizes import open_npz
+from vicinal.declared_sizes import open_npz, read_bytes
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
@@ -113,7 +113,7 @@ class ClusterChange:
         Raises StoreDamaged if the file has another digest than `digest`; None accepts any file.
         """
         with translate_os_errors(path):
-            content = path.read_bytes()
+            content = read_bytes(path)
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with open_npz(path, io.BytesIO(content)) as arrays:

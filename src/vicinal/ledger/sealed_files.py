@@ -13,7 +13,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray
-from vicinal.declared_sizes import open_npz
+from vicinal.declared_sizes import open_npz, read_bytes
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
 from vicinal.ledger.files import replace_file, translate_os_errors
 
@@ -129,7 +129,7 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
 
     Raises InvalidInput if the digest does not match, and NumPy's errors for other contents.
     """
-    content = path.read_bytes()
+    content = read_bytes(path)
     check_archive(path, content)
     with open_npz(path, io.BytesIO(content)) as stored:
         return dict(stored)

@@ -9,7 +9,6 @@ another subject. The key, the public rows and the extractor's map have one diges
 of the extractor's model is in the schema.
 """
 
-import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Ints32, Places
+from vicinal.declared_sizes import iterate_extents
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
@@ -131,7 +131,7 @@ class RecordFile:
         end = self.count_bytes()
         start = size * self.row_bytes
         with translate_os_errors(self.path):
-            for data_start, data_end in _iterate_extents(self._descriptor, start, end):
+            for data_start, data_end in iterate_extents(self._descriptor, start, end):
                 for offset in range(data_start, data_end, _ZEROS_CHUNK_BYTES):
                     zeros = bytes(min(_ZEROS_CHUNK_BYTES, data_end - offset))
                     write_whole(self._descriptor, zeros, offset)
@@ -229,26 +229,6 @@ class RecordFiles:
         """Close all files."""
         for record_file in self.file_of.values():
             record_file.close()
-
-
-def _iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each stored part of an open file within the bytes `start` to `end`.
-
-    Holes of a sparse file hold nothing to overwrite, and may be larger than the disk. Where the
-    file system does not know its holes, the whole range is one part.
-    """
-    position = start
-    while position < end:
-        try:
-            position = os.lseek(descriptor, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole follows
-                return
-            raise
-        hole = min(os.lseek(descriptor, position, os.SEEK_HOLE), end)
-        if position < hole:
-            yield position, hole
-        position = hole
 
 
 def list_tiles(size: int) -> range:

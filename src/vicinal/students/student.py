@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats32
+from vicinal.declared_sizes import read_bytes, require_zip_memory
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
@@ -279,18 +280,19 @@ def load(path: str | Path) -> Student:
     ('a', 'b')
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(Path(path))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     check_archive(Path(path), content)
     try:
+        require_zip_memory(path, io.BytesIO(content))
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
         return _build_student(description, stored)
-    except (MemoryError, OtherFormat):
+    except (InvalidInput, MemoryError, OtherFormat):
         raise
     # torch passes on any exception of its unpickler.
     except Exception as error:
