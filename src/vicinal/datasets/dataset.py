@@ -293,7 +293,8 @@ def load_images(folder: str | Path) -> Dataset:
 def _count_image_bytes(folder: Path, path: Path) -> int:
     """Return the bytes that the image at a `path` relative to `folder` declares."""
     with _open_image(folder, path) as image:
-        return image.width * image.height * (1 if image.mode in _GREY_MODES else 3)
+        n_bands = 1 if image.mode in _GREY_MODES else 3
+        return int(image.width * image.height * n_bands)
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:
