@@ -80,14 +80,10 @@ def require_memory(path: str | Path, n_bytes: float) -> None:
     """
     available = find_available_bytes()
     if available is not None and n_bytes > available:
-        raise _build_memory_error(path)
-
-
-def _build_memory_error(path: str | Path) -> InvalidInput:
-    return InvalidInput(
-        f"{path} declares more data than this machine has free memory for. If it is not damaged, "
-        "split it, or use a machine with more memory."
-    )
+        raise InvalidInput(
+            f"{path} declares more data than this machine has free memory for. If it is not "
+            "damaged, split it, or use a machine with more memory."
+        )
 
 
 @contextmanager
@@ -156,13 +152,13 @@ def require_sheet_memory(path: Path) -> None:
     calamine reports, is left to the caller.
     """
     available = find_available_bytes()
-    if available is None or not _STATM.exists():
+    if available is None or not sys.executable or not _STATM.exists():
         return
     command = [sys.executable, "-P", "-c", _TRIAL, str(path.resolve()), str(available)]
     trial = subprocess.run(command, capture_output=True, check=False)
     if trial.returncode < 0:  # ended by a signal, as Rust does without memory
-        raise _build_memory_error(path)
-    if trial.returncode == 0:
+        require_memory(path, math.inf)
+    elif trial.returncode == 0:
         require_memory(path, int(trial.stdout) * _CELL_BYTES)
 
 
@@ -263,7 +259,7 @@ def _require_text_memory(path: str | Path, metadata: Any, n_bytes: float) -> Non
         for batch in file.iter_batches(batch_size, columns=sorted(columns)):
             n_bytes += sum(map(_count_text_bytes, batch.columns))
             if n_bytes > available:
-                raise _build_memory_error(path)
+                require_memory(path, math.inf)
 
 
 def _count_text_bytes(array: Any) -> int:
