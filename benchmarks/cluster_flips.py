@@ -36,7 +36,7 @@ def filled(place: Path) -> None:
     cluster.close()
 
 
-def reading(path: Path) -> dict[str, Any]:
+def read_only(path: Path) -> dict[str, Any]:
     """Return what a cluster says and decides."""
     with Coordinator.open(path, local_transports, SOON) as cluster:
         keys = (("k", tools.Q[:6]), ("l", tools.Q[6:9]))

@@ -38,12 +38,12 @@ Reading = dict[str, Any]
 class Kept:
     """Something that a user keeps.
 
-    `fill`: makes it below a folder, in a folder for each state that it can be in. `reading`: what
+    `fill`: makes it below a folder, in a folder for each state that it can be in. `read_only`: what
     it says and decides, in the copy of such a folder. `damaged`: which of its files are damaged.
     """
 
     fill: Callable[[Path], None]
-    reading: Callable[[Path], Reading]
+    read_only: Callable[[Path], Reading]
     damaged: str = "*"
 
 
@@ -61,7 +61,7 @@ def keep_backup(place: Path) -> None:
 def read_backup(here: Path) -> Reading:
     """Restore it and read the store."""
     Store.restore(here / "backup", here / "store", witness=here / "store.witness").close()
-    return store_flips.reading(here / "store")
+    return store_flips.read_only(here / "store")
 
 
 def keep_keys(place: Path) -> None:
@@ -147,8 +147,8 @@ def read_receipt(here: Path) -> Reading:
 
 POOL = np.eye(8, dtype=np.float32)
 KEPT = {
-    "store": Kept(store_flips.filled, lambda here: store_flips.reading(here / "store")),
-    "cluster": Kept(cluster_flips.filled, lambda here: cluster_flips.reading(here / "cluster")),
+    "store": Kept(store_flips.filled, lambda here: store_flips.read_only(here / "store")),
+    "cluster": Kept(cluster_flips.filled, lambda here: cluster_flips.read_only(here / "cluster")),
     "backup": Kept(keep_backup, read_backup),
     "keys": Kept(
         keep_keys, lambda here: {"keys": KeyFile(here / "store").all()}, "store/keys.json"
@@ -179,8 +179,8 @@ def flips(
     for name in names:
         KEPT[name].fill(place / name)
         for state in states(place / name):
-            truths[state] = KEPT[name].reading(copied(state))
-            again = KEPT[name].reading(copied(state))
+            truths[state] = KEPT[name].read_only(copied(state))
+            again = KEPT[name].read_only(copied(state))
             assert again == truths[state], f"{name} is not read the same twice"
     for number in range(count):
         name = names[number % len(names)]
@@ -190,7 +190,7 @@ def flips(
         files = files_of(here, KEPT[name].damaged)
         file = files[int(rng.integers(len(files)))]
         flip(file, rng)
-        found = outcome(here, truths[state], KEPT[name].reading)
+        found = outcome(here, truths[state], KEPT[name].read_only)
         counts[name, found.split(":")[0]] += 1
         if ":" in found:
             report(f"flip {number}: {name} {state.name} {file.relative_to(here)}: {found}")
@@ -222,10 +222,10 @@ def flip(path: Path, rng: np.random.Generator) -> None:
     path.write_bytes(bytes(content))
 
 
-def outcome(here: Path, truth: Reading, reading: Callable[[Path], Reading]) -> str:
+def outcome(here: Path, truth: Reading, read_only: Callable[[Path], Reading]) -> str:
     """Read what is damaged; return "noticed", "no change", "SILENT" or "TRACEBACK", and why."""
     try:
-        found = reading(here)
+        found = read_only(here)
     except VicinalError as error:
         return "noticed" if str(error) and "\n" not in str(error) else "TRACEBACK: several lines"
     except Exception as error:  # noqa: BLE001 (that there is none is what is measured)

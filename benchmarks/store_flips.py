@@ -31,7 +31,7 @@ def filled(place: Path) -> None:
         shutil.copytree(place / "closed", place / "killed")
 
 
-def reading(path: Path) -> Reading:
+def read_only(path: Path) -> Reading:
     """Return what a store says and decides."""
     with Store.open(path) as store:
         book = store._parts.ledger

@@ -63,6 +63,7 @@ KERNEL_SOURCES = (
     "noise/poisson_sample.py",
     "prefetch.py",
     "smoothed/_edges.py",
+    "smoothed/_outcomes.py",
     "smoothed/average.py",
     "smoothed/intervals.py",
     "smoothed/knn.py",

@@ -63,7 +63,7 @@ def make_queried_store(tmp_path):
 
 
 def count_answers(store):
-    with Store.open(store, reading=True) as opened:
+    with Store.open(store, read_only=True) as opened:
         return opened.quota().used
 
 

@@ -60,11 +60,16 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
 
 def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
     """Fails if looking at a folder retires a store, erases anybody, or makes a change."""
-    reading = [("inspect",), ("verify",), ("export-guarantee",), ("certificate", "--out", tmp_path)]
+    read_only = [
+        ("inspect",),
+        ("verify",),
+        ("export-guarantee",),
+        ("certificate", "--out", tmp_path),
+    ]
     tools.make(tmp_path / "store").close()
 
     def refused(path):
-        for command, *options in reading:
+        for command, *options in read_only:
             assert "command only reads" in run(command, path, *options, code=3)
 
     with tools.broken_off(monkeypatch, "vicinal.distributed.splitting._close_for_good"):

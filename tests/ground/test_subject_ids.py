@@ -23,15 +23,7 @@ from vicinal.distributed.transports import local_transports
 from vicinal.errors import IdsAlike, InvalidInput, PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger import ledger
-from vicinal.ledger.id_encoding import (
-    find_similar_ids,
-    fold_and_hash,
-    fold_case_and_width,
-    fold_ids,
-    frame_id,
-    parse_framed_id,
-)
+from vicinal.ledger.id_encoding import find_similar_ids, fold_ids, frame_id, parse_framed_id
 from vicinal.mechanisms.teachers import assign_teachers
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -531,21 +523,6 @@ def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, shards):
         assert store.presence(TWINS).enrolled == 0
         store.add(X[:8], Y[:8], TWINS, ids_differ=True)
         store.add(X[:8], Y[:8], TWINS)
-
-
-def test_an_id_that_an_earlier_version_erased_is_known_in_other_spellings(tmp_path, monkeypatch):
-    """Stores of earlier versions hold hashes of ids that were folded by case and width alone."""
-    subjects = ["Zo\u00eb\u20137", *range(29)]
-    with Store.init(
-        tmp_path / "store", X, Y, subjects, classes=range(3), public=R, n_records=30, **PLAN
-    ) as store:
-        monkeypatch.setattr(
-            ledger, "fold_and_hash", partial(fold_and_hash, fold=fold_case_and_width)
-        )
-        store.erase(subjects[:1])
-        monkeypatch.undo()
-        with pytest.raises(IdsAlike):
-            store.add(X[:1], Y[:1], ["ZOE\u0308 \u201307"])
 
 
 def test_estimators_warn_of_similar_ids():

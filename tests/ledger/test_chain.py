@@ -146,7 +146,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monke
         Store.open(folder / "store", accept_loss=True)
     copy_folder(folder / "store", folder / "half")
     with pytest.raises(PrivacyRefused, match="command only reads"):
-        Store.open(folder / "store", reading=True)
+        Store.open(folder / "store", read_only=True)
     with Store.open(folder / "store") as store:  # the loss is accepted: it goes on
         assert not any(remaining_budgets(store).values())
         store.open_audience("press", n_records=300, **PLAN)

@@ -162,7 +162,7 @@ def test_a_file_larger_than_memory_is_not_read_into_it(store, name, size):
     os.truncate(store / name, size)
     tracemalloc.start()
     with pytest.raises(VicinalError, match=name):
-        Store.open(store, reading=True)
+        Store.open(store, read_only=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 26
@@ -206,17 +206,17 @@ def test_what_only_reads_writes_no_byte(store, broken):
         broken(store)
     before = tools.contents(store.parent)
     if broken is None:
-        with Store.open(store, reading=True) as opened:
+        with Store.open(store, read_only=True) as opened:
             assert opened.verify()
             assert opened.facts(curator=True)
             assert opened.guarantee()
     else:
         with pytest.raises(PrivacyRefused, match="interrupted here"):
-            Store.open(store, reading=True)
+            Store.open(store, read_only=True)
     assert tools.contents(store.parent) == before
     with Store.open(store) as opened:
         opened.backup(store.with_name("later"))
-    with Store.open(store, reading=True) as opened:
+    with Store.open(store, read_only=True) as opened:
         assert opened.verify()
 
 
@@ -229,7 +229,7 @@ def test_looking_at_a_copy_that_ran_elsewhere_moves_no_witness_of_the_original(s
         opened.predict(tools.Q[:1])
     shutil.copytree(there / "store", store.with_name("gift"))
     with pytest.raises(PrivacyRefused, match="command only reads"):
-        Store.open(store.with_name("gift"), reading=True)
+        Store.open(store.with_name("gift"), read_only=True)
     Store.open(store).close()
 
 

@@ -137,7 +137,7 @@ def audience(
 ) -> None:
     """Add an audience of analysts with budgets of its own."""
     plan = {"renew": renewal_options.build_renewal(), **options.get_plan_arguments(ctx)}
-    with records.open_store(store, accept_loss=accept_loss, reading=dry_run) as opened:
+    with records.open_store(store, accept_loss=accept_loss, read_only=dry_run) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
             costs = renewal_options.describe_costs()

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from vicinal.cli.main import create_group
 from vicinal.cli.options import Json
-from vicinal.cli.output import as_json, echo
+from vicinal.cli.output import as_json, echo, show_announced_progress
 from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
@@ -69,11 +69,16 @@ def audit(
     spec: Annotated[Path, Argument(metavar="SPEC.json", help="Mechanism and population.")],
     json: Json = False,
 ) -> None:
-    """Compare the smoothed delta of a mechanism on a population with the worst case."""
+    """Compare the smoothed delta of a mechanism on a population with the worst case.
+
+    Mechanisms are counts of a sample, the winner or another decision by a rule on them (kind
+    "decision"), averages and votes.
+    """
     from vicinal.ledger.sealed_files import read_json
     from vicinal.reports import smoothed_audit
 
-    report = smoothed_audit.audit_smoothed_dp(read_json(spec, "plan"))
+    with show_announced_progress(silent=json):
+        report = smoothed_audit.audit_smoothed_dp(read_json(spec, "plan"))
     echo(as_json(report) if json else smoothed_audit.format_audit(report))
 
 

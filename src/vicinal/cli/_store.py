@@ -348,7 +348,7 @@ def inspect(
     json: options.Json = False,
 ) -> None:
     """Show the public facts of a store. --curator adds private numbers."""
-    with records.open_store_or_service(store, reading=True) as opened:
+    with records.open_store_or_service(store, read_only=True) as opened:
         facts = opened.facts(curator=curator)
     echo(console.as_json(facts) if json else _format_facts(facts))
 
@@ -395,7 +395,7 @@ def export_guarantee(
 ) -> None:
     """Print the full guarantee of an audience's answers."""
     console.check_outputs({"out": out}, {"STORE": store})
-    with records.open_store_or_service(store, reading=True) as opened:
+    with records.open_store_or_service(store, read_only=True) as opened:
         guarantee = opened.guarantee(audience)
     text = console.as_json(guarantee.to_dict()) if json else console.format_guarantee(guarantee)
     if out is None:
@@ -411,7 +411,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Check every invariant on disk. --erased also looks for traces of a subject."""
-    with records.open_store_or_service(store, reading=True) as opened:
+    with records.open_store_or_service(store, read_only=True) as opened:
         verification = opened.verify(records.collect_subject_ids(erased, erased_list))
     errors = list(verification.faults)
     checked = list(verification.checked)
@@ -430,8 +430,10 @@ def backup(
 ) -> None:
     """Copy the store, in its present state, into a new folder. A running service continues."""
     # What cannot be written is copied as it is, if nothing has to be completed first.
-    reading = store.is_dir() and not is_writable(store) and not accept_loss
-    with records.open_store_or_service(store, accept_loss=accept_loss, reading=reading) as opened:
+    read_only = store.is_dir() and not is_writable(store) and not accept_loss
+    with records.open_store_or_service(
+        store, accept_loss=accept_loss, read_only=read_only
+    ) as opened:
         opened.backup(target)
     echo(f"Wrote {target}.")
 

@@ -109,7 +109,7 @@ def _read_store_facts(target: Path | None) -> dict[str, Any] | None:
     if target is None or not target.is_dir():
         return None
     try:
-        with open_store(target, reading=True) as opened:
+        with open_store(target, read_only=True) as opened:
             return opened.facts()
     except StorageFailed as error:
         raise StorageFailed(f"The store cannot be audited. {error}") from None
@@ -263,7 +263,7 @@ def certificate(
 
     output.refuse_overlap({"out": out}, {"STORE": store})
     reports = [read_audit(path) for path in audit or []]
-    with open_store(store, reading=True) as opened:
+    with open_store(store, read_only=True) as opened:
         facts = opened.facts()
     for path, report in zip(audit or [], reports, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
@@ -399,5 +399,5 @@ def _open_single_store(path: Path) -> Iterator[Store]:
 
     if is_cluster(path):
         raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
-    with Store.open(path, reading=True) as store:
+    with Store.open(path, read_only=True) as store:
         yield store

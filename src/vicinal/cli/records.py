@@ -46,9 +46,9 @@ def open_store(
     shard_s: float = 30.0,
     *,
     accept_loss: bool = False,
-    reading: bool = False,
+    read_only: bool = False,
 ) -> Iterator[Store | Coordinator]:
-    """Open the store or cluster at `path`; `reading` for commands that change nothing.
+    """Open the store or cluster at `path`; `read_only` for commands that change nothing.
 
     `ray`, `shard_s` and `accept_loss` are the options of the same names.
     """
@@ -63,11 +63,11 @@ def open_store(
             if ray is not None:
                 connect = resources.enter_context(connect_ray(ray)).transports
             cluster = Coordinator.open(
-                path, connect, shard_s, accept_loss=accept_loss, read_only=reading
+                path, connect, shard_s, accept_loss=accept_loss, read_only=read_only
             )
             yield resources.enter_context(cluster)
         elif ray is None:
-            with Store.open(path, accept_loss=accept_loss, reading=reading) as store:
+            with Store.open(path, accept_loss=accept_loss, read_only=read_only) as store:
                 yield store
         else:
             raise InvalidInput(
@@ -78,7 +78,7 @@ def open_store(
 
 @contextmanager
 def open_store_or_service(
-    path: Path, *, accept_loss: bool = False, reading: bool = False
+    path: Path, *, accept_loss: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
     """Open the store or cluster at `path`, or connect to the service that has opened it."""
     from vicinal.serving.local_socket import ServedStore
@@ -87,7 +87,7 @@ def open_store_or_service(
         opened: BaseStore | ServedStore
         try:
             opened = resources.enter_context(
-                open_store(path, accept_loss=accept_loss, reading=reading)
+                open_store(path, accept_loss=accept_loss, read_only=read_only)
             )
         except StoreInUse:
             opened = ServedStore(path)

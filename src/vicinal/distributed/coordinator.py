@@ -168,7 +168,7 @@ class Coordinator(BaseStore):
         with ExitStack() as resources:
             read_records = partial(ShardRecords.from_database, cluster=description)
             store = resources.enter_context(
-                open_folder(shard_folder.folder, reading=read_only, check=read_records)
+                open_folder(shard_folder.folder, read_only=read_only, check=read_records)
             )
             if read_only:
                 _refuse_unfinished(store)

@@ -82,7 +82,7 @@ class ShardServer:
             If a file or the database is damaged.
         """
         folder = MemberFolder.read(Path(path)).folder
-        store = open_folder(folder, check=check, reading=read_only)
+        store = open_folder(folder, check=check, read_only=read_only)
         try:
             return cls(store)
         except BaseException:

@@ -50,8 +50,8 @@ class AnswerBlock:
 
     - `audience`: the charged audience.
     - `digests`: concatenated digests of the queries.
-    - `answers`: released votes, float64 (q, c), or labels, int64 (q,). With a private model
-      float64 (q, 2 c): votes, then probabilities.
+    - `answers`: released votes, float64 (q, c), or labels, int64 (q,). If votes
+      are released beside a private model, float64 (q, 2 c): votes, then probabilities.
     - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
     - `n_queries_by_analyst`: number of the block's queries, by the analyst's name.
     - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference

@@ -123,16 +123,16 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def open_descriptor(path: Path, *, create: bool = False, reading: bool = False) -> int:
+def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool = False) -> int:
     """Return a descriptor of a file that is open for reading and writing.
 
-    `create`: create a missing file with :func:`create_file`. `reading`: open a file that this
-    process may not write for reading alone.
+    `create`: create a missing file with :func:`create_file`. `accept_unwritable`: open a file for
+    reading alone if this process may not write it.
     """
     try:
         return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR)
     except OSError as error:
-        if not reading or error.errno not in _WRITE_REFUSALS:
+        if not accept_unwritable or error.errno not in _WRITE_REFUSALS:
             raise
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW * create)
 
@@ -141,15 +141,17 @@ class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
     `path`: the file, created if needed. The file alone, without a lock on it, has no meaning.
-    `reading`: also accept a file that this process may not write.
+    `accept_unwritable`: also accept a file that this process may not write.
 
     Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
     Raises MissingExtra if the operating system has no such locks.
     """
 
-    def __init__(self, path: Path, *, reading: bool = False) -> None:
+    def __init__(self, path: Path, *, accept_unwritable: bool = False) -> None:
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, create=True, reading=reading)
+            self._descriptor = open_descriptor(
+                path, create=True, accept_unwritable=accept_unwritable
+            )
         try:
             lock_file(
                 self._descriptor,

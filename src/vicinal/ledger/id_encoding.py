@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from unicodedata import category, decimal, name, normalize
 from urllib.parse import quote, unquote
@@ -120,16 +120,6 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
 
 
-def fold_case_and_width(subjects: Iterable[SubjectId]) -> list[str]:
-    """Return each id without leading zeros, case, blanks and width variants only.
-
-    Stores that were written before :func:`fold_ids` hold hashes of these forms of erased ids.
-    """
-    text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
-    text = normalize("NFKD", text.replace(" ", "").replace("\u0131", "i").casefold())
-    return _LEADING_ZEROS.sub("", text).split("\n") if text else []
-
-
 _LATIN_LOOK_ALIKES = dict(
     zip(
         "\u0430\u0432\u0441\u0501\u0435\u043d\u04bb\u0456\u0458\u043a\u04cf"  # Cyrillic
@@ -217,13 +207,10 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
-def fold_and_hash(
-    key: bytes,
-    subjects: Iterable[SubjectId],
-    fold: Callable[[Iterable[SubjectId]], list[str]] = fold_ids,
-) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each id folded by `fold`; never a :func:`keyed_hash`."""
-    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in fold(subjects)]
+def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
+    folded_ids = fold_ids(subjects)
+    return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

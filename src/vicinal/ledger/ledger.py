@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
-from functools import partial
 from itertools import compress
 from typing import Self
 
@@ -39,8 +38,6 @@ from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
     find_similar_ids,
     fold_and_hash,
-    fold_case_and_width,
-    fold_ids,
     frame_ids,
     keyed_digest,
     keyed_hash,
@@ -503,9 +500,8 @@ class Ledger:
         unknown = [subject for subject, status in statuses if status == EnrollmentStatus.UNKNOWN]
         equals_enrolled = self.slot_table.match_folded(unknown).tolist()
         similar_ids = find_similar_ids(unknown) | set(compress(unknown, equals_enrolled))
-        for fold in (fold_ids, fold_case_and_width):
-            matches = self._find_departed(partial(fold_and_hash, self._key, unknown, fold))
-            similar_ids.update(unknown[index] for index in matches)
+        equals_erased = self._find_departed(lambda: fold_and_hash(self._key, unknown))
+        similar_ids.update(unknown[index] for index in equals_erased)
         return list(similar_ids)
 
     def list_enrolled(

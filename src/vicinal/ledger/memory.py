@@ -39,7 +39,8 @@ class Register(Protocol):
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
 
-        Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
+        Ids may repeat. A new subject gets the account's initial budget, an erased one the
+        units that it had left.
         """
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:

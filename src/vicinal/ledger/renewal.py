@@ -64,7 +64,7 @@ class Renewal:
     Raises
     ------
     InvalidInput
-        If anything is out of range.
+        If one of the three declared attributes is invalid.
 
     Examples
     --------

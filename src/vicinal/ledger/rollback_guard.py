@@ -185,7 +185,7 @@ class RollbackGuard:
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
     - `check`: called before each write; raises an error if the ledger has an open transaction.
-    - `reading`: also accept a file that this process may not write.
+    - `accept_unwritable`: also accept a file that this process may not write.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
     StoreInUse if another process has it open, with a copy of the same store.
@@ -197,12 +197,12 @@ class RollbackGuard:
         identity: bytes,
         check: Callable[[], object] = int,
         *,
-        reading: bool = False,
+        accept_unwritable: bool = False,
     ) -> None:
         self._path = path
         self._check = check
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, reading=reading)
+            self._descriptor = open_descriptor(path, accept_unwritable=accept_unwritable)
         try:
             lock_file(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)

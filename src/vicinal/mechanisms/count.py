@@ -130,7 +130,8 @@ def release_noisy_size(
     """Return a noisy number of records (public) and the sum of all charges in units (private).
 
     A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
-    budget. Raises PrivacyRefused, before any charge, if the delta slack is used up.
+    budget, or neither if less remains. Raises PrivacyRefused, before any charge, if the delta
+    slack is used up.
 
     - `subjects`: all subjects; their remaining units are charged in place.
     - `budget`: the zCDP that a subject's full budget stands for.

@@ -47,8 +47,8 @@ class SubjectRows:
       int16.
     - `labels`, int32: class index of every record, (n,), or its target vector in steps of 2^-30,
       (n, c).
-    - `slots`, int32 (n,): slot of every record's subject, 0 <= slot < `n_subjects`; every subject
-      has a record.
+    - `slots`, int32 (n,): slot of every record's subject, 0 <= slot < `n_subjects`; a slot
+      without records belongs to an erased subject.
     - `n_subjects`: number of subjects.
 
     Attributes: `starts`, int64 (n_subjects + 1,), the records of subject u are those from

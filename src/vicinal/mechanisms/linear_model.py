@@ -291,7 +291,8 @@ class GradientRelease:
 def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
     """Return public weights as int16 multiples of a step, (d, c), and that step, a power of two.
 
-    The step is the finest for which the integer scores are exact in int32.
+    The step is the finest for which the integer scores are exact in int32 and the weights fit into
+    int16, and at least 2^-18.
     """
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-100)
     norm = largest * math.sqrt(float(np.square(weights / largest).sum(axis=0).max(initial=0.0)))
@@ -426,6 +427,8 @@ def _subtract_target(score, target):  # type: ignore[no-untyped-def]
 @compiled
 def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # type: ignore[no-untyped-def]
     """Write exp((scores - max_scores) * score_unit) with a relative error of at most 3e-10.
+
+    Exponents below -700 count as -700.
 
     Compiled `np.exp` calls a scalar function for each number, or a vector library whose results
     for the last numbers of a column differ in the last bit; a contribution would then depend on the

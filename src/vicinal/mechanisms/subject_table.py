@@ -139,7 +139,7 @@ class SubjectTable:
     - `slots`, int32 (n,): slot of every row's subject, an index into the next two arrays.
     - `n_records`, int32 (subjects,): number of rows of every subject.
     - `remaining`, int64 (subjects,): remaining budget of every subject in units. The mechanisms
-      charge it in place, before any noise is drawn.
+      charge it in place, before any noise is added.
     """
 
     targets: RecordTargets

@@ -162,8 +162,8 @@ def _compute_distortion(rows: Floats, unit_norm: float) -> float:
 def quantise_directions(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
     """Return the rows of `X`, (n, d), scaled to one norm and rounded to integers of a precision.
 
-    The norm is :meth:`Precision.scale`, about 4094 in float32. A row of zeros has no direction and
-    stays zero: its cosine with every query is 0.
+    The norm is :meth:`Precision.scale`, 4095 - sqrt(d) / 2 in float32. A row of zeros has no
+    direction and stays zero: its cosine with every query is 0.
     """
     return _quantise(X, _compute_inverse_norms, precision)
 
@@ -445,7 +445,7 @@ class RBF(Kernel):
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the smallest similarity whose kernel value is at least `value`, from 0 to 1."""
+        """Return the smallest similarity whose kernel value is at least `value`, in (0, 1]."""
         value = checks.check_real("radius", value, above=0, maximum=1)
         min_similarity = -((2 * self.precision.norm) ** 2)
         return max(min_similarity, math.ceil(math.log(value) / self._compute_log_slope(n_features)))

@@ -82,7 +82,7 @@ class BitBuffer:
         parameter: object,
         run_exact_round: Callable[..., Any] | None = None,
     ) -> None:
-        """Fill `samples` with the output of a sampler and zero the bits that it has used.
+        """Fill `samples` with the output of a sampler and zero the words whose bits are all used.
 
         - `sampler`: called as ``sampler(words, cursor, samples, n_done, parameter)``. `n_done`,
           int64 (1,), is the number of finished entries; the sampler advances it and the mark.

@@ -1,8 +1,8 @@
 """Sources of discrete Gaussian noise: exact noise from system entropy, and simulated noise.
 
 Only exact noise from the operating system's entropy gives a guarantee. Its samples are drawn in
-advance: the noise of an answer was drawn before the query arrived. Secret keys come from the same
-entropy.
+advance, except for the first answer at a noise scale and for calls that exceed the reserve. Secret
+keys come from the same entropy.
 """
 
 from __future__ import annotations

@@ -117,6 +117,9 @@ def compile_smoothed() -> None:
     for sampler in samplers:
         smoothed.database_delta(smoothed.Histogram(sampler), [4, 6], epsilon=1.0)
         smoothed.worst_case_delta(smoothed.Histogram(sampler), 10, epsilon=1.0)
+    decision = smoothed.Decision(smoothed.Plurality(), smoothed.FixedSize(2))
+    smoothed.database_delta(decision, [4, 6], epsilon=1.0)
+    smoothed.adjusted_utility(decision, [4, 6], threshold=0.5)
     smoothed.database_delta(smoothed.Average(levels=[0, 1, 2], size=2), [2, 2, 2], epsilon=1.0)
     smoothed.database_delta(smoothed.KNNVotes(k=3, gamma=0.5), [0, 1, 1, 0, 1], epsilon=1.0)
     smoothed.database_delta(smoothed.RadiusVotes(gamma=0.5, classes=2), [2, 3, 4], epsilon=1.0)

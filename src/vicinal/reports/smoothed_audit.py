@@ -4,18 +4,21 @@ The smoothed delta is the expected delta of a random database, for the worst dis
 population. Mechanisms and populations are specified by JSON values.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
+from vicinal.progress import begin_work
 from vicinal.smoothed.average import Average
 from vicinal.smoothed.databases import NamedMechanism, compose, database_delta, worst_case_delta
 from vicinal.smoothed.intervals import LOG_10, format_power_of_ten
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Poisson, WithReplacement
 from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices, bounds
-from vicinal.smoothed.smooth import WARNINGS, quantiles, smoothed_delta
+from vicinal.smoothed.rules import Decision, ListedRule, Plurality, Threshold
+from vicinal.smoothed.smooth import BOUND_BY_COUNTS, WARNINGS, quantiles, smoothed_delta
 
 _REQUIRED = {"mechanism", "population", "n", "epsilons"}
 _FIELDS = _REQUIRED | {"draws", "seed", "levels", "database"}
@@ -44,7 +47,12 @@ def audit_smoothed_dp(spec: object) -> dict[str, Any]:
     mechanism = build_from_spec("mechanism", spec["mechanism"])
     population = build_from_spec("population", spec["population"])
     n = checks.check_integer("n", spec["n"], minimum=1)
-    rows = [_compute_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
+    rows = []
+    report_progress = begin_work("epsilons", len(epsilons))
+    for epsilon in epsilons:
+        rows.append(_compute_row(mechanism, population, n, epsilon, spec))
+        if report_progress is not None:
+            report_progress(1)
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
 
 
@@ -61,8 +69,14 @@ def _compute_row(
     row: dict[str, Any] = {
         "epsilon": epsilon,
         "smoothed": delta.to_dict(),
-        "worst_case": worst_case_delta(mechanism, n, epsilon).to_dict(),
+        "worst_case": worst_case_delta(mechanism, n, epsilon, n_types=population.types).to_dict(),
     }
+    if isinstance(mechanism, Decision):
+        of_counts = delta
+        if delta.note != BOUND_BY_COUNTS:
+            counts = Histogram(mechanism.get_sampler(n))
+            of_counts = smoothed_delta(counts, population, n, epsilon)
+        row["counts"] = of_counts.to_dict()
     sampler = mechanism.sampler if isinstance(mechanism, Histogram) else None
     if isinstance(sampler, FixedSize):
         row["bounds"] = bounds(population, n, sampler.size, epsilon).to_dict()
@@ -80,15 +94,18 @@ def _compute_row(
 def format_audit(report: dict[str, Any]) -> str:
     """Return a report, as :func:`audit_smoothed_dp` returns it, as text."""
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
-    lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
+    lines.append(f"{'epsilon':>8}  {'smoothed delta':>28}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
-        delta, worst = row["smoothed"], row["worst_case"]["upper"]
+        delta, worst = row["smoothed"], row["worst_case"]
         lines.append(
-            f"{row['epsilon']:>8g}  {_format_interval(delta):>24}  {delta['method']:<12} "
-            f"{worst:>10.4g}"
+            f"{row['epsilon']:>8g}  {_format_interval(delta):>28}  {delta['method']:<12} "
+            f"{_format_end(worst['log10_upper']):>10}"
         )
         if delta["note"]:
             lines.append(f"{'':>10}{delta['note']}")
+        if "counts" in row:
+            counts = _format_interval(row["counts"])
+            lines.append(f"{'':>10}all counts published: {counts}, a bound for every rule on them")
         for entry in row.get("quantiles", []):
             probability = _format_interval(entry["chance_above"])
             lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {probability}")
@@ -100,17 +117,28 @@ def format_audit(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "Limits of this result:", *warnings])
 
 
+_PRACTICALLY_ZERO_LOG10 = -256 * math.log10(2)
+"""A delta below 2^-256 is smaller than the probability to guess a random key of 256 bits."""
+
+
 def _format_interval(ends: dict[str, Any]) -> str:
     """Return both ends of an interval as text, or one number if their texts are equal."""
-    logarithms = (ends["log10_lower"], ends["log10_upper"])  # None is the logarithm of 0
-    low, high = ("0" if log is None else format_power_of_ten(log * LOG_10) for log in logarithms)
+    log10_upper = ends["log10_upper"]
+    if log10_upper is not None and log10_upper < _PRACTICALLY_ZERO_LOG10:
+        return f"practically 0 (below 1e{math.ceil(log10_upper)})"
+    low, high = _format_end(ends["log10_lower"]), _format_end(log10_upper)
     return high if low == high else f"{low} to {high}"
 
 
-def build_from_spec(category: str, spec: object) -> Any:
-    """Return the mechanism, population or sampler that a JSON specification describes.
+def _format_end(log10: float | None) -> str:
+    """Return 10 to the power of `log10` as text; None is the logarithm of 0."""
+    return "0" if log10 is None else format_power_of_ten(log10 * LOG_10)
 
-    - `category`: "mechanism", "population" or "sampler"; also named in error messages.
+
+def build_from_spec(category: str, spec: object) -> Any:
+    """Return the mechanism, population, sampler or rule that a JSON specification describes.
+
+    - `category`: "mechanism", "population", "sampler" or "rule"; also named in error messages.
     - `spec`: JSON object. Its field ``kind`` selects the class, and its other fields are arguments:
       a sampler is {"kind": "fixed_size", "size": 99}. A release of a composition is {"mechanism":
       ..., "coins": name of its random bits}, a group of a heterogeneous population {"count": ...,
@@ -146,10 +174,14 @@ _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "mechanism": {
         "histogram": lambda sampler: Histogram(build_from_spec("sampler", sampler)),
         "average": Average,
+        "decision": lambda rule, sampler=None: Decision(
+            build_from_spec("rule", rule), sampler and build_from_spec("sampler", sampler)
+        ),
         "radius_votes": RadiusVotes,
         "knn_votes": KNNVotes,
         "composition": _build_composition,
     },
+    "rule": {"plurality": Plurality, "threshold": Threshold, "listed": ListedRule},
     "population": {
         "vertices": Vertices,
         "hull": Hull,

@@ -22,6 +22,10 @@ from vicinal.smoothed.populations import Hull as Hull
 from vicinal.smoothed.populations import Interval as Interval
 from vicinal.smoothed.populations import Vertices as Vertices
 from vicinal.smoothed.populations import bounds as bounds
+from vicinal.smoothed.rules import Decision as Decision
+from vicinal.smoothed.rules import ListedRule as ListedRule
+from vicinal.smoothed.rules import Plurality as Plurality
+from vicinal.smoothed.rules import Threshold as Threshold
 from vicinal.smoothed.smooth import WARNINGS as WARNINGS
 from vicinal.smoothed.smooth import quantiles as quantiles
 from vicinal.smoothed.smooth import smoothed_delta as smoothed_delta

@@ -12,6 +12,7 @@ assigns a distribution to each record.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from functools import cache
 import numpy as np
 from scipy import fft
 from scipy.optimize import brentq
-from scipy.special import expit, logit
+from scipy.special import expit, logit, rel_entr
 
 from vicinal.arrays import Counts, Floats
 from vicinal.smoothed import intervals
@@ -34,6 +35,7 @@ from vicinal.smoothed.intervals import (
 )
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, compute_bounded_exp
 from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
+from vicinal.smoothed.rules import Decision
 
 LogDeltas = Callable[[int, int], Floats]
 """Function from low, high to lower bounds (row 0) and upper bounds (row 1) of log delta(k) for
@@ -66,6 +68,11 @@ class TwoTypeWorld:
         """Number of records."""
         return sum(self.counts)
 
+    @property
+    def mean(self) -> float:
+        """Expected number of records of the first type."""
+        return sum(c * q for c, q in zip(self.counts, self.probabilities, strict=True))
+
     def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
         """Return log Pr[k records are of the first type] for low <= k <= high, and error bounds."""
         if len(self.counts) == 1:
@@ -83,12 +90,28 @@ class TwoTypeWorld:
         different probabilities (Hoeffding 1956).
         """
         n = self.n
-        expected = sum(c * q for c, q in zip(self.counts, self.probabilities, strict=True))
-        p = expected / n
+        p = self.mean / n
         if p <= 0 or p >= 1:
             return 0.0 if k == round(n * p) else -math.inf
         first_type = -n * p * float(intervals.compute_phi((k / n - p) / p))
         return first_type - n * (1 - p) * float(intervals.compute_phi((p - k / n) / (1 - p)))
+
+
+@dataclass(frozen=True)
+class StoredLogDeltas:
+    """The log deltas of all databases, float64 (2, n + 1), as a :data:`LogDeltas` function."""
+
+    profile: Floats
+
+    def __call__(self, low: int, high: int) -> Floats:
+        """Return the log deltas of the databases `low` to `high`, (2, high - low + 1)."""
+        return self.profile[:, low : high + 1]
+
+    def find_likely_maximum(self, world: TwoTypeWorld) -> int:
+        """Return the k with the largest Chernoff bound of log(probability times delta)."""
+        k = np.arange(world.n + 1)
+        deviance = rel_entr(k, world.mean) + rel_entr(world.n - k, world.n - world.mean)
+        return int(np.argmax(self.profile[0] - deviance))
 
 
 def list_unmixed_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
@@ -148,11 +171,9 @@ def sum_weighted_deltas(log_p: Floats, errors: Floats, log_deltas: Floats) -> tu
 
 def find_window(world: TwoTypeWorld, max_log_tail: float) -> tuple[int, int]:
     """Return low, high with Pr[k < low] and Pr[k > high] below exp(`max_log_tail`) each."""
-    n = world.n
-    mean = sum(c * q for c, q in zip(world.counts, world.probabilities, strict=True))
     return (
-        _find_tail_start(world, math.floor(mean), 0, max_log_tail),
-        _find_tail_start(world, math.ceil(mean), n, max_log_tail),
+        _find_tail_start(world, math.floor(world.mean), 0, max_log_tail),
+        _find_tail_start(world, math.ceil(world.mean), world.n, max_log_tail),
     )
 
 
@@ -176,8 +197,10 @@ def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
     """Return the largest log(probability times delta) over k that a few rounds of probing find.
 
     Likely databases are probed first, because deltas of large counts take longer to compute. If the
-    best one is at an end of their range, all databases are probed.
+    best one is at an end of their range, all databases are probed. Stored deltas are searched.
     """
+    if isinstance(log_deltas, StoredLogDeltas):
+        return _compute_log_term(log_deltas, world, log_deltas.find_likely_maximum(world))
     low, high = find_window(world, _UNLIKELY_LOG_PROBABILITY)
     max_log_term, argmax = _probe_terms(log_deltas, world, low, high)
     if (argmax == low and low > 0) or (argmax == high and high < world.n):
@@ -328,6 +351,8 @@ def make_two_type_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> Lo
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         size, exp_eps = mechanism.sampler.size, compute_bounded_exp(epsilon)
         return lambda low, high: np.minimum(compute_profile(n, size, exp_eps, low, high), 0.0)
+    if isinstance(mechanism, Decision) and mechanism.can_tabulate(n, 2):
+        return StoredLogDeltas(mechanism.compute_profile(n, epsilon))
     return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
@@ -436,6 +461,95 @@ def _sum_outwards(
         running_max = float(majorant[-1])
         sums.append(sum_weighted_deltas(logs, errors, np.stack([majorant, majorant])[:, ::sign])[1])
     return sums
+
+
+_N_GAP_MEANS = 9
+"""Means over mixtures that are computed where rounding hides which one is the largest."""
+
+
+def bound_mixture_maximum(
+    mechanism: Decision, n: int, epsilon: float, p: float, q: float
+) -> LogInterval:
+    """Return an interval of the smoothed delta of a decision on two types.
+
+    Each of `n` records is of the first type with any probability in [p, q], p < q. The deltas of a
+    decision are large only where a record can be decisive: they have a peak or, at larger epsilon,
+    one on either side of the middle. The upper end is the largest mean of a unimodal majorant of
+    delta, or the sum of those of two parts of delta, split at the deepest dip of delta below the
+    majorant.
+    """
+    stored = StoredLogDeltas(mechanism.compute_profile(n, epsilon))
+    upper_deltas = stored.profile[1]
+    majorant = _make_unimodal_majorant(upper_deltas)
+    best_worlds, upper = _maximize_unimodal_mean(majorant, n, p, q)
+    is_positive = majorant > -math.inf
+    dips = np.subtract(majorant, upper_deltas, out=np.zeros(n + 1), where=is_positive)
+    split = int(np.argmax(dips))
+    if dips[split] > 0:
+        side_uppers = []
+        for is_on_side in (np.arange(n + 1) < split, np.arange(n + 1) >= split):
+            side = _make_unimodal_majorant(np.where(is_on_side, upper_deltas, -np.inf))
+            world, side_upper = _maximize_unimodal_mean(side, n, p, q)
+            best_worlds |= world
+            side_uppers.append(side_upper)
+        upper = min(upper, log_sum(np.array(side_uppers)) + 16 * MACHINE_EPSILON)
+    lower = max_interval(compute_mean_delta(stored, world) for world in best_worlds)
+    return LogInterval(lower.low, min(max(upper, lower.high), 0.0))
+
+
+def _make_unimodal_majorant(upper_deltas: Floats) -> Floats:
+    """Return the smallest unimodal function above `upper_deltas` (n + 1,), with the same peak."""
+    peak = int(np.argmax(upper_deltas))
+    rising = np.maximum.accumulate(upper_deltas[:peak])
+    falling = np.maximum.accumulate(upper_deltas[peak:][::-1])[::-1]
+    return np.concatenate([rising, falling])
+
+
+def _maximize_unimodal_mean(
+    majorant: Floats, n: int, p: float, q: float
+) -> tuple[set[TwoTypeWorld], float]:
+    """Return the likely worst world and an upper bound of the log mean over mixtures.
+
+    `majorant` (n + 1,) is a unimodal function g of the databases of `n` records, as logarithms.
+    Each record is of the first type with probability p or q > p. The mean G(j) with j records at q
+    is unimodal in j (theory.md, section 8c), so its maximum is found by bisection.
+    """
+    stored = StoredLogDeltas(np.stack([majorant, majorant]))
+
+    def make_world(n_second: int) -> TwoTypeWorld:
+        if n_second in (0, n):
+            return TwoTypeWorld((n,), (q if n_second else p,))
+        return TwoTypeWorld((n - n_second, n_second), (p, q))
+
+    @cache
+    def compute_mean(n_second: int) -> LogInterval:
+        return compute_mean_delta(stored, make_world(n_second))
+
+    def may_decrease(j: int) -> bool:
+        return compute_mean(j).high >= compute_mean(j + 1).low
+
+    def is_decreasing(j: int) -> bool:
+        return compute_mean(j).low > compute_mean(j + 1).high
+
+    # The maximum is in [first, last]: G certainly increases before and decreases after it.
+    first = bisect_left(range(n), True, key=may_decrease)
+    last = first + bisect_left(range(first, n), True, key=is_decreasing)
+    candidates = np.unique(np.linspace(first, last, _N_GAP_MEANS).astype(np.int64)).tolist()
+    best = max(candidates, key=lambda j: compute_mean(j).low)
+    upper = max(compute_mean(j).high for j in candidates)
+    max_distance = int(max(np.diff(candidates), default=0)) // 2
+    if max_distance:
+        # A step of G is q - p times E[g(H + 1) - g(H)], where H counts the other n - 1 records.
+        # As g is nonnegative and Pr[H = h] is unimodal, this is at most the largest g times the
+        # largest Pr[H = h]. By Fourier inversion that is at most the mean over angles t of
+        # exp(-2 v sin(t / 2)^2), v = Var H, and sin(t / 2)^2 >= (t / pi)^2 gives sqrt(pi / (8 v)).
+        min_variance = (n - 1) * min(p * (1 - p), q * (1 - q))
+        max_log_probability = 0.0
+        if min_variance > 0:
+            max_log_probability = min(0.5 * math.log(math.pi / (8 * min_variance)), 0.0)
+        log_step = float(majorant.max()) + math.log(q - p) + max_log_probability
+        upper = float(np.logaddexp(upper, log_step + math.log(max_distance))) + 1e-12
+    return {make_world(best)}, min(upper, float(majorant.max()))
 
 
 def bound_single_type_mean(

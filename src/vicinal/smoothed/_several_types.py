@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal.arrays import Floats
+from vicinal.progress import begin_work
 from vicinal.smoothed._expectation import TwoTypeWorld, find_window
 from vicinal.smoothed.intervals import (
     MACHINE_EPSILON,
@@ -40,7 +41,7 @@ _MAX_RECORDS = 30_000
 """Maximal number of records: the tables of weights must fit in memory and time."""
 _ROUNDING = 1e-8
 """Relative error of a sum of a few million weights, each good to 1e-11, rounded up."""
-_MIN_MEAN = 1e-250
+MIN_MEAN = 1e-250
 """Smallest mean that is resolved; smaller means have it as their upper end."""
 
 
@@ -93,16 +94,18 @@ def bound_multitype_mean(
         return None
     corner_deltas, depth = _CornerDeltas(sampler, n, epsilon), 20.0
     while True:
-        tables = [
-            _tabulate_weights(probabilities, n, type_index, depth)
-            for type_index in range(len(probabilities))
-        ]
+        report_progress = begin_work(f"sums to depth {depth:.0f}", len(probabilities))
+        tables = []
+        for type_index in range(len(probabilities)):
+            tables.append(_tabulate_weights(probabilities, n, type_index, depth))
+            if report_progress is not None:
+                report_progress(1)
         left_out = 2 * len(probabilities) ** 2 * math.exp(-depth) * corner_deltas.max_delta
         low, high = _bound_weighted_sum(tables, corner_deltas, left_out)
-        if left_out <= _TOLERANCE / 4 * high or depth > -math.log(_MIN_MEAN):
+        if left_out <= _TOLERANCE / 4 * high or depth > -math.log(MIN_MEAN):
             break
         depth *= 2
-    low, high = low * (1 - _ROUNDING) - _MIN_MEAN, (high + left_out) * (1 + _ROUNDING) + _MIN_MEAN
+    low, high = low * (1 - _ROUNDING) - MIN_MEAN, (high + left_out) * (1 + _ROUNDING) + MIN_MEAN
     return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_log()
 
 

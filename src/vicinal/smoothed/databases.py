@@ -36,6 +36,7 @@ from vicinal.smoothed.mechanism import (
     iterate_neighbours,
     make_comparison,
 )
+from vicinal.smoothed.rules import Decision
 
 _MAX_PROFILE_RECORDS = 10**7
 """Maximal number of records of a profile: its two rows of n + 1 float64 take 160 MB then."""
@@ -152,12 +153,16 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     )
 
 
-def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
+def worst_case_delta(
+    mechanism: Mechanism, n: int, epsilon: float, *, n_types: int | None = None
+) -> Delta:
     """Return the delta of differential privacy: the largest delta of any database of n records.
 
     By coupling it is at most the probability that a given record is sampled. For counts it is that
     probability at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, sharpened).
     For other mechanisms, whose outcome need not reveal a lone record, only the bound is returned.
+    The exception is a ``Decision`` on `n_types` = 2 types with a fixed sample size: the deltas of
+    all its databases are computed.
 
     Raises
     ------
@@ -170,11 +175,14 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     >>> print(worst_case_delta(Histogram(FixedSize(499_000)), 500_000, epsilon=2.0))
     0.998 (exact)
     """
-    checks.check_real("epsilon", epsilon, minimum=0)
+    checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     n_records = checks.check_integer("n", n, minimum=1)
     probability = validate_mechanism(mechanism).compute_inclusion_probability(n_records)
     if probability > 1:
         raise InvalidInput("The 'n' parameter must be at least the size of the sample. Got less.")
+    if isinstance(mechanism, Decision) and n_types == 2 and mechanism.can_tabulate(n_records, 2):
+        low, high = mechanism.compute_profile(n_records, checked_epsilon).max(axis=1).tolist()
+        return make_delta(LogInterval(low, high), EXACT, "the largest of all databases")
     interval = enclose_log(log_or_minus_inf(probability), 2.0**-50)
     if mechanism.attains_inclusion_probability:
         return make_delta(interval, EXACT, "attained at every epsilon where a record is alone")

@@ -189,7 +189,8 @@ class Delta:
 
     def __str__(self) -> str:
         text = " to ".join(format_power_of_ten(end) for end in (self.log_lower, self.log_upper))
-        if self.method == EXACT and self.log_upper - self.log_lower < 1e-6:
+        is_narrow = self.log_lower == self.log_upper or self.log_upper - self.log_lower < 1e-6
+        if self.method == EXACT and is_narrow:
             text = format_power_of_ten(self.log_upper)
         return f"{text} ({self.method})"
 

@@ -380,15 +380,19 @@ def compute_listed_divergence(
     log_p_other: LogDistribution,
     epsilon: float,
     weighting: int = DIVERGENCE,
+    extra_error: float = 0.0,
 ) -> LogInterval:
     """Return the weighted sum over outcomes of (P - E P')+ for two listed distributions.
 
     `log_p` and `log_p_other` are P and P'; `weighting` as for :meth:`Sampler.compute_divergence`.
+    `extra_error` is added to the error of a computed log probability.
     """
     log_probabilities, log_ratios = align_distributions(log_p, log_p_other)
     if not len(log_probabilities):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
-    return sum_divergence(log_probabilities, log_ratios, epsilon, weighting, n_rounded=2).cap_log()
+    return sum_divergence(
+        log_probabilities, log_ratios, epsilon, weighting, extra_error, n_rounded=2
+    ).cap_log()
 
 
 def align_distributions(

@@ -14,7 +14,7 @@ from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _expectation as expectation
-from vicinal.smoothed._several_types import bound_multitype_mean
+from vicinal.smoothed._several_types import MIN_MEAN, bound_multitype_mean
 from vicinal.smoothed.databases import compute_log_delta, validate_mechanism, worst_case_delta
 from vicinal.smoothed.intervals import (
     BOUND,
@@ -32,6 +32,7 @@ from vicinal.smoothed.intervals import (
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed.populations import Heterogeneous, Population, bounds
+from vicinal.smoothed.rules import Decision
 
 # ------------- Algorithm 1 of LWX23 for small databases: the exact maximum over all worlds
 
@@ -43,6 +44,8 @@ _MAX_DATABASES = 20_000
 """Maximal number of histograms for which deltas are enumerated."""
 _MAX_SLOW_DATABASES = 2_000
 """The same where each delta is a sum over sample sizes or outcomes."""
+_MAX_LISTED_SAMPLES = 4 * 10**6
+"""Maximal number of samples that are listed for the outcomes of a rule, some ten seconds."""
 _MAX_DEPTH = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
@@ -154,6 +157,9 @@ WARNINGS = (
 )
 """Assumptions to be printed with every smoothed delta (theory.md, section 8d)."""
 
+BOUND_BY_COUNTS = "the delta of the counts, an upper bound for every rule on them"
+"""Note of a delta that is the upper bound of all post-processings of the sampled counts."""
+
 _EXACT_WIDTH = 1e-6
 """Largest width of a log interval that is called exact; rounding alone gives up to 2e-8 at n = 10^8
 (decision 0020)."""
@@ -211,15 +217,20 @@ def smoothed_delta(
     n_records = _check_worlds(mechanism, population, n)
     checks.check_integer("draws", draws, minimum=0)
     checks.check_integer("seed", seed, minimum=0)
-    worst_case = worst_case_delta(mechanism, n_records, checked_epsilon)
+    worst_case = worst_case_delta(mechanism, n_records, checked_epsilon, n_types=population.types)
     answer = _compute_certified(mechanism, population, n_records, checked_epsilon)
     if answer is None and draws:
         answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
+    max_log = worst_case.log_upper
+    limit = "no better than the worst case"
+    if isinstance(mechanism, Decision) and (answer is None or answer.method == MONTE_CARLO):
+        counts = Histogram(mechanism.get_sampler(n_records))
+        counts_delta = smoothed_delta(counts, population, n_records, checked_epsilon)
+        max_log = min(max_log, counts_delta.log_upper)
+        limit = BOUND_BY_COUNTS
     if answer is None:
-        return Delta(-math.inf, worst_case.log_upper, BOUND, "no better than the worst case")
-    return Delta(
-        answer.log_lower, min(answer.log_upper, worst_case.log_upper), answer.method, answer.note
-    )
+        return Delta(-math.inf, max_log, BOUND, limit)
+    return Delta(answer.log_lower, min(answer.log_upper, max_log), answer.method, answer.note)
 
 
 def _check_worlds(mechanism: Mechanism, population: Population, n: int) -> int:
@@ -275,11 +286,17 @@ def _is_enumeration_fast(mechanism: Mechanism, n: int, n_types: int) -> bool:
     """Return whether the databases of `n` records are few enough to compute all deltas."""
     is_closed_form = n_types == 2 and _has_closed_form(mechanism)
     max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
-    return math.comb(n + n_types - 1, n_types - 1) <= max_databases
+    n_databases = math.comb(n + n_types - 1, n_types - 1)
+    if isinstance(mechanism, Decision):
+        n_samples = n_databases * mechanism.count_listed_samples(n, n_types)
+        return n_databases <= max_databases and n_samples <= _MAX_LISTED_SAMPLES
+    return n_databases <= max_databases
 
 
 def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
     """Return whether delta can be computed for any database of `n` records of two types."""
+    if isinstance(mechanism, Decision):
+        return mechanism.can_tabulate(n, 2)
     is_listable = isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS
     return is_listable or _has_closed_form(mechanism)
 
@@ -293,6 +310,9 @@ def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsil
         world = expectation.TwoTypeWorld((n,), (p,))
         return make_delta(expectation.compute_mean_delta(log_deltas, world))
     interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
+    if isinstance(mechanism, Decision):
+        unimodal = expectation.bound_mixture_maximum(mechanism, n, epsilon, p, q)
+        interval = LogInterval(max(interval.low, unimodal.low), min(interval.high, unimodal.high))
     is_close = interval.high - interval.low < _EXACT_WIDTH
     return make_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
 
@@ -314,6 +334,9 @@ def _bound_many_types(
     if isinstance(sampler, FixedSize):
         theorem_bounds = bounds(population, n, sampler.size, epsilon)
         lower, upper = max(lower, theorem_bounds.log_floor), theorem_bounds.log_upper
+    note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
+    if upper <= math.log(MIN_MEAN):  # the sums have a larger upper end, and a lower end of 0
+        return Delta(lower, upper, method, note)
     # A world of one distribution has a lower end, too. The upper end for the smallest probabilities
     # is valid for mixtures.
     is_multinomial = not isinstance(population, Heterogeneous)
@@ -326,7 +349,6 @@ def _bound_many_types(
         upper_mean = bound_multitype_mean(sampler, population.min_probabilities, n, epsilon)
     if upper_mean and upper_mean.high < upper:
         upper, method = upper_mean.high, SANDWICH
-    note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
     return Delta(lower, upper, method, note)
 
 
@@ -406,8 +428,12 @@ def _bound_exceedance(
     `bound_log_delta(k)` is an upper bound of log delta with at least k records of each type.
     """
 
-    def get_indicators(low: int, high: int) -> Floats:
+    def compute_indicators(low: int, high: int) -> Floats:
         return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
+
+    get_indicators: expectation.LogDeltas = compute_indicators
+    if isinstance(log_deltas, expectation.StoredLogDeltas):
+        get_indicators = expectation.StoredLogDeltas(compute_indicators(0, n))
 
     def bound_indicator(k: int) -> float:
         return 0.0 if bound_log_delta(k) > log_level else -math.inf

@@ -127,7 +127,7 @@ def open_folder(
     folder: Folder,
     *,
     accept_loss: bool = False,
-    reading: bool = False,
+    read_only: bool = False,
     cluster: str | None = None,
     check: Callable[[Database], object] = lambda _: None,
 ) -> OpenStore:
@@ -135,17 +135,17 @@ def open_folder(
 
     Everything is checked before anything is written: a refused store is not changed.
 
-    `accept_loss`: open a store that is behind its witness, with all budgets spent. `reading`: write
-    nothing, refuse a store with an interrupted operation, and accept no loss. `cluster`: identity
-    of the cluster that may open a retired store, to finish the split. `check`: a further check of
-    the ledger's database, which raises its own errors.
+    `accept_loss`: open a store that is behind its witness, with all budgets spent. `read_only`:
+    write nothing, refuse a store with an interrupted operation, and accept no loss. `cluster`:
+    identity of the cluster that may open a retired store, to finish the split. `check`: a further
+    check of the ledger's database, which raises its own errors.
 
     Raises PrivacyRefused if another process has the store open, or if it is behind its witness and
     `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
-        database = _open_database(folder, resources, reading=reading)
-        accept_loss = accept_loss and not reading
+        database = _open_database(folder, resources, read_only=read_only)
+        accept_loss = accept_loss and not read_only
         with translate_os_errors(folder.witness):
             witness_exists = folder.witness.is_file()
         witness = _open_witness(
@@ -154,7 +154,7 @@ def open_folder(
             resources,
             exists=witness_exists,
             accept_loss=accept_loss,
-            reading=reading,
+            read_only=read_only,
         )
         ledger = _load_ledger(folder, database)
         check(database)
@@ -167,11 +167,11 @@ def open_folder(
             database, witness.state, accept_loss=accept_loss
         )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = _open_record_files(folder, schema, resources, reading=reading)
+        record_files = _open_record_files(folder, schema, resources, read_only=read_only)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
             _check_records(database, record_files, allow_excess=True)
-        if witness is None or not reading:
+        if witness is None or not read_only:
             database.recover()
             witness = witness or _create_witness(
                 folder, database, resources, overwrite=witness_exists
@@ -233,16 +233,16 @@ def _check_records(
 
 
 def _open_database(
-    folder: Folder, resources: ExitStack, *, create: bool = False, reading: bool = False
+    folder: Folder, resources: ExitStack, *, create: bool = False, read_only: bool = False
 ) -> Database:
     """Return the ledger's database, with the folder and the database locked for this process.
 
-    `resources`: gets the callbacks that release them. `create`: create the database. `reading`:
+    `resources`: gets the callbacks that release them. `create`: create the database. `read_only`:
     also accept a folder that this process may not write. Raises StoreInUse if another process has
     locked them.
     """
     refuse_links(folder.path)
-    lock = Lock(folder.path / "lock", reading=reading)
+    lock = Lock(folder.path / "lock", accept_unwritable=read_only)
     resources.callback(lock.release)
     database = folder.connect(create=create)
     resources.callback(database.close)
@@ -260,12 +260,12 @@ def _open_record_files(
     resources: ExitStack,
     *,
     create: bool = False,
-    reading: bool = False,
+    read_only: bool = False,
 ) -> RecordFiles:
     """Return the record files of a store, which are created if `create`.
 
-    `resources`: gets the callback that closes them. `reading`: also accept files that this process
-    may not write.
+    `resources`: gets the callback that closes them. `read_only`: also accept files that
+    this process may not write.
     """
     record_files = RecordFiles(
         folder.path / "records",
@@ -273,7 +273,7 @@ def _open_record_files(
         schema.width,
         schema.target.row_width,
         create=create,
-        reading=reading,
+        accept_unwritable=read_only,
     )
     resources.callback(record_files.close)
     return record_files
@@ -286,12 +286,12 @@ def _open_witness(
     *,
     exists: bool,
     accept_loss: bool,
-    reading: bool,
+    read_only: bool,
 ) -> RollbackGuard | None:
     """Return the witness, locked; None if it is missing or damaged, and `accept_loss`.
 
     `resources`: gets the callback that closes it. `exists`: whether the file of the witness exists.
-    `reading`: also accept a witness that this process may not write. Raises StoreOutdated or
+    `read_only`: also accept a witness that this process may not write. Raises StoreOutdated or
     DamagedWitness without `accept_loss`.
     """
     if not exists:
@@ -303,7 +303,7 @@ def _open_witness(
             folder.witness,
             bytes.fromhex(folder.identity),
             database.check_committed,
-            reading=reading,
+            accept_unwritable=read_only,
         )
     except DamagedWitness:
         if not accept_loss:

@@ -51,8 +51,8 @@ _FEATURES_CHUNK_BYTES = 1 << 20
 class RecordFile:
     """A file of rows of `width` numbers of type `dtype` each, little-endian.
 
-    `create`: create the file if it does not exist. `reading`: also accept a file that this process
-    may not write. Attribute `row_bytes`: size of a row.
+    `create`: create the file if it does not exist. `accept_unwritable`: also accept a
+    file that this process may not write. Attribute `row_bytes`: size of a row.
     """
 
     def __init__(
@@ -62,14 +62,16 @@ class RecordFile:
         width: int,
         *,
         create: bool = True,
-        reading: bool = False,
+        accept_unwritable: bool = False,
     ) -> None:
         self.path = path
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.width = width
         self.row_bytes = self.dtype.itemsize * width
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, create=create, reading=reading)
+            self._descriptor = open_descriptor(
+                path, create=create, accept_unwritable=accept_unwritable
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -156,8 +158,8 @@ class RecordFiles:
     - `labels`: class index or target vector, `target_width` int32 numbers per record.
     - `slots`: int32 index of the record's subject in the ledger's arrays.
 
-    `create`: create the folder and the files if they do not exist. `reading`: also accept files
-    that this process may not write.
+    `create`: create the folder and the files if they do not exist. `accept_unwritable`: also accept
+    files that this process may not write.
     """
 
     def __init__(
@@ -168,13 +170,13 @@ class RecordFiles:
         target_width: int,
         *,
         create: bool = True,
-        reading: bool = False,
+        accept_unwritable: bool = False,
     ) -> None:
         with translate_os_errors(folder):
             if create:
                 create_folder(folder)
         features_name, labels_name, slots_name = RECORD_NAMES
-        modes = {"create": create, "reading": reading}
+        modes = {"create": create, "accept_unwritable": accept_unwritable}
         self.features = RecordFile(folder / features_name, dtype, n_features, **modes)
         self.labels = RecordFile(folder / labels_name, np.int32, target_width, **modes)
         self.slots = RecordFile(folder / slots_name, np.int32, 1, **modes)

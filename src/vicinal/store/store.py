@@ -206,7 +206,7 @@ class Store(BaseStore):
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, accept_loss: bool = False, reading: bool = False) -> Self:
+    def open(cls, path: str | Path, *, accept_loss: bool = False, read_only: bool = False) -> Self:
         """Open an existing store, after finishing operations that a crash interrupted.
 
         Parameters
@@ -216,7 +216,7 @@ class Store(BaseStore):
         accept_loss
             Open the store although some charges are unknown: all budgets are spent for good, and
             new subjects get none from the existing audiences.
-        reading
+        read_only
             Write to no file: refuse a store with an interrupted operation.
 
         Raises
@@ -229,7 +229,7 @@ class Store(BaseStore):
             If a file or the database is damaged.
         """
         folder = Folder.read(Path(path))
-        store = open_folder(folder, accept_loss=accept_loss, reading=reading)
+        store = open_folder(folder, accept_loss=accept_loss, read_only=read_only)
         try:
             return cls(store)
         except BaseException:

@@ -1,0 +1,228 @@
+"""Probabilities of the outcomes of a rule on the sampled counts of two types.
+
+A sample of fixed size has o records of the first type. A rule maps every o to an outcome, so an
+outcome is a set of runs of consecutive o. The probabilities of o are log-concave: each run is
+summed from its most probable o in both directions by ratios of successive terms, and the geometric
+bound of the omitted tail is part of the error. All terms are positive, so nothing cancels, and
+tiny outcome probabilities are as accurate as large ones.
+
+A database is its number k of records of the first type among n.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal.arrays import Floats, Ints
+from vicinal.compiled import compiled
+from vicinal.smoothed.intervals import (
+    LOG_ABSOLUTE_ERROR,
+    LOG_RELATIVE_ERROR,
+    MACHINE_EPSILON,
+    log_binomial,
+    log_hypergeometric,
+)
+
+_TAIL_TOLERANCE = 2.0**-50
+"""A sum stops when the bound of its tail is below this share of it; part of the error."""
+
+
+class OutcomeRuns(NamedTuple):
+    """Runs of sampled counts o = ``firsts[r]`` .. ``lasts[r]`` with one outcome each.
+
+    Outcome ``outcomes[r]``, an index, is published with log probability ``log_weights[r]`` there.
+    A run occurs once for each of its outcomes. All arrays have shape (runs,).
+    """
+
+    firsts: Ints
+    lasts: Ints
+    outcomes: Ints
+    log_weights: Floats
+
+
+@compiled
+def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> float:
+    """Return log Pr[o of `size` sampled records are of the first type] for the database k."""
+    if not replace:
+        return log_hypergeometric(o, k, n - k, size)  # type: ignore[no-any-return]
+    if 2 * k > n:  # the smaller probability is the more accurate one
+        return log_binomial(size - o, size, (n - k) / n, k / n)  # type: ignore[no-any-return]
+    return log_binomial(o, size, k / n, (n - k) / n)  # type: ignore[no-any-return]
+
+
+@compiled
+def _compute_count_ratio(o: int, k: int, n: int, size: int, replace: bool) -> float:
+    """Return Pr[o + 1] / Pr[o] of the sampled counts of the first type for the database k."""
+    if replace:
+        return float(size - o) * float(k) / (float(o + 1) * float(n - k))
+    return float(k - o) * float(size - o) / (float(o + 1) * float(n - k - size + o + 1))
+
+
+@compiled
+def _sum_run(
+    first: int, last: int, k: int, n: int, size: int, replace: bool
+) -> tuple[float, float]:
+    """Return the log probability of `first` <= o <= `last`, all possible, and its extra error.
+
+    The extra error is that of the sum and of a rounded k / n. The error of a single log probability
+    is not included.
+    """
+    mode = ((size + 1) * k) // n if replace else ((size + 1) * (k + 1)) // (n + 2)
+    start = min(max(mode, first), last)
+    total, n_terms = 1.0, 1
+    term = 1.0
+    for o in range(start, last):
+        ratio = _compute_count_ratio(o, k, n, size, replace)
+        term *= ratio
+        total += term
+        n_terms += 1
+        # The ratios decrease, so all further terms add up to at most term * ratio / (1 - ratio).
+        if ratio < 1 and term * ratio < _TAIL_TOLERANCE * total * (1 - ratio):
+            break
+    term = 1.0
+    for o in range(start - 1, first - 1, -1):
+        ratio = 1 / _compute_count_ratio(o, k, n, size, replace)
+        term *= ratio
+        total += term
+        n_terms += 1
+        if ratio < 1 and term * ratio < _TAIL_TOLERANCE * total * (1 - ratio):
+            break
+    error = 2 * _TAIL_TOLERANCE + MACHINE_EPSILON * (4 * n_terms + 16)
+    # The probability of `start` is smaller than the sum, so its relative error is a little larger.
+    error += LOG_RELATIVE_ERROR * math.log(total)
+    if replace and 0 < k < n and size > 0:
+        # k / n and 1 - k / n are rounded. The derivative of log Pr[o] by either expected count is
+        # at most its deviation in units of the expected count.
+        expected = size * (k / n)
+        rest = size - expected
+        deviations = (
+            abs(start - expected)
+            + expected * abs(math.log((start + 1) / expected))
+            + rest * abs(math.log((size - start + 1) / rest))
+        )
+        error += 4 * MACHINE_EPSILON * deviations
+    return _log_count_probability(start, k, n, size, replace) + math.log(total), error
+
+
+@compiled
+def _add_logs(log_x: float, log_y: float) -> float:
+    """Return log(x + y) for nonnegative x and y."""
+    larger, smaller = max(log_x, log_y), min(log_x, log_y)
+    if smaller == -np.inf:
+        return larger
+    return larger + math.log1p(math.exp(smaller - larger))
+
+
+@compiled
+def compute_outcome_logs(
+    k: int,
+    n: int,
+    size: int,
+    replace: bool,
+    firsts: Ints,
+    lasts: Ints,
+    outcomes: Ints,
+    log_weights: Floats,
+    n_outcomes: int,
+) -> tuple[Floats, float]:
+    """Return the log probability of each outcome (outcomes,) for a database, and an extra error.
+
+    `k` of `n` records are of the first type; `size` are sampled, with replacement if `replace`.
+    `firsts` to `log_weights` (runs,) are those of :class:`OutcomeRuns`; `n_outcomes` is the number
+    of outcomes. The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR +
+    LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
+    """
+    if replace:
+        min_count, max_count = (size if k == n else 0), (size if k > 0 else 0)
+    else:
+        min_count, max_count = max(0, size - (n - k)), min(k, size)
+    logs = np.full(n_outcomes, -np.inf)
+    max_error, max_rounding, n_summed = 0.0, 0.0, 0
+    for run in range(len(firsts)):
+        first, last = max(firsts[run], min_count), min(lasts[run], max_count)
+        if first <= last:
+            log_run, error = _sum_run(first, last, k, n, size, replace)
+            log_run += log_weights[run]
+            previous = logs[outcomes[run]]
+            logs[outcomes[run]] = _add_logs(previous, log_run)
+            if logs[outcomes[run]] != max(previous, log_run):
+                max_rounding = max(max_rounding, abs(logs[outcomes[run]]) + 1)
+            max_error = max(max_error, error)
+            n_summed += 1
+    # A sum over runs adds their entropy, at most log(runs), to the relative errors of its terms.
+    max_error += (LOG_RELATIVE_ERROR + 4 * MACHINE_EPSILON) * math.log(n_summed + 1.0)
+    return np.minimum(logs, 0.0), max_error + 4 * MACHINE_EPSILON * n_summed * max_rounding
+
+
+@compiled
+def _sum_outcome_divergence(
+    log_p: Floats, log_q: Floats, epsilon: float, extra_error: float, omitted: int
+) -> tuple[float, float]:
+    """Return lower and upper log of the sum over outcomes but `omitted` of (P - E Q)+.
+
+    `log_p` and `log_q` (outcomes,) have the errors of :func:`compute_outcome_logs`, with the larger
+    of the two extra errors; E = exp(`epsilon`). `omitted` is an index, or -1 for none.
+    """
+    low, high = -np.inf, -np.inf
+    for outcome in range(len(log_p)):
+        p, q = log_p[outcome], log_q[outcome]
+        if p == -np.inf or outcome == omitted:
+            continue
+        error_p = LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR * abs(p) + extra_error
+        error = error_p + 4 * MACHINE_EPSILON * (epsilon + 1)
+        log_excess = np.inf
+        if q > -np.inf:
+            error += LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR * abs(q) + extra_error
+            log_excess = p - q - epsilon
+        # P - E Q = P (1 - E Q / P)
+        if log_excess > error:
+            low = _add_logs(low, p - error_p + math.log(-math.expm1(error - log_excess)))
+        if log_excess > -error:
+            high = _add_logs(high, p + error_p + math.log(-math.expm1(-log_excess - error)))
+    if high == -np.inf:
+        return low, high
+    rounding = MACHINE_EPSILON * (len(log_p) + 16) * (1 + abs(high))
+    return low - rounding, high + rounding
+
+
+@compiled
+def compute_outcome_profile(
+    low: int,
+    high: int,
+    n: int,
+    size: int,
+    replace: bool,
+    firsts: Ints,
+    lasts: Ints,
+    outcomes: Ints,
+    log_weights: Floats,
+    n_outcomes: int,
+    epsilon: float,
+) -> Floats:
+    """Return lower and upper log delta(k) for `low` <= k <= `high`, float64 (2, high - low + 1).
+
+    delta(k) is the largest divergence, in both directions, from the databases k - 1 and k + 1, at
+    `epsilon`. Other arguments as for :func:`compute_outcome_logs`.
+    """
+    deltas = np.full((2, high - low + 1), -np.inf)
+    first, last = max(low - 1, 0), min(high + 1, n)
+    previous, previous_error = compute_outcome_logs(
+        first, n, size, replace, firsts, lasts, outcomes, log_weights, n_outcomes
+    )
+    for k in range(first + 1, last + 1):
+        logs, error = compute_outcome_logs(
+            k, n, size, replace, firsts, lasts, outcomes, log_weights, n_outcomes
+        )
+        extra_error = max(error, previous_error)
+        # At epsilon 0 both directions are the total variation, and the larger of both sums without
+        # one outcome equals it. Omitting an outcome of probability near 1 avoids cancellation.
+        omitted = np.argmax(logs) if epsilon == 0 else -1
+        forward = _sum_outcome_divergence(previous, logs, epsilon, extra_error, omitted)
+        backward = _sum_outcome_divergence(logs, previous, epsilon, extra_error, omitted)
+        for column in (k - 1 - low, k - low):
+            if 0 <= column <= high - low:
+                deltas[0, column] = max(deltas[0, column], forward[0], backward[0])
+                deltas[1, column] = max(deltas[1, column], forward[1], backward[1])
+        previous, previous_error = logs, error
+    return np.minimum(deltas, 0.0)  # type: ignore[no-any-return]

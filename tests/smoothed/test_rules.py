@@ -1,0 +1,408 @@
+"""Decisions by rules on counts, against enumeration with exact fractions and published values."""
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import shown as run
+from smoothed import brute
+from smoothed.test_brute_force import BOUNDARIES, QUARTER, SAMPLERS, assert_encloses, epsilon_of
+from vicinal.errors import InvalidInput
+from vicinal.progress import show_progress
+from vicinal.reports.smoothed_audit import audit_smoothed_dp, build_from_spec, format_audit
+from vicinal.smoothed import (
+    Decision,
+    FixedSize,
+    Heterogeneous,
+    Histogram,
+    ListedRule,
+    Plurality,
+    Poisson,
+    Threshold,
+    Vertices,
+    WithReplacement,
+    adjusted_utility,
+    database_delta,
+    profile,
+    quantiles,
+    smoothed_delta,
+    worst_case_delta,
+)
+from vicinal.smoothed._expectation import _make_unimodal_majorant, _maximize_unimodal_mean
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
+ALL = pytest.param(None, lambda n: [(tuple(range(n)), Fraction(1))], id="all records")
+
+
+def decide_plurality(ties):
+    """Return a function from counts to a list of (outcome, probability), written independently."""
+
+    def list_winners(counts):
+        ranked = sorted(range(len(counts)), key=lambda index: -counts[index])
+        tied = [index for index in ranked if counts[index] == counts[ranked[0]]]
+        if ties == "random":
+            return [(index, Fraction(1, len(tied))) for index in tied]
+        if ties == "first" or len(tied) == 1:
+            return [(min(tied), Fraction(1))]
+        return [(frozenset(tied), Fraction(1))]
+
+    return list_winners
+
+
+def make_certain(function):
+    return lambda counts: [(function(counts), Fraction(1))]
+
+
+RULES = {
+    "first": (Plurality("first"), decide_plurality("first")),
+    "listed": (Plurality("listed"), decide_plurality("listed")),
+    "random": (Plurality("random"), decide_plurality("random")),
+    "at least": (Threshold(share=0.5), make_certain(lambda c: 2 * c[0] >= sum(c))),
+    "more than": (
+        Threshold(share=0.5, type_index=1, strict=True),
+        make_certain(lambda c: 2 * c[1] > sum(c)),
+    ),
+    "count": (Threshold(count=2), make_certain(lambda c: c[0] >= 2)),
+    "function": (lambda c: c[0] % 2, make_certain(lambda c: c[0] % 2)),
+}
+
+
+def list_outcomes(records, n_types, samples, decide):
+    """Return the distribution of outcomes by enumeration of all samples."""
+    publish = brute.make_histogram_publisher(n_types)
+    distribution = {}
+    for indices, p in samples(len(records)):
+        for outcome, weight in decide(publish([records[index] for index in indices])):
+            distribution[outcome] = distribution.get(outcome, 0) + p * weight
+    return {outcome: p for outcome, p in distribution.items() if p}
+
+
+def make_delta_of(n_types, samples, decide, e):
+    """Return the exact delta of a database, a list of types."""
+
+    @cache
+    def list_of(records):
+        return list_outcomes(records, n_types, samples, decide)
+
+    def compute(records):
+        own = list_of(tuple(sorted(records)))
+        neighbours = [
+            list_of(tuple(sorted(neighbour)))
+            for neighbour in brute.iterate_replacements(list(records), n_types)
+        ]
+        return max(
+            max(brute.compute_divergence(own, q, e), brute.compute_divergence(q, own, e))
+            for q in neighbours
+        )
+
+    return compute
+
+
+@pytest.mark.parametrize(("sampler", "samples"), [*SAMPLERS, ALL])
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("n", "n_types"), [(7, 2), (4, 3)])
+def test_every_database_against_enumeration(name, sampler, samples, n, n_types):
+    rule, decide = RULES[name]
+    mechanism = Decision(rule, sampler)
+    for e in BOUNDARIES:
+        delta_of = make_delta_of(n_types, samples, decide, e)
+        for counts in itertools.product(range(n + 1), repeat=n_types):
+            if sum(counts) == n:
+                delta = database_delta(mechanism, counts, epsilon_of(e))
+                assert_encloses(delta, delta_of(tuple(brute.list_records(counts))))
+
+
+@pytest.mark.parametrize(("sampler", "samples"), [*SAMPLERS, ALL])
+@pytest.mark.parametrize("name", RULES)
+def test_gains_against_enumeration(name, sampler, samples):
+    rule, decide = RULES[name]
+    e = Fraction(5, 4)
+    for counts in ((3, 2), (2, 1, 1)):
+        own = list_outcomes(brute.list_records(counts), len(counts), samples, decide)
+        exact = max(
+            brute.compute_gain(own, list_outcomes(neighbour, len(counts), samples, decide), e)
+            for neighbour in brute.iterate_replacements(brute.list_records(counts), len(counts))
+        )
+        t = float((e - 1) / (e + 1))
+        assert_encloses(adjusted_utility(Decision(rule, sampler), counts, t), exact)
+
+
+WORLDS = [
+    (2, 5, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 5), Fraction(2, 5))]),
+    (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),
+]
+
+
+@pytest.mark.parametrize(("sampler", "samples"), [*SAMPLERS, ALL])
+@pytest.mark.parametrize("name", ["first", "listed", "random", "at least", "count"])
+@pytest.mark.parametrize(("n_types", "n", "vertices"), WORLDS)
+def test_smoothed_deltas_against_enumeration(name, sampler, samples, n_types, n, vertices):
+    rule, decide = RULES[name]
+    mechanism, e = Decision(rule, sampler), Fraction(5, 4)
+    delta_of = cache(make_delta_of(n_types, samples, decide, e))
+
+    def sorted_delta(records):
+        return delta_of(tuple(sorted(records)))
+
+    delta = smoothed_delta(mechanism, Vertices(vertices), n, epsilon_of(e))
+    assert delta.method == "exact"
+    assert_encloses(delta, brute.compute_smoothed_delta(sorted_delta, vertices, n))
+    world = Heterogeneous([(n - 1, vertices[0]), (1, vertices[1])])
+    rows = [vertices[0]] * (n - 1) + [vertices[1]]
+    mean = brute.compute_mean(sorted_delta, rows)
+    assert_encloses(smoothed_delta(mechanism, world, n, epsilon_of(e)), mean)
+
+
+def test_a_rule_that_ignores_ties_is_noticed():
+    """The comparison with enumeration fails if ties are decided in another way."""
+    _, decide = RULES["listed"]
+    samples, e = brute.sample_fixed_size(4), Fraction(5, 4)
+    exact = make_delta_of(2, samples, decide, e)(tuple(brute.list_records((4, 3))))
+    assert_encloses(
+        database_delta(Decision(Plurality("listed"), FixedSize(4)), (4, 3), epsilon_of(e)), exact
+    )
+    broken = database_delta(
+        Decision(lambda c: int(c[1] > c[0]), FixedSize(4)), (4, 3), epsilon_of(e)
+    )
+    with pytest.raises(AssertionError):
+        assert_encloses(broken, exact)
+
+
+@pytest.mark.parametrize("sampler", [FixedSize(41), WithReplacement(41), FixedSize(99), None])
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 1.0])
+def test_counts_are_an_upper_bound_and_runs_agree_with_lists(name, sampler, epsilon, monkeypatch):
+    """Two programs for two types: sums over runs, and lists of all samples."""
+    mechanism, n = Decision(RULES[name][0], sampler), 120
+    lower, upper = profile(mechanism, n, epsilon)
+    counts_upper = profile(Histogram(mechanism.get_sampler(n)), n, epsilon)[1]
+    assert (lower <= counts_upper).all()
+    assert (upper <= counts_upper + 1e-7).all()
+    monkeypatch.setattr(Decision, "can_tabulate", lambda *_: False)
+    for k in (0, 1, 50, 59, 60, 61, 120):
+        listed = max(
+            interval.high
+            for comparison in mechanism.iterate_comparisons(np.array([k, n - k]), epsilon)
+            for interval in (direction(0) for direction in comparison)
+        )
+        # Cancellation at epsilon 0 leaves an error of 1e-12 in the listed sum.
+        assert math.exp(lower[k]) <= math.exp(listed) * (1 + 1e-12)
+        assert math.exp(upper[k]) == pytest.approx(math.exp(listed), rel=1e-9, abs=1e-11)
+
+
+def test_an_election_without_sampling_is_the_probability_of_a_decisive_record():
+    n = 100_000
+    delta = smoothed_delta(Decision(Plurality()), Vertices([[0.5, 0.5]]), n, 0.3)
+    # With an even n, a record decides between n / 2 and n / 2 - 1 records of the first type.
+    log_half = math.lgamma(n + 1) - 2 * math.lgamma(n / 2 + 1) - n * math.log(2)
+    exact = math.exp(log_half) * (1 + (n / 2) / (n / 2 + 1))
+    assert delta.upper == pytest.approx(exact, rel=1e-9)
+    assert delta.log_upper - delta.log_lower < 1e-9
+    worst = worst_case_delta(Decision(Plurality()), n, 0.3, n_types=2)
+    assert (worst.method, worst.upper) == ("exact", 1.0)
+
+
+@pytest.mark.parametrize("sampler", [None, FixedSize(19_900)])
+def test_tiny_deltas_at_epsilon_0_are_not_hidden_by_rounding(sampler):
+    """The probabilities of the usual winner are near 1 and would cancel."""
+    delta = smoothed_delta(Decision(Plurality(), sampler), Vertices([[0.3, 0.7]]), 20_000, 0.0)
+    assert delta.log_upper - delta.log_lower < 1e-6
+    assert delta.log10_upper < -300
+
+
+def test_unimodal_majorants():
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        values = rng.normal(size=12)
+        majorant = _make_unimodal_majorant(values)
+        steps = np.sign(np.diff(majorant))
+        assert (majorant >= values).all()
+        assert (np.diff(steps[steps != 0]) <= 0).all()
+        assert majorant.max() == values.max()
+
+
+@pytest.mark.parametrize("q_minus_p", [0.4, 0.01, 1e-14])
+def test_largest_mean_of_a_unimodal_function(q_minus_p):
+    """The upper bound is at least the mean of every mixture, and near the largest one.
+
+    At 1e-14 rounding hides which mixture has the largest mean.
+    """
+    rng = np.random.default_rng(8)
+    n = 40
+    for _ in range(30):
+        p = rng.uniform(0.05, 0.5)
+        q = p + q_minus_p
+        majorant = _make_unimodal_majorant(rng.uniform(1, rng.choice([1.1, 30.0]), n + 1))
+        majorant -= majorant.max() * rng.uniform(1, 2)
+        means = []
+        for n_second in range(n + 1):
+            distribution = np.ones(1)
+            for probability in [q] * n_second + [p] * (n - n_second):
+                distribution = np.convolve(distribution, [1 - probability, probability])
+            means.append(math.log(distribution @ np.exp(majorant)))
+        _, upper = _maximize_unimodal_mean(majorant, n, p, q)
+        assert max(means) <= upper + 1e-12
+        assert upper < max(means) + 1e-9
+
+
+@pytest.mark.parametrize("sampler", [None, FixedSize(300), WithReplacement(100)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.3])
+def test_mixtures_of_worlds_are_enclosed(sampler, epsilon):
+    """No world with groups of both vertices has a larger mean than the upper end."""
+    mechanism, n, vertices = Decision(Plurality("listed"), sampler), 500, [[0.45, 0.55], [0.6, 0.4]]
+    delta = smoothed_delta(mechanism, Vertices(vertices), n, epsilon)
+    means = [
+        smoothed_delta(
+            mechanism, Heterogeneous([(n - j, vertices[0]), (j, vertices[1])]), n, epsilon
+        )
+        for j in range(0, n + 1, 20)
+    ]
+    assert max(mean.log_lower for mean in means) <= delta.log_upper + 1e-9
+    assert max(mean.log_upper for mean in means) >= delta.log_lower - 0.02
+    assert delta.log_upper - delta.log_lower < math.log(2)
+    if sampler is None:
+        assert delta.method == "exact"
+
+
+def test_more_types_are_bounded_by_their_counts():
+    population = Vertices([[0.3, 0.3, 0.4]])
+    delta = smoothed_delta(Decision(Plurality(), FixedSize(100)), population, 300, 0.5)
+    counts = smoothed_delta(Histogram(FixedSize(100)), population, 300, 0.5)
+    assert (delta.method, delta.log_upper) == ("bound", counts.log_upper)
+    assert "upper bound for every rule" in delta.note
+    sampled = smoothed_delta(Decision(Plurality(), FixedSize(10)), population, 80, 0.5, draws=3)
+    assert sampled.method == "monte carlo"
+    assert sampled.upper < 0.125
+
+
+@pytest.mark.parametrize("sampler", [FixedSize(0), WithReplacement(0), Poisson(0.0)])
+@pytest.mark.parametrize("counts", [(3, 0), (2, 1), (1, 1, 1)])
+def test_empty_samples_reveal_nothing(sampler, counts):
+    for name, (rule, _) in RULES.items():
+        assert database_delta(Decision(rule, sampler), counts, 0.0).upper < 1e-11, name
+
+
+def test_quantiles_of_a_decision():
+    mechanism = Decision(Plurality())
+    (delta,) = quantiles(mechanism, Vertices([[0.5, 0.5]]), 1000, 0.5, [0.5])
+    mean = smoothed_delta(mechanism, Vertices([[0.5, 0.5]]), 1000, 0.5)
+    assert delta.upper == pytest.approx(mean.upper)  # delta is 0 or 1
+
+
+def test_shares_are_read_as_decimal_numbers():
+    assert Threshold(share=0.07)((7, 93))
+    assert not Threshold(share=0.07, strict=True)((7, 93))
+    assert Threshold(share=Fraction(2, 3))((2, 1))
+
+
+ROWS = [{"counts": [o, 2 - o], "outcome": "yes" if o else "no"} for o in range(3)]
+REFUSED = {
+    "rule": lambda: Decision("plurality"),
+    "sampler": lambda: Decision(Plurality(), 5),
+    "ties": lambda: Plurality("coin"),
+    "both": lambda: Threshold(share=0.5, count=3),
+    "neither": Threshold,
+    "share": lambda: Threshold(share=1.5),
+    "index": lambda: database_delta(Decision(Threshold(count=1, type_index=2)), [2, 1], 1.0),
+    "rows": lambda: ListedRule([{"counts": [1, 1]}]),
+    "repeated row": lambda: ListedRule([ROWS[0], ROWS[0]]),
+    "outcome": lambda: ListedRule([{"counts": [1, 1], "outcome": ["a"]}]),
+    "missing row": lambda: database_delta(
+        Decision(ListedRule(ROWS[1:]), FixedSize(2)), [2, 3], 1.0
+    ),
+    "list": lambda: database_delta(Decision(list, FixedSize(2)), [2, 3], 1.0),
+    "no probability": lambda: database_delta(Decision(lambda _: {0: 0.5}), [2, 3], 1.0),
+    "T > n": lambda: smoothed_delta(
+        Decision(Plurality(), FixedSize(6)), Vertices([[0.5, 0.5]]), 5, 1.0
+    ),
+    "too many samples": lambda: database_delta(
+        Decision(Plurality(), Poisson(0.5)), [2000, 2000], 1.0
+    ),
+    "rule kind": lambda: build_from_spec("rule", {"kind": "borda"}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    with pytest.raises(InvalidInput) as caught:
+        REFUSED[name]()
+    assert "2000" not in str(caught.value)
+
+
+def test_an_audit_of_the_winner():
+    report = json.loads(run("smoothed", "audit", EXAMPLES / "winner.json", "--json"))
+    for row in report["rows"]:
+        assert row["smoothed"]["log10_upper"] <= row["worst_case"]["log10_upper"] + 1e-9
+        assert row["smoothed"]["log10_upper"] <= row["counts"]["log10_upper"] + 1e-9
+    assert report["rows"][0]["smoothed"]["upper"] == pytest.approx(1.161e-3, rel=1e-3)
+    assert "a bound for every rule on them" in format_audit(report)
+    page = (EXAMPLES.parents[1] / "docs" / "explanation" / "smoothed.md").read_text()
+    for line, name in (
+        ("winner, smoothed delta", "smoothed"),
+        ("winner, worst database", "worst_case"),
+        ("all counts published, smoothed delta", "counts"),
+    ):
+        cells = page.partition(f"| {line} |")[2].partition("\n")[0].split("|")[:4]
+        uppers = [row[name]["upper"] for row in report["rows"]]
+        assert [float(cell) for cell in cells] == pytest.approx(uppers, rel=0.05)
+
+
+def test_audits_of_listed_rules_and_thresholds():
+    spec = {"population": {"kind": "vertices", "rows": [[0.5, 0.5]]}, "n": 6, "epsilons": [0.1]}
+    sampler = {"kind": "fixed_size", "size": 2}
+    listed = {"kind": "decision", "rule": {"kind": "listed", "rows": ROWS}, "sampler": sampler}
+    threshold = {**listed, "rule": {"kind": "threshold", "count": 1}}
+    results = [
+        audit_smoothed_dp({**spec, "mechanism": mechanism})["rows"]
+        for mechanism in (listed, threshold)
+    ]
+    assert results[0] == results[1]
+    all_records = audit_smoothed_dp(
+        {**spec, "mechanism": {"kind": "decision", "rule": threshold["rule"]}}
+    )
+    assert all_records["rows"][0]["worst_case"]["upper"] == 1
+
+
+TINY = {
+    "mechanism": {"kind": "histogram", "sampler": {"kind": "fixed_size", "size": 1000}},
+    "population": {"kind": "vertices", "rows": [[0.3, 0.3, 0.4]]},
+    "n": 10_000,
+    "epsilons": [1],
+}
+
+
+def test_tiny_deltas_are_practically_0_and_need_no_sums(monkeypatch):
+    def fail(*_):
+        raise AssertionError("The theorems are sharper than any sum here.")
+
+    monkeypatch.setattr("vicinal.smoothed.smooth.bound_multitype_mean", fail)
+    report = audit_smoothed_dp(TINY)
+    assert report["rows"][0]["smoothed"]["log10_upper"] == pytest.approx(-809.06, abs=0.01)
+    assert "practically 0 (below 1e-809)" in format_audit(report)
+
+
+def test_audits_announce_their_progress():
+    begun = {}
+
+    def begin(name, size):
+        begun[name] = [size, 0]
+
+        def step(n_steps):
+            begun[name][1] += n_steps
+
+        return step
+
+    spec = {**TINY, "population": {"kind": "vertices", "rows": [[0.02, 0.02, 0.96]]}, "n": 2000}
+    with show_progress(begin):
+        audit_smoothed_dp(spec)
+        election = json.loads((EXAMPLES / "winner.json").read_text())
+        election["mechanism"]["sampler"]["size"] = 4990
+        audit_smoothed_dp({**election, "n": 5000})
+    assert {"epsilons", "sums to depth 20", "deltas of all databases"} <= set(begun)
+    assert all(n_steps == size for size, n_steps in begun.values())
