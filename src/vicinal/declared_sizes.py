@@ -17,53 +17,43 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vicinal.errors import InvalidInput
-
-_PAGE_BYTES = 4096
-"""Size of a page of memory in /proc/self/statm, on the supported Linux systems."""
+from vicinal.errors import TooLittleMemory
 
 _STATM = Path("/proc/self/statm")
 """File of the size of this process in memory, in pages, on Linux."""
 
-_PARQUET_BYTES = {"BOOLEAN": 1 / 8, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
-"""Bytes of a value of each physical type of Parquet in memory; other types have at least 4."""
+_CGROUP = Path("/proc/self/cgroup")
+"""File of the control groups of this process."""
 
-_MIN_TEXT_BYTES = 4
-"""Bytes of the offset of a text of a Parquet column in memory, without its characters."""
+_GROUPS = Path("/sys/fs/cgroup")
+"""Folder of all control groups."""
+
+_GROUP_FILES = (
+    ("", "memory.max", "memory.current", ""),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""Names in versions 2 and 1 of Linux's control groups: the controller that /proc/self/cgroup lists,
+which is also a folder; the files of the limit and of the use, in bytes; and the beginning of the
+names in memory.stat that include all groups within a group."""
+
+_OFFSET_BITS = 32
+"""Bits of the offset of a text in memory, without its characters."""
 
 _MAX_DEFLATE_RATIO = 1032
 """Largest ratio of the sizes of a text and of its deflated form, a property of the format."""
 
-_CELL_BYTES = 32
-"""Bytes of a cell of a sheet, empty cells included: 24 in calamine, 8 in a list of Python."""
-
 _CHUNK_BYTES = 1 << 20
 """Bytes of a file that are read at a time in order to count."""
 
-_MAX_BATCH_BYTES = 1 << 27
-"""Largest size in memory of texts of a Parquet file that are read at a time."""
-
-_MAX_BATCH_ROWS = 1 << 16
-"""Rows of a Parquet file that are read at a time, by default as in pyarrow."""
-
-_TRIAL = """\
-import resource, sys
-from python_calamine import CalamineWorkbook
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-limit = used + int(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-sheet = CalamineWorkbook.from_path(sys.argv[1]).get_sheet_by_index(0)
-print(sheet.height * sheet.width)
-"""
-"""Program that prints the number of cells of the first sheet of the file `argv[1]`, within
-`argv[2]` bytes of memory."""
+_TRIAL_PROGRAM = Path(__file__).with_name("_reading_trial.py")
+"""The program of :func:`_read_in_trial`."""
 
 
 def find_available_bytes() -> int | None:
     """Return the number of bytes of memory that this process can still use; None if unknown.
 
-    The smallest of: free memory of the machine, of the control group, and of the process's limit
-    on its address space.
+    The smallest of: free memory of the machine, of the control groups around this process, and of
+    its limit on its address space.
     """
     limits = [
         free
@@ -74,13 +64,13 @@ def find_available_bytes() -> int | None:
 
 
 def require_memory(path: str | Path, n_bytes: float) -> None:
-    """Raise InvalidInput if the content of a file needs more memory than there is.
+    """Raise TooLittleMemory if the content of a file needs more memory than there is.
 
     `n_bytes`: lower bound on the size of the content in memory, in bytes.
     """
     available = find_available_bytes()
     if available is not None and n_bytes > available:
-        raise InvalidInput(
+        raise TooLittleMemory(
             f"{path} declares more data than this machine has free memory for. If it is not "
             "damaged, split it, or use a machine with more memory."
         )
@@ -92,30 +82,31 @@ def open_npz(path: str | Path, file: BinaryIO) -> Iterator[Any]:
 
     `path`: the name of the file for messages. Raises ValueError if the shape of an array and the
     size of its data differ, zipfile.BadZipFile and further errors for other damage, and
-    InvalidInput if there is too little memory. Objects of Python are never read.
+    TooLittleMemory. Objects of Python are never read.
     """
     import numpy as np
 
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
+        # First of all, as the header of an array can be as large as the memory.
+        require_memory(path, sum(member.file_size for member in members))
         for member in members:
             if member.filename.endswith(".npy"):
                 _check_shape(archive, member)
-    require_memory(path, sum(member.file_size for member in members))
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
         yield stored
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file; raise InvalidInput if it does not fit into memory."""
+    """Return the content of a file; raise TooLittleMemory if it does not fit into memory."""
     with path.open("rb") as file:
         require_memory(path, os.fstat(file.fileno()).st_size)
         return file.read()
 
 
 def require_csv_memory(path: Path, encoding: str | None = None) -> None:
-    """Raise InvalidInput if a CSV file, compressed if it ends in .gz, needs too much memory.
+    """Raise TooLittleMemory if a CSV file, compressed if it ends in .gz, needs too much memory.
 
     In the table every field has an offset of 4 bytes in place of a delimiter and two quotation
     marks, and a letter of UTF-16 one byte in place of two. A compressed file that could need too
@@ -136,7 +127,7 @@ def require_csv_memory(path: Path, encoding: str | None = None) -> None:
 
 
 def require_zip_memory(path: str | Path, file: Path | BinaryIO) -> None:
-    """Raise InvalidInput if the members of the zip file `file` need too much memory.
+    """Raise TooLittleMemory if the members of the zip file `file` need too much memory.
 
     `path`: the name of the file for messages. Raises zipfile.BadZipFile for other files.
     """
@@ -145,37 +136,39 @@ def require_zip_memory(path: str | Path, file: Path | BinaryIO) -> None:
 
 
 def require_sheet_memory(path: Path) -> None:
-    """Raise InvalidInput if the first sheet of an Excel or OpenDocument file needs too much memory.
+    """Raise TooLittleMemory if the first sheet of an Excel or OpenDocument file needs too much.
 
-    calamine allocates every cell up to the last one, and ends the process if it cannot. The file is
-    therefore read first in a process of its own, which prints the number of cells. Damage, which
-    calamine reports, is left to the caller.
+    calamine allocates every cell up to the last one, and ends the process if it cannot. Raises
+    ValueError if the file is damaged.
     """
-    available = find_available_bytes()
-    if available is None or not sys.executable or not _STATM.exists():
-        return
-    command = [sys.executable, "-P", "-c", _TRIAL, str(path.resolve()), str(available)]
-    trial = subprocess.run(command, capture_output=True, check=False)
-    if trial.returncode < 0:  # ended by a signal, as Rust does without memory
-        require_memory(path, math.inf)
-    elif trial.returncode == 0:
-        require_memory(path, int(trial.stdout) * _CELL_BYTES)
+    _read_in_trial("sheet", path)
 
 
-def require_parquet_memory(path: str | Path, metadata: Any) -> None:
-    """Raise InvalidInput if the columns of a Parquet file need more memory than there is.
+def require_parquet_memory(path: str | Path, file: Any) -> None:
+    """Raise TooLittleMemory if the columns of a Parquet file need more memory than there is.
 
-    Repeated values take almost no space in the file, so its size does not limit the number of rows.
-    `metadata`: pyarrow's metadata of the file.
+    Repeated values take almost no space in the file, so its size does not limit their number. The
+    columns of numbers are counted. A text may be stored once for many rows: if each could be as
+    long as all texts of its column together, and would not fit, the file is read in a trial. Raises
+    ValueError if the file is damaged. `file`: pyarrow's reader of the file.
     """
-    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    row_bytes = sum(
-        _PARQUET_BYTES.get(column.physical_type, max(column.length, _MIN_TEXT_BYTES))
-        for column in columns
-    )
-    n_bytes = metadata.num_rows * row_bytes
+    schema = file.schema_arrow
+    column_bits = [bits for field in schema for bits in _list_column_bits(field.type)]
+    n_bytes = max_bytes = 0.0
+    for group in range(file.num_row_groups):
+        row_group = file.metadata.row_group(group)
+        for index, bits in enumerate(column_bits):
+            chunk = row_group.column(index)
+            if chunk.physical_type == "BYTE_ARRAY":
+                n_bytes += chunk.num_values * max(bits, _OFFSET_BITS) / 8
+                # The texts, and the decompressed content of the file, are in memory at once.
+                max_bytes += (chunk.num_values + 1) * chunk.total_uncompressed_size
+            else:
+                n_bytes += chunk.num_values * bits / 8
     require_memory(path, n_bytes)
-    _require_text_memory(path, metadata, n_bytes)
+    available = find_available_bytes()
+    if available is not None and n_bytes + max_bytes > available:
+        _read_in_trial("parquet", path)
 
 
 def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -198,21 +191,29 @@ def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int
         position = hole
 
 
+def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and content of chunks of at most `max_bytes` of an open file, without holes."""
+    for start, end in iterate_extents(descriptor, 0, os.fstat(descriptor).st_size):
+        offset = start
+        while offset < end and (
+            chunk := os.pread(descriptor, min(max_bytes, end - offset), offset)
+        ):
+            yield offset, chunk
+            offset += len(chunk)  # a read may return less than requested
+
+
 def read_chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
     """Yield the content of a file in chunks of at most `max_bytes`, without the zeros of holes.
 
     One zero stands for each hole, so that the bytes before and after it are not adjacent.
     """
     with path.open("rb", buffering=0) as file:
-        descriptor = file.fileno()
         position = 0
-        for start, end in iterate_extents(descriptor, 0, os.fstat(descriptor).st_size):
-            if start > position:
+        for offset, chunk in iterate_chunks(file.fileno(), max_bytes):
+            if offset > position:
                 yield b"\0"
-            for offset in range(start, end, max_bytes):
-                if chunk := os.pread(descriptor, min(max_bytes, end - offset), offset):
-                    yield chunk
-            position = end
+            yield chunk
+            position = offset + len(chunk)
 
 
 def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
@@ -232,49 +233,49 @@ def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         raise ValueError
 
 
-def _require_text_memory(path: str | Path, metadata: Any, n_bytes: float) -> None:
-    """Raise InvalidInput if `n_bytes` and the texts of a Parquet file need too much memory.
+def _list_column_bits(arrow_type: Any) -> list[int]:
+    """Return the bits in memory of a value of each Parquet column of a type of Arrow.
 
-    A text may be stored once and have many rows, so the texts are read as indices into a dictionary
-    and never copied. Texts that are stored as differences cannot be read so, but are read few at a
-    time: none is longer than the data of its column. `metadata`: pyarrow's metadata of the file.
+    A nested type has a column for each type within it. A type without a fixed size has 0 bits.
     """
-    from pyarrow import parquet
+    if hasattr(arrow_type, "storage_type"):  # a type of an extension
+        return _list_column_bits(arrow_type.storage_type)
+    if arrow_type.num_fields:
+        fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
+        return [bits for field in fields for bits in _list_column_bits(field.type)]
+    try:
+        return [arrow_type.bit_width]
+    except ValueError:
+        return [0]
 
-    chunks = [
-        metadata.row_group(group).column(index)
-        for group in range(metadata.num_row_groups)
-        for index in range(metadata.num_columns)
-        if metadata.schema.column(index).physical_type == "BYTE_ARRAY"
-    ]
-    deltas = [chunk for chunk in chunks if any("DELTA" in name for name in chunk.encodings)]
-    columns = {chunk.path_in_schema for chunk in chunks}
-    dictionaries = columns - {chunk.path_in_schema for chunk in deltas}
-    max_text_bytes = max((chunk.total_uncompressed_size for chunk in deltas), default=1)
-    batch_size = min(max(_MAX_BATCH_BYTES // max(max_text_bytes, 1), 1), _MAX_BATCH_ROWS)
+
+def _read_in_trial(kind: str, path: str | Path) -> None:
+    """Read a file in a process of its own, with the memory that is available here.
+
+    `kind`: "sheet" or "parquet". Raises TooLittleMemory if the content does not fit, and ValueError
+    if the file is damaged. Where no such process can run, the file is not checked. Like the reading
+    itself, a trial has no limit on its time; an interruption ends it.
+    """
     available = find_available_bytes()
-    if not columns or available is None:
+    executable = sys.executable or ""
+    # A frozen program or one with a Python inside would start itself again.
+    if available is None or not _STATM.exists() or "python" not in Path(executable).name:
         return
-    with parquet.ParquetFile(path, read_dictionary=sorted(dictionaries)) as file:
-        for batch in file.iter_batches(batch_size, columns=sorted(columns)):
-            n_bytes += sum(map(_count_text_bytes, batch.columns))
-            if n_bytes > available:
-                require_memory(path, math.inf)
-
-
-def _count_text_bytes(array: Any) -> int:
-    """Return the bytes that all texts in an array of pyarrow need, each where it is repeated."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
-        return pc.sum(lengths.take(array.indices)).as_py() or 0
-    if pa.types.is_struct(array.type):
-        return sum(map(_count_text_bytes, array.flatten()))
-    if pa.types.is_nested(array.type):
-        return _count_text_bytes(array.values)
-    return int(array.nbytes)
+    # -P: no module in the folder of the program hides one of Python.
+    command = [executable, "-P", str(_TRIAL_PROGRAM), kind, str(Path(path).resolve())]
+    try:
+        trial = subprocess.run(
+            [*command, str(available)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError:  # no further process is allowed, for example
+        return
+    result = trial.stdout.split()
+    if trial.returncode < 0 or result == [b"memory"]:
+        require_memory(path, math.inf)
+    if result == [b"damaged"]:
+        raise ValueError
+    if result[:1] == [b"bytes"]:
+        require_memory(path, int(result[1]))
 
 
 def _find_free_memory() -> int | None:
@@ -286,13 +287,35 @@ def _find_free_memory() -> int | None:
 
 
 def _find_free_group_memory() -> int | None:
-    """Return the bytes that the control group of a container leaves; None without a limit."""
-    group = Path("/sys/fs/cgroup")
-    limit = _read_lines(group / "memory.max")
-    used = _read_lines(group / "memory.current")
-    if not (limit and used and limit[0].isdigit() and used[0].isdigit()):
-        return None
-    return max(int(limit[0]) - int(used[0]), 0)
+    """Return the bytes that the control groups of this process leave; None without a limit.
+
+    Each group around the process may have a limit.
+    """
+    free_bytes = []
+    for line in _read_lines(_CGROUP):
+        _, controllers, group = line.split(":", 2)
+        for controller, *file_names in _GROUP_FILES:
+            if controller in controllers.split(","):
+                folder = _GROUPS / controller / group.strip("/")
+                for parent in (folder, *folder.parents):
+                    free_bytes += _count_free_group_bytes(parent, *file_names)
+    return min(free_bytes, default=None)
+
+
+def _count_free_group_bytes(folder: Path, limit_name: str, use_name: str, prefix: str) -> list[int]:
+    """Return the bytes that the control group of a folder leaves; an empty list without a limit.
+
+    The cache of files counts as free, as the kernel drops it if memory is needed. The other
+    arguments: see :data:`_GROUP_FILES`.
+    """
+    limit = _read_lines(folder / limit_name)
+    used = _read_lines(folder / use_name)
+    if not limit or not used or not limit[0].isdigit():
+        return []
+    statistics = dict(line.split() for line in _read_lines(folder / "memory.stat"))
+    cache_names = (f"{prefix}active_file", f"{prefix}inactive_file")
+    n_cached = sum(int(statistics.get(name, 0)) for name in cache_names)
+    return [max(int(limit[0]) - int(used[0]) + n_cached, 0)]
 
 
 def _find_free_address_space() -> int | None:
@@ -305,12 +328,12 @@ def _find_free_address_space() -> int | None:
     sizes = _read_lines(_STATM)
     if limit == resource.RLIM_INFINITY or not sizes:
         return None
-    return max(limit - int(sizes[0].split()[0]) * _PAGE_BYTES, 0)
+    return max(limit - int(sizes[0].split()[0]) * resource.getpagesize(), 0)
 
 
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a file of the system; none if it cannot be read."""
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []

@@ -148,8 +148,6 @@ def _read_npz(path: str | Path) -> dict[str, AnyArray]:
     try:
         with Path(path).open("rb") as file, open_npz(path, file) as stored:
             return dict(stored)
-    except InvalidInput:
-        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
@@ -281,12 +279,13 @@ def load_images(folder: str | Path) -> Dataset:
     with ThreadPoolExecutor() as pool, warnings.catch_warnings():
         # Sizes are compared with the memory here, where Pillow would only warn.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        sizes = list(pool.map(partial(_count_image_bytes, folder), paths))
-        n_copies = 2 if len(set(sizes)) == 1 else 1  # images of one shape are copied into one array
-        require_memory(folder, sum(sizes) * n_copies)
+        n_bytes = sum(pool.map(partial(_count_image_bytes, folder), paths))
+        require_memory(folder, n_bytes)
         images = list(pool.map(partial(_read_image, folder), paths))
-    have_same_shape = len({image.shape for image in images}) == 1
-    features = np.stack(images) if have_same_shape else tuple(images)
+    features: Features = tuple(images)
+    if len({image.shape for image in images}) == 1:
+        require_memory(folder, n_bytes)  # images of one shape are copied into one array
+        features = np.stack(images)
     return Dataset(features, labels, subjects, names=tuple(path.as_posix() for path in paths))
 
 

@@ -41,8 +41,6 @@ def read_ids(path: str | Path) -> list[SubjectId]:
             require_memory(path, os.fstat(file.fileno()).st_size)
             text = io.StringIO(read_to_end(file.fileno()).decode("utf-8-sig"), newline=None)
         lines = list(_drop_trailing_empty_lines(line.removesuffix("\n") for line in text))
-    except InvalidInput:
-        raise
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
     if not lines:

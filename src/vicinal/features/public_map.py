@@ -251,8 +251,6 @@ def _read_file(path: Path) -> _StoredMap:
             names = None
             if _NAMES_ENTRY in stored:
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
-    except InvalidInput:
-        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
