@@ -2,15 +2,16 @@
 
 Its arguments are "sheet" or "parquet", the path of the file, and the bytes that its content may
 occupy. It prints "bytes" and the number of bytes that the content needs; or "memory" if it does not
-fit; or "damaged". Without memory, a reader may also end the process by a signal. It imports nothing
-from vicinal, so that it starts quickly.
+fit; or "panic" if the file is damaged so that its reader would end with a traceback. Without
+memory, a reader may also end the process by a signal. Other errors are left to the reader that
+follows. The program imports nothing from vicinal, so that it starts quickly.
 """
 
 import ctypes
-import importlib
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -20,9 +21,6 @@ _PR_SET_DUMPABLE = 4
 _CELL_BYTES = 32
 """Bytes of a cell of a sheet, empty cells included: 24 in calamine, 8 in a list of Python."""
 
-_READERS = {"sheet": "python_calamine", "parquet": "pyarrow.parquet"}
-"""Modules that are imported before memory is limited, by kind of file."""
-
 
 def main() -> None:
     """Read the file that the arguments name, and print the result."""
@@ -30,46 +28,60 @@ def main() -> None:
     libc = ctypes.CDLL(None)
     # The end of the process that started this one also ends this one.
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # No core file may hold private cells: neither the kernel nor a crash reporter writes one.
+    # No core file may hold private cells. RLIMIT_CORE would not restrain a crash reporter.
     libc.prctl(_PR_SET_DUMPABLE, 0)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    importlib.import_module(_READERS[kind])
+    count_bytes = prepare_sheet(path) if kind == "sheet" else prepare_parquet(path)
     n_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = n_pages * resource.getpagesize() + int(max_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
-        n_bytes = count_sheet_bytes(path) if kind == "sheet" else count_parquet_bytes(path)
-        result = f"bytes {n_bytes}"
+        result = f"bytes {count_bytes()}"
     except MemoryError:
         result = "memory"
-    # A panic of calamine is no Exception. It overflows if the cells exceed any address space.
-    except BaseException as error:  # noqa: BLE001 (a damaged file can raise any error)
-        result = "memory" if "capacity overflow" in str(error) else "damaged"
+    except Exception:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a panic of calamine)
+        # This panic is about a sheet with more cells than there are addresses.
+        result = "memory" if "capacity overflow" in str(error) else "panic"
     sys.stdout.write(result)
 
 
-def count_sheet_bytes(path: str) -> int:
-    """Return the bytes in memory of the first sheet of an Excel or OpenDocument file."""
+def prepare_sheet(path: str) -> Callable[[], int]:
+    """Return a function that reads the first sheet of a file and returns its bytes in memory.
+
+    `path`: the Excel or OpenDocument file.
+    """
     from python_calamine import CalamineWorkbook
 
-    sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
-    return sheet.height * sheet.width * _CELL_BYTES
+    def count_bytes() -> int:
+        sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
+        return sheet.height * sheet.width * _CELL_BYTES
+
+    return count_bytes
 
 
-def count_parquet_bytes(path: str) -> int:
-    """Return the bytes in memory of the table of a Parquet file, categories as their texts."""
+def prepare_parquet(path: str) -> Callable[[], int]:
+    """Return a function that reads a Parquet file and returns the bytes of its table in memory.
+
+    Categories are counted as their texts. `path`: the file.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
-    # Other allocators of Arrow, and threads, reserve more addresses than they use.
+    # Other allocators of Arrow, and its threads, reserve more addresses than they use. Threads that
+    # cannot be avoided start when the file is opened, before memory is limited.
     pa.set_memory_pool(pa.system_memory_pool())
-    with parquet.ParquetFile(path) as file:
+    file = parquet.ParquetFile(path, pre_buffer=False)
+
+    def count_bytes() -> int:
         table = file.read(use_threads=False)
-    n_bytes = table.nbytes
-    for column in table.columns:
-        if pa.types.is_dictionary(column.type):
-            n_bytes += column.cast(column.type.value_type).nbytes
-    return int(n_bytes)
+        n_bytes = int(table.nbytes)
+        for column in table.columns:
+            if pa.types.is_dictionary(column.type):
+                n_bytes += column.cast(column.type.value_type).nbytes
+        return n_bytes
+
+    return count_bytes
 
 
 if __name__ == "__main__":

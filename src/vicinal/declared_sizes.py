@@ -22,6 +22,9 @@ from vicinal.errors import TooLittleMemory
 _STATM = Path("/proc/self/statm")
 """File of the size of this process in memory, in pages, on Linux."""
 
+_MEMINFO = Path("/proc/meminfo")
+"""File of the memory of the machine, on Linux."""
+
 _CGROUP = Path("/proc/self/cgroup")
 """File of the control groups of this process."""
 
@@ -139,7 +142,7 @@ def require_sheet_memory(path: Path) -> None:
     """Raise TooLittleMemory if the first sheet of an Excel or OpenDocument file needs too much.
 
     calamine allocates every cell up to the last one, and ends the process if it cannot. Raises
-    ValueError if the file is damaged.
+    ValueError for damage that would end in a traceback.
     """
     _read_in_trial("sheet", path)
 
@@ -149,8 +152,8 @@ def require_parquet_memory(path: str | Path, file: Any) -> None:
 
     Repeated values take almost no space in the file, so its size does not limit their number. The
     columns of numbers are counted. A text may be stored once for many rows: if each could be as
-    long as all texts of its column together, and would not fit, the file is read in a trial. Raises
-    ValueError if the file is damaged. `file`: pyarrow's reader of the file.
+    long as all texts of its column together, and would not fit, the file is read in a trial.
+    `path`, `file`: the file, and pyarrow's reader of it.
     """
     schema = file.schema_arrow
     column_bits = [bits for field in schema for bits in _list_column_bits(field.type)]
@@ -195,9 +198,10 @@ def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes
     """Yield offset and content of chunks of at most `max_bytes` of an open file, without holes."""
     for start, end in iterate_extents(descriptor, 0, os.fstat(descriptor).st_size):
         offset = start
-        while offset < end and (
-            chunk := os.pread(descriptor, min(max_bytes, end - offset), offset)
-        ):
+        while offset < end:
+            chunk = os.pread(descriptor, min(max_bytes, end - offset), offset)
+            if not chunk:  # the file has become shorter
+                return
             yield offset, chunk
             offset += len(chunk)  # a read may return less than requested
 
@@ -253,8 +257,9 @@ def _read_in_trial(kind: str, path: str | Path) -> None:
     """Read a file in a process of its own, with the memory that is available here.
 
     `kind`: "sheet" or "parquet". Raises TooLittleMemory if the content does not fit, and ValueError
-    if the file is damaged. Where no such process can run, the file is not checked. Like the reading
-    itself, a trial has no limit on its time; an interruption ends it.
+    for damage with which the reader would end in a traceback; other damage is left to that reader.
+    Where no such process can run, the file is not checked. Like the reading itself, a trial has no
+    limit on its time; an interruption ends it.
     """
     available = find_available_bytes()
     executable = sys.executable or ""
@@ -272,7 +277,7 @@ def _read_in_trial(kind: str, path: str | Path) -> None:
     result = trial.stdout.split()
     if trial.returncode < 0 or result == [b"memory"]:
         require_memory(path, math.inf)
-    if result == [b"damaged"]:
+    if result == [b"panic"]:
         raise ValueError
     if result[:1] == [b"bytes"]:
         require_memory(path, int(result[1]))
@@ -280,7 +285,7 @@ def _read_in_trial(kind: str, path: str | Path) -> None:
 
 def _find_free_memory() -> int | None:
     """Return the bytes of memory that are free or can be freed; None if unknown."""
-    lines = _read_lines(Path("/proc/meminfo"))
+    lines = _read_lines(_MEMINFO)
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     available = fields.get("MemAvailable")
     return None if available is None else int(available.split()[0]) * 1024
