@@ -25,7 +25,7 @@ from vicinal.datasets import tables
 from vicinal.datasets.dataset import load_images, load_npz
 from vicinal.datasets.id_lists import read_ids
 from vicinal.datasets.tables import read_table
-from vicinal.distributed.changes import ClusterChange
+from vicinal.distributed.changes import ClusterChange, wipe_file
 from vicinal.errors import InvalidInput, StorageFailed, TooLittleMemory
 from vicinal.features import PublicMap
 from vicinal.features.csv_form import CsvForm
@@ -404,6 +404,7 @@ def test_memory_of_the_machine_its_groups_and_the_process_is_found(
         f"12:memory,other:{group}\n1:name=systemd:/x\n0::/\n" if version == 1 else f"0::{group}\n"
     )
     root = tmp_path / "groups" / ("memory" if version == 1 else "")
+    write_group(tmp_path / "groups" / "x", 1, 1, 0, 2)  # a group of other controllers
     for name in ("_MEMINFO", "_CGROUP"):
         monkeypatch.setattr(declared_sizes, name, tmp_path / name.strip("_").lower())
     monkeypatch.setattr(declared_sizes, "_GROUPS", tmp_path / "groups")
@@ -727,6 +728,20 @@ def test_copies_have_the_content_of_sparse_files(tmp_path, monkeypatch):
     with pytest.raises(StorageFailed, match="No space left"):
         copy_file(tmp_path / "a", tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.quick
+def test_a_sparse_file_of_a_change_is_wiped_without_being_written(tmp_path):
+    """Its stored content is overwritten all the same: it may be about erased subjects."""
+    with (tmp_path / "change").open("wb") as file:
+        file.write(b"secret")
+        file.truncate(1 << 42)
+    os.link(tmp_path / "change", tmp_path / "kept")
+    wipe_file(tmp_path / "change")
+    assert not (tmp_path / "change").exists()
+    with (tmp_path / "kept").open("rb") as file:
+        assert file.read(10) == bytes(10)
+    assert (tmp_path / "kept").stat().st_blocks * 512 < 1 << 20
 
 
 @pytest.mark.quick

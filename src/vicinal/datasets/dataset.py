@@ -245,6 +245,8 @@ def load_images(folder: str | Path) -> Dataset:
         If there is no such folder, or no image in it; if files lie at different depths; if a
         file is no image or has more than 8 bits per channel. No message names a file, because its
         name may be private.
+    TooLittleMemory
+        If the images need more memory than there is.
 
     Examples
     --------

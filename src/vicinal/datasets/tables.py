@@ -97,6 +97,8 @@ def load_table(
     InvalidInput
         If the file is missing, damaged or of an unknown kind; if a column is missing, has two of
         the roles above, or has wrong or missing values. No message holds values or record counts.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------

@@ -92,6 +92,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     ------
     InvalidInput
         If the file is missing, damaged or laid out differently.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------

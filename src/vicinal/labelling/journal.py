@@ -126,6 +126,8 @@ class FileJournal:
         ------
         InvalidInput
             If the file is damaged, which a crash cannot cause.
+        TooLittleMemory
+            If the content needs more memory than there is.
         PrivacyRefused
             If the witness has counted more entries or holds another token, or if only one of the
             journal and its witness exists.

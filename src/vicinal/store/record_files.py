@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.arrays import AnyArray, Ints32, Places
-from vicinal.declared_sizes import iterate_extents
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
     create_folder,
     open_descriptor,
+    overwrite_with_zeros,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -40,9 +40,6 @@ TILE = 8192
 
 SLOT_CHECKSUM = "slot_checksum"
 """Name in the ledger's database of :func:`compute_slot_checksum` of all enrolled records."""
-
-_ZEROS_CHUNK_BYTES = 1 << 24
-"""Bytes overwritten with zeros at a time."""
 
 _FEATURES_CHUNK_BYTES = 1 << 20
 """Bytes of features in memory at a time, beside the index that copies them."""
@@ -130,14 +127,9 @@ class RecordFile:
 
     def truncate(self, size: int) -> None:
         """Overwrite everything beyond the first `size` rows with zeros, then truncate the file."""
-        end = self.count_bytes()
         start = size * self.row_bytes
         with translate_os_errors(self.path):
-            for data_start, data_end in iterate_extents(self._descriptor, start, end):
-                for offset in range(data_start, data_end, _ZEROS_CHUNK_BYTES):
-                    zeros = bytes(min(_ZEROS_CHUNK_BYTES, data_end - offset))
-                    write_whole(self._descriptor, zeros, offset)
-            os.fsync(self._descriptor)
+            overwrite_with_zeros(self._descriptor, start)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
 

@@ -272,6 +272,8 @@ def load(path: str | Path) -> Student:
     ------
     InvalidInput
         If the file is missing or damaged, or holds no student or an inconsistent one.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------
