@@ -68,18 +68,16 @@ def prepare_parquet(path: str) -> Callable[[], int]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    # Other allocators of Arrow, and its threads, reserve more addresses than they use. Threads that
-    # cannot be avoided start when the file is opened, before memory is limited.
-    pa.set_memory_pool(pa.system_memory_pool())
+    # The threads of Arrow reserve more addresses than they use. Those that cannot be avoided start
+    # when the file is opened, before memory is limited.
     file = parquet.ParquetFile(path, pre_buffer=False)
 
     def count_bytes() -> int:
-        table = file.read(use_threads=False)
-        n_bytes = int(table.nbytes)
-        for column in table.columns:
-            if pa.types.is_dictionary(column.type):
-                n_bytes += column.cast(column.type.value_type).nbytes
-        return n_bytes
+        columns = [
+            column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            for column in file.read(use_threads=False).columns
+        ]
+        return sum(column.nbytes for column in columns)
 
     return count_bytes
 

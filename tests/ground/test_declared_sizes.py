@@ -243,6 +243,19 @@ def test_parquet_files_of_every_type_are_read(tmp_path, monkeypatch, kind, has_t
         declared_sizes.require_parquet_memory(tmp_path / "a.parquet", file)
 
 
+@pytest.mark.quick
+def test_a_trial_counts_categories_as_texts(tmp_path):
+    texts = pa.array(["text", "t"] * 50)
+    table = pa.table({"a": texts.dictionary_encode(), "b": texts.dictionary_encode(), "c": texts})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    program = str(Path(declared_sizes.__file__).with_name("_reading_trial.py"))
+    command = [sys.executable, program, "parquet", str(tmp_path / "a.parquet"), str(1 << 30)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    result, n_bytes = process.stdout.split()
+    assert result == "bytes"
+    assert 0 <= int(n_bytes) - 3 * texts.nbytes < 100  # bitmaps of missing values
+
+
 def refuse_trial(*_):
     pytest.fail("a file whose size is certain was read in a process of its own")
 
