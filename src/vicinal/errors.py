@@ -35,6 +35,10 @@ class OtherFormat(InvalidInput):
     """A file has a format that this version cannot read."""
 
 
+class TooLittleMemory(VicinalError, MemoryError):
+    """A file needs more memory than there is. No InvalidInput or ValueError: it is not damaged."""
+
+
 class KeyReused(InvalidInput):
     """An idempotency key was used before for a different request."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vicinal import checks
 from vicinal.checks import SubjectId
+from vicinal.declared_sizes import require_memory
 from vicinal.errors import InvalidInput
 
 _HEADERS = frozenset({
@@ -35,6 +36,7 @@ def read_ids(path: str | Path) -> list[SubjectId]:
     """
     try:
         with Path(path).open("rb", buffering=0) as file:
+            require_memory(path, os.fstat(file.fileno()).st_size)
             text = read_to_end(file.fileno()).decode("utf-8-sig")
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None

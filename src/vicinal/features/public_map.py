@@ -239,8 +239,6 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Floats], Names | N
             names = None
             if _NAMES_ENTRY in stored:
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
-    except InvalidInput:
-        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):

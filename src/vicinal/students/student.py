@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats32
-from vicinal.errors import InvalidInput, OtherFormat
+from vicinal.declared_sizes import read_bytes, require_zip_memory
+from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.files import sync_folder
-from vicinal.ledger.sealed_files import check_archive, seal_archive
+from vicinal.ledger.sealed_files import check_archive, seal_archive, translate_damage
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import (
     KERNEL,
@@ -277,6 +278,8 @@ def load(path: str | Path) -> Student:
     ------
     InvalidInput
         If the file is missing or damaged, or holds no student or an inconsistent one.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------
@@ -285,22 +288,18 @@ def load(path: str | Path) -> Student:
     ('a', 'b')
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(Path(path))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     check_archive(Path(path), content)
-    try:
+    with translate_damage(f"{path} is damaged, or is not a student file."):
+        require_zip_memory(path, io.BytesIO(content))
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
         return _build_student(description, stored)
-    except (MemoryError, OtherFormat):
-        raise
-    # torch passes on any exception of its unpickler.
-    except Exception as error:
-        raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
 
 
 def describe_student(student: Student) -> dict[str, Any]:
