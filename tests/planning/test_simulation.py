@@ -169,7 +169,7 @@ def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     assert "enough records. A private model needs" in words
     assert "the public rows have no labels (--label)" in words
     words = " ".join(run_plan("--public", public, "--kernel", "rbf").stdout.split())
-    assert "model none, because it needs kernel='cosine'" in words
+    assert "model no private model, because it needs kernel='cosine'" in words
 
 
 def test_without_public_points_nothing_is_simulated():
