@@ -89,9 +89,15 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
     def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
         """Yield the embeddings (b, 1280) of consecutive blocks of images."""
         pixels = [_check_image(image) for image in _check_is_list(images)]
+        return _embed_blocks(pixels, self.load_network(), int(self.size))
+
+    def load_network(self) -> Any:
+        """Return the session of onnxruntime, opened now unless it was before.
+
+        Raises as ``transform``.
+        """
         size = checks.check_integer("size", self.size, minimum=32, maximum=512)
-        session = self._load_once(size, lambda: _open_session(size))
-        return _embed_blocks(pixels, session, size)
+        return self._load_once(size, lambda: _open_session(size))
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
