@@ -23,6 +23,8 @@ from vicinal.cli import options, output, records
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import is_writable
+from vicinal.ledger.id_encoding import FORMULA_OPENINGS
+from vicinal.ledger.output_files import write_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +155,7 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
 
         content = io.BytesIO()
         parquet.write_table(table, content)
-        output.write_file(path, content.getvalue())
+        write_output(path, content.getvalue())
         return
     columns = [column.to_pylist() for column in table.columns]
     # The writer leaves a carriage return without quotes, and readers would end the row there.
@@ -177,10 +179,11 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
 def _escape_formula(value: Any) -> Any:
     """Return a cell of a CSV file; text that a spreadsheet would execute gets an apostrophe first.
 
-    Such text begins like a formula and is no number. Parquet files hold every text unchanged.
+    Such text begins like a formula and is no number. Parquet files hold every text unchanged. An id
+    with the apostrophe is similar to the id without it, so it gets no second budget unnoticed.
     """
     is_text = isinstance(value, str) and len(value) > 1
-    if not is_text or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if not is_text or not value.startswith(tuple(FORMULA_OPENINGS)):
         return value
     try:
         float(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from vicinal.arrays import AnyArray, Floats32
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
-from vicinal.ledger.files import sync_folder
+from vicinal.ledger.output_files import write_output
 from vicinal.ledger.sealed_files import check_archive, seal_archive
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
@@ -234,7 +233,7 @@ def save(student: Student, path: str | Path) -> None:
 
     Raises
     ------
-    InvalidInput
+    OutputFailed
         If the file cannot be written.
 
     Examples
@@ -251,17 +250,7 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    target = Path(path)
-    temporary = target.with_name(target.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(seal_archive(content.getvalue()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), seal_archive(content.getvalue()))
 
 
 def load(path: str | Path) -> Student:
@@ -374,7 +363,9 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written, or the student takes images and has a second one.
+        If the student takes images and has a second one.
+    OutputFailed
+        If the file cannot be written.
 
     Examples
     --------
@@ -406,10 +397,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
-    try:
-        Path(path).write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), model.SerializeToString())
 
 
 class _PublishedModel(nn.Module):
