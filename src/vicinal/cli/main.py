@@ -20,9 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from vicinal import __version__
 from vicinal.cli.options import FLAG_OF, PanelCommand
 from vicinal.cli.output import (
-    STDOUT,
     check_standard_output,
-    echo,
     make_compile_reporter,
     print_note,
     redirect_to_null,
@@ -181,7 +179,7 @@ def _report_unnamed_error(error: OSError) -> None:
     if error.filename is not None or error.errno not in _UNNAMED_ERRNOS:
         raise error
     print_note(f"an input or output without a name cannot be used: {error.strerror}.")
-    redirect_to_null(STDOUT)
+    redirect_to_null(1)
 
 
 def create_command_group(help_text: str) -> typer.Typer:
@@ -259,7 +257,7 @@ app = typer.Typer(
 def _show_version(requested: bool) -> None:
     """Print the version and end the program, if --version was `requested`."""
     if requested:
-        echo(f"vicinal {__version__}")
+        typer.echo(f"vicinal {__version__}")
         raise typer.Exit
 
 

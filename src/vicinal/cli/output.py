@@ -66,9 +66,9 @@ def create_output_folder(path: Path) -> Path:
     return path
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write `text` in UTF-8 to an output, as :func:`~vicinal.ledger.output_files.write_output`."""
-    write_output(path, text.encode())
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write `content`, text as UTF-8, by :func:`~vicinal.ledger.output_files.write_output`."""
+    write_output(path, content.encode() if isinstance(content, str) else content)
 
 
 def check_outputs(
@@ -136,10 +136,6 @@ def as_json(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, allow_nan=False)
 
 
-STDOUT = 1
-STDERR = 2
-"""File descriptors of standard output and standard error."""
-
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters other than tab and line break, and those that change the writing direction.
 
@@ -177,16 +173,15 @@ def _print(text: str, *, err: bool = False, nl: bool, color: bool | None = None)
     except OSError as error:
         if error.errno == errno.EPIPE and not err:
             raise
-        redirect_to_null(STDERR if err else STDOUT)
+        redirect_to_null(2 if err else 1)
         if not err:
-            message = f"the output cannot be written: {error.strerror}."
-            raise OutputFailed(message) from None
+            raise OutputFailed(f"the output cannot be written: {error.strerror}.") from None
 
 
 def redirect_to_null(descriptor: int) -> None:
-    """Redirect a standard stream to the null device, so that Python's flush at exit cannot fail.
+    """Redirect stdout (`descriptor` 1) or stderr (2) to the null device.
 
-    `descriptor`: its file descriptor, 1 or 2.
+    Otherwise, Python would try again to write at its exit, and fail.
     """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
