@@ -233,14 +233,18 @@ def test_a_folder_as_an_output_is_refused_before_the_charge(tmp_path):
     assert count_answers(store) == 0
 
 
-def test_a_link_keeps_its_target(tmp_path):
+def test_a_link_keeps_its_target(tmp_path, monkeypatch):
+    """The target may be on another disk, so the temporary file must be in its folder."""
     (tmp_path / "data").mkdir()
+    temporary_files = []
+    monkeypatch.setattr(os, "fsync", lambda _: temporary_files.extend(tmp_path.glob(".vicinal*")))
     link = tmp_path / "out.csv"
     link.symlink_to("data/target.csv")
     for content in ("first", "second"):
         replace_output(link, content)
         assert link.is_symlink()
         assert (tmp_path / "data" / "target.csv").read_text() == content
+    assert not temporary_files
 
 
 def test_a_mounted_file_is_written_in_place(tmp_path):

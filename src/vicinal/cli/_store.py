@@ -23,7 +23,6 @@ from vicinal.cli import options, output, records
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import is_writable
-from vicinal.ledger.id_encoding import FORMULA_OPENINGS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,6 +180,8 @@ def _escape_formula(value: Any) -> Any:
     Such text begins like a formula and is no number. Parquet files hold every text unchanged. An id
     with the apostrophe is similar to the id without it, so it gets no second budget unnoticed.
     """
+    from vicinal.ledger.id_encoding import FORMULA_OPENINGS
+
     is_text = isinstance(value, str) and len(value) > 1
     if not is_text or not value.startswith(tuple(FORMULA_OPENINGS)):
         return value
