@@ -276,15 +276,31 @@ def test_an_append_only_file_is_refused_before_the_charge(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o555, 0o1777])
-def test_a_writable_file_in_a_folder_of_others_is_written_in_place(shared_folder, mode):
-    """The folder takes no new file, or lets only the owner replace the file, as /tmp does."""
+def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
+    shared_folder, mode, monkeypatch
+):
+    """The folder takes no new file, or lets only the owner replace the file, as /tmp does.
+
+    In /tmp, Linux may refuse to open a file of others with O_CREAT (fs.protected_regular).
+    """
     folder = shared_folder / "folder"
     folder.mkdir()
     (folder / "out.csv").write_text("earlier")
     (folder / "out.csv").chmod(0o666)
     folder.chmod(mode)
+    real_open = os.open
+    flags_used = []
+
+    def record_open(path, flags, *arguments, **options):
+        if os.fspath(path).endswith("out.csv"):
+            flags_used.append(flags)
+        return real_open(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", record_open)
     with other_account():
         replace_output(folder / "out.csv")
+    assert len(flags_used) == 2
+    assert not any(flags & os.O_CREAT for flags in flags_used)
     assert (folder / "out.csv").read_text() == "new"
     assert (folder / "out.csv").stat().st_uid == 0
     assert len(list(folder.iterdir())) == 1
