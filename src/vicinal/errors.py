@@ -31,6 +31,10 @@ class UnusableRows(InvalidInput):
         return str(self.args[0])
 
 
+class OutputFailed(InvalidInput):
+    """An output could not be written after the work was done; charged answers are stored."""
+
+
 class OtherFormat(InvalidInput):
     """A file has a format that this version cannot read."""
 

@@ -1,17 +1,20 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
+import errno
 import io
 import json
 import os
 import sys
 from dataclasses import replace
 from inspect import unwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from vicinal.errors import InvalidInput
+from made_up import raising
+from vicinal.errors import InvalidInput, OutputFailed
 from vicinal.features import HOGFeatures
 
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
@@ -340,6 +343,19 @@ def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits,
         np.testing.assert_array_equal(getattr(read, answers)(examples[:50]), expected)
     assert read.guarantee == GUARANTEE
     assert read.classes == student.classes
+
+
+@pytest.mark.parametrize("save", [students.save, students.save_onnx])
+def test_a_failure_keeps_the_earlier_file(tmp_path, monkeypatch, trained, save):
+    """Fails if a file is written in place, so that a full disk leaves a part of it."""
+    path = tmp_path / "student"
+    path.write_bytes(b"earlier")
+    monkeypatch.setattr(Path, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OutputFailed, match="student cannot be written: No space left on device"):
+        save(trained, path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [
+        ("student", b"earlier")
+    ]
 
 
 def test_a_saved_student_survives_a_loss_of_power(tmp_path, trained, monkeypatch):

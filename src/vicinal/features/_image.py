@@ -92,9 +92,15 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
         if is_text or not hasattr(images, "__len__") or len(images) == 0:
             raise InvalidInput("The images must be a list of at least one image.")
         pixels = [_check_image(image) for image in images]
+        return _embed_blocks(pixels, self.load_network(), int(self.size))
+
+    def load_network(self) -> Any:
+        """Return the session of onnxruntime, opened now unless it was before.
+
+        Raises as ``transform``.
+        """
         size = checks.check_integer("size", self.size, minimum=32, maximum=512)
-        session = self._load_once(size, lambda: _open_session(size))
-        return _embed_blocks(pixels, session, size)
+        return self._load_once(size, lambda: _open_session(size))
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:

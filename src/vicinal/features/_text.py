@@ -94,7 +94,7 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         return listed
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
-        return _embed_blocks(self._load_network(), rows)
+        return _embed_blocks(self.load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -107,7 +107,8 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         """The folder of the model."""
         return find_model_folder(self.model)
 
-    def _load_network(self) -> Any:
+    def load_network(self) -> Any:
+        """Return the network, loaded now unless it was before. Raises as ``transform``."""
         return self._load_once(self.model, lambda: _load_model(self.model))
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.arrays import AnyArray, Bools, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput
-from vicinal.ledger.sealed_files import parse_json, read_arrays, translate_damage, write_arrays
+from vicinal.ledger.output_files import write_output
+from vicinal.ledger.sealed_files import pack_arrays, parse_json, read_arrays, translate_damage
 
 _FORMAT = 1
 """Version of the file format."""
@@ -70,7 +71,10 @@ class ReleasedLabels:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects."""
+    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects.
+
+    Raises OutputFailed if the file cannot be written.
+    """
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
@@ -82,7 +86,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
         arrays["margins"] = answers.margins
     if answers.soft_labels is not None:
         arrays["soft_labels"] = answers.soft_labels
-    write_arrays(Path(path), arrays)
+    write_output(Path(path), pack_arrays(arrays))
 
 
 def load_answers(path: str | Path) -> ReleasedLabels:

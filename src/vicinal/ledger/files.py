@@ -128,9 +128,9 @@ _WRITE_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of an attempt to write to a read-only file system, or without permission."""
 
 
-def is_writable(folder: Path) -> bool:
-    """Return whether this process may create files in a folder."""
-    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def is_writable(path: Path) -> bool:
+    """Return whether this process may write a file, or create files in a folder."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool = False) -> int:

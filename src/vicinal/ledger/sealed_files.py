@@ -119,10 +119,15 @@ def check_archive(path: Path, content: bytes) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays by name to an npz file with a digest of its content."""
+    """Write arrays by name to a private npz file with a digest of its content."""
+    replace_file(path, pack_arrays(arrays))
+
+
+def pack_arrays(arrays: Mapping[str, AnyArray]) -> bytes:
+    """Return the content of an npz file with arrays by name and a digest of its content."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    replace_file(path, seal_archive(content.getvalue()))
+    return seal_archive(content.getvalue())
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:

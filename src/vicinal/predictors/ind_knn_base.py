@@ -97,7 +97,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 self._table = TableFeatures(declared)
                 rows = rows_from_schema(declared, seed=0) if public is None else public
                 public = self._table.transform(rows)
-            self._fit_arrays(X, y, subjects, public)
+            fit_warnings = self._fit_arrays(X, y, subjects, public)
+        inputs.issue_warnings(fit_warnings)
         return self
 
     def _fit_arrays(
@@ -106,18 +107,22 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
-    ) -> None:
+    ) -> list[warnings.WarningMessage]:
         """Check and claim the records, plan the engine, and set the fitted attributes.
 
         The arguments are those of :meth:`fit`; if it has a schema, `public` are features already.
+        Returns the warnings of planning, for the time after the fit: one that a filter turns into
+        an error must not discard a fit that has been charged.
         """
         plan = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)
-        planned = plan_engine(
-            plan, records.features, targets, records.names, records.reference, claimed
-        )
+        with warnings.catch_warnings(record=True, action="always") as fit_warnings:
+            planned = plan_engine(
+                plan, records.features, targets, records.names, records.reference, claimed
+            )
+            warn_about_small_data(planned)
         if plan.model_share is None:
             # "auto": planning has decided whether a private model is trained.
             final_plan = planned.plan
@@ -126,7 +131,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
         self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
-        warn_about_small_data(planned)
+        return fit_warnings
 
     def _set_fitted_state(
         self, planned: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs

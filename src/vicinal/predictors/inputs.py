@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -123,6 +123,12 @@ def check_fit_inputs(
     if subject_ids is not None and find_similar_ids(subject_ids):
         warn_of_similar_ids()
     return FitInputs(rows, subject_ids, reference)
+
+
+def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
+    """Issue warnings that were recorded, at the lines of code for which they were recorded."""
+    for warning in recorded:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def warn_of_similar_ids() -> None:

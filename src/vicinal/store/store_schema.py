@@ -109,6 +109,14 @@ class StoreExtractor:
         """Version of the definition of the extractor's computation, from 1."""
         return int(getattr(self._extractor, "edition", 1))
 
+    def load_network(self) -> None:
+        """Load the network of images or texts, if there is one; else the first query waits for it.
+
+        Raises as :meth:`transform`, for example MissingExtra.
+        """
+        if self.kind in ("image", "text"):
+            self._extractor.load_network()
+
     def fit_public_map(
         self, raw: Any, n_components: int, power: float = 0.5
     ) -> tuple[Self, AnyArray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from vicinal.declared_sizes import read_bytes, require_zip_memory
 from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
-from vicinal.ledger.files import sync_folder
+from vicinal.ledger.output_files import write_output
 from vicinal.ledger.sealed_files import check_archive, seal_archive, translate_damage
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import (
@@ -241,7 +240,7 @@ def save(student: Student, path: str | Path) -> None:
 
     Raises
     ------
-    InvalidInput
+    OutputFailed
         If the file cannot be written.
 
     Examples
@@ -258,17 +257,7 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    target = Path(path)
-    temporary = target.with_name(target.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(seal_archive(content.getvalue()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), seal_archive(content.getvalue()))
 
 
 def load(path: str | Path) -> Student:
@@ -379,7 +368,9 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written, or the student takes images and has a second one.
+        If the student takes images and has a second one.
+    OutputFailed
+        If the file cannot be written.
 
     Examples
     --------
@@ -411,10 +402,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
-    try:
-        Path(path).write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), model.SerializeToString())
 
 
 class _PublishedModel(nn.Module):
