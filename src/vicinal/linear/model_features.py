@@ -178,16 +178,17 @@ class ModelFeatures:
 
     def encode_chunk_rows(self, X: FloatMatrix) -> IntegerRows:
         """Return :meth:`compute_rows` of at most :data:`CHUNK` rows, which fit a core's cache."""
+        steps_per_one = self.steps_per_one
         if self.kernel is None:
             # Not normalized to one length, so that equal values of a column stay equal.
             columns = X[:, : self.n_columns]
             counts = self.trees.count_shared_leaves(columns)
             rows = (np.hstack([columns, counts]) - self.center) * self.factors
             norms = np.sqrt(np.square(rows).sum(axis=1))  # no row's sum depends on other rows
-            rows = np.rint(rows * (self.steps_per_one / np.maximum(norms, 1.0))[:, None])
+            rows = np.rint(rows * (steps_per_one / np.maximum(norms, 1.0))[:, None])
         else:
             rows = quantise_directions(self.kernel.compute_components(quantise_directions(X)))
-        bias = np.full((len(X), 1), round(BIAS * self.steps_per_one))
+        bias = np.full((len(X), 1), round(BIAS * steps_per_one))
         return np.hstack([rows, bias]).astype(np.float32)
 
 

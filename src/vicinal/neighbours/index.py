@@ -176,6 +176,7 @@ class Index(ABC):
         self.n_features = n_features
         self.engine: ScanEngine = get_engine(kernel.precision, engine)
         self.store = FeatureRows(kernel, n_features)
+        self._feature_dtype = np.dtype(kernel.precision.dtype)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -288,9 +289,9 @@ class Index(ABC):
                 f"The {name!r} must be integer features of shape (n, {self.n_features}). "
                 f"Got shape {integers.shape}; encode them with the index's kernel."
             )
-        if integers.dtype != self.kernel.precision.dtype:
+        if integers.dtype != self._feature_dtype:
             raise InvalidInput(
-                f"The {name!r} must be of type {np.dtype(self.kernel.precision.dtype)}. "
+                f"The {name!r} must be of type {self._feature_dtype}. "
                 f"Got {integers.dtype}; encode them with the index's kernel."
             )
 
@@ -380,7 +381,7 @@ class ExactIndex(Index):
 
     def _choose_task_size(self, n_queries: int) -> int:
         """Return the number of records of each thread's task; all if one thread is faster."""
-        row_bytes = self.stride * np.dtype(self.kernel.precision.dtype).itemsize
+        row_bytes = self.stride * self._feature_dtype.itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
         task_records = -(-len(self) // (THREADS * _TASKS_PER_THREAD))
