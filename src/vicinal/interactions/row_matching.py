@@ -140,8 +140,7 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
     probability at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number
     of rows with even c that occur equally often is compared with the sum of these bounds, by
     Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are
-    in both tables raise that number. Two equal tables without duplicates overlap however small they
-    are.
+    in both tables raise that number. Two equal tables without duplicates overlap however small they are.
     """
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):
