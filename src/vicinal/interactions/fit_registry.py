@@ -73,7 +73,7 @@ class Interaction:
     def keep_first_noisy_count(self, noisy_count: float) -> float:
         """Return the first noisy number of the claimed records, so that fits get no second sample.
 
-        `noisy_count`: a new noisy number, used only if none was stored before.
+        `noisy_count`: a new noisy number of them, stored and returned if there is none yet.
         """
         if self._claim.noisy_count is None:
             self._claim.noisy_count = noisy_count
@@ -103,9 +103,8 @@ class FitRegistry:
 
         - `replacing`: the previous interaction of the same object, which does not count if it
           released nothing.
-        - `releases_count`: whether a noisy number of records will be released and charged. An
-          earlier noisy number is used again if the records have released nothing else, and no
-          other object claims them.
+        - `releases_count`: whether a noisy number of records will be released and charged. If it is
+          all that these records have released, and no other object holds them, it is used again.
         """
         new = _Claim(records, declaration)
         previous = None if replacing is None or replacing._claim.is_released else replacing._claim

@@ -136,11 +136,11 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
     Suppose a row occurs c times in both tables together, with c even. If the tables are independent
     samples, each of any population and size (Poisson), the occurrences fall into the first table
-    independently with the same probability. So both tables have the row equally often with
-    probability at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number
-    of rows with even c that occur equally often is compared with the sum of these bounds, by
-    Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are
-    in both tables raise that number. Two equal tables without duplicates overlap however small they are.
+    independently with one probability. So both tables have the row equally often with probability
+    at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number of rows with
+    even c that occur equally often is compared with the sum of these bounds, by Hoeffding's
+    inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are in both
+    tables raise that number. Two equal tables without duplicates overlap however small they are.
     """
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):
@@ -161,13 +161,13 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
 
 def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
-    """Return whether more `public` rows (m, d) equal private `records` (n, d) than chance explains.
+    """Return whether public rows (m, d) were copied from private `records` (n, d), by their number.
 
-    The probability that a distinct public row equals a record by chance is estimated by the share
-    of rows with a duplicate in their own table (Good 1953); the larger share of the two tables
-    counts. So public rows made up from a schema with few values may equal records. Without
-    duplicates, six equal rows are allowed. The result is private: a curator who knows six records
-    could test one further row by whether `fit` refuses. See docs/explanation/public.md.
+    A distinct public row equals a record by chance with the probability that a row equals another
+    row of its own table, the larger one of the two tables (Good 1953), so public rows made up from
+    a schema with few values may equal records. Without duplicates, six equal rows are allowed, so
+    whoever knows six records could test one further row by whether `fit` refuses; only the curator
+    can. The result is private; see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)

@@ -173,7 +173,7 @@ class Audience:
     - `initial_budget`: units of a newly enrolled subject: a full budget,
       :data:`~vicinal.accounting.budget.UNITS`; the parts of it for the periods that have begun, if
       budgets renew; or 0 once the history of charges was lost.
-    - `granted`: number of budgets given to subjects, each of :attr:`released` units. Private.
+    - `granted`: number of budgets given out, each of :attr:`released` units. Private.
     - `used`: number of answers that were charged. Public.
     - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
     - `checkpointed`, `checkpointed_queries`: units charged, and number of answers paid, by charges
@@ -270,12 +270,11 @@ class Audience:
         rows = [(self.number, page, content.tobytes()) for page, content in pages]
         database.replace(Tables.PAGES, rows)
 
-    def write_charges(self, database: Database, clock: int, n_answers: int) -> None:
+    def write_charges(self, database: Database, seq: int, queries: int) -> None:
         """Write the charges since the last commit, inside a transaction.
 
-        `clock`: number of the ledger's commit, the unique key of the row in the log. `n_answers`:
-        number of answers that the charges pay for. A log that has become long is folded into the
-        pages of remaining units.
+        `seq`: key of the row in the log: the ledger's clock, unique. `queries`: number of answers
+        that the charges pay for.
         """
         charges = self.account.collect_charges()
         self.account.mark_committed(charges)
@@ -284,9 +283,9 @@ class Audience:
         row_bytes = len(slots) + len(units)
         pages_bytes = self.account.durable.nbytes
         if row_bytes > max(CHECKPOINT_BYTES, pages_bytes):  # writing only the pages is shorter
-            self.checkpoint(database, charges.spent, n_answers)
+            self.checkpoint(database, charges.spent, queries)
             return
-        row = (clock, self.number, n_answers, str(charges.spent), slots, units)
+        row = (seq, self.number, queries, str(charges.spent), slots, units)
         database.insert(Tables.CHARGES, [row])
         self.logged_bytes += row_bytes
         if self.logged_bytes > max(CHECKPOINT_BYTES, 2 * pages_bytes):

@@ -5,8 +5,7 @@ number: 32 bits of a hash of its framed id (:mod:`vicinal.ledger.id_encoding`) i
 its slot in the lower half. All entries are sorted, so a hash is found by bisection. As a hash can
 belong to several ids, every match is compared with the id at its slot in the database.
 
-A "framed id" is a subject id as bytes between brackets that never occur inside, such as
-``<id:sanna>``. An "open frame" is a framed id without its closing bracket, as
+An "open frame" is a framed id without its closing bracket, as
 :func:`~vicinal.ledger.subject_pages.split_ids` returns it.
 """
 
@@ -113,7 +112,8 @@ class HashedSlotTable:
     def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
         """Enter new subjects, and return the slot of each, int32 (ids,); `size` grows as needed.
 
-        `framed_ids`: framed ids, distinct and not enrolled. The caller writes them to the database.
+        `framed_ids`: distinct ids that are not enrolled, with closing brackets. The caller writes
+        them to the database.
         """
         n_missing = len(framed_ids) - len(self._free)
         if n_missing > 0:

@@ -49,12 +49,12 @@ from vicinal.ledger.tables import FORMAT, Tables
 from vicinal.ledger.total import TOTAL, TotalFilter
 
 EVALUATED = -1
-"""Value of the column `audience` in the table `departed` that marks a subject which was evaluated,
-but never had records in the store. Other rows of the same hash hold its budgets."""
+"""Replaces the audience number in a row of the table `departed`: the subject of this hash was
+evaluated, but never had records in the store. Other rows of the same hash hold its budgets."""
 
 FOLDED_ID = -2
-"""Value of the column `audience` in the table `departed` that marks the hash of a folded id
-(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject."""
+"""Replaces the audience number in a row of the table `departed`: the hash is that of a folded id
+(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject, not of an id."""
 
 _LOST_AUDIENCES = "closed audiences"
 """Name in the table `meta` of the digests of lost audiences' names: audiences that a newer copy of
@@ -610,7 +610,7 @@ class Ledger:
     def _load_units_of_hashes(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
         """Return the units stored under each id hash, or the initial budget, int64 (hashes,)."""
         initial = audience.initial_budget
-        stored = (self._load_unenrolled_units_of_hash(hashed, audience) for hashed in hashes)
+        stored = (self._load_units(hashed, audience) for hashed in hashes)
         return np.array([initial if units is None else units for units in stored], dtype=np.int64)
 
     def charge_unenrolled(
@@ -640,7 +640,7 @@ class Ledger:
 
     def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
         """Subtract `charged` units from the budget under an id's hash, or from the initial one."""
-        remaining = self._load_unenrolled_units_of_hash(hashed, audience)
+        remaining = self._load_units(hashed, audience)
         if remaining is None:
             remaining = audience.initial_budget
             self._add_granted_budgets(audience, 1)
@@ -685,11 +685,8 @@ class Ledger:
         if self.total is not None:
             audience.account.mark_known(slots)
 
-    def _load_unenrolled_units_of_hash(self, hashed: bytes, audience: Audience) -> int | None:
-        """Return the units that an erased or evaluated subject has left; None if none are stored.
-
-        `hashed`: keyed hash of the subject's id. `audience`: the audience with the budget.
-        """
+    def _load_units(self, hashed: bytes, audience: Audience) -> int | None:
+        """Return an audience's units under the keyed hash of an id; None if none are stored."""
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         rows = self.database.read(query, (hashed, audience.number))
         return int(rows[0][0]) if rows else None

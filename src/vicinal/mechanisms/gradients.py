@@ -223,7 +223,7 @@ def compute_clipped_residuals(scores, labels, norms, score_unit, factor, bound):
     - `labels`, int32 (n,): class indices.
     - `norms`, float64 (n,): norms of the integer rows.
     - `score_unit`: value of one step of a score.
-    - `factor`: grid steps per unit of an integer gradient that is not clipped.
+    - `factor`: grid steps per unit of the gradient, without clipping.
     - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):
@@ -273,7 +273,7 @@ def add_clipped_gradient(scores, rows, labels, score_unit, factor, bound, sums):
     - `rows`, int16 (n, d): integer features of its records.
     - `labels`, int32 (n,): class indices of its records.
     - `score_unit`: value of one step of a score.
-    - `factor`: grid steps per unit of an integer gradient that is not clipped.
+    - `factor`: grid steps per unit of the gradient, without clipping.
     - `bound`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):

@@ -322,10 +322,10 @@ def charge_records(  # type: ignore[no-untyped-def]
     - `remaining`, int64 (subjects,): remaining units, charged in place.
     - `score_unit`: value of one step of an integer score.
     - `is_squared_loss`: whether the targets are vectors.
-    - `factor`: grid steps per unit of an integer gradient that is not clipped.
-    - `bound`: largest norm of a contribution (clipping bound), in grid steps.
+    - `factor`: grid steps per unit of the gradient, without clipping.
+    - `bound`: largest norm of a contribution, in grid steps.
     - `rate`: units charged for a squared step.
-    - `reserve`: units of every subject that training may not spend.
+    - `reserve`: units that training leaves to every subject.
 
     Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
     """
@@ -462,8 +462,8 @@ def _clip_to_integers(residuals, squares, factor, bound, scratch, squared_norms)
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
     - `squares`, int64 (n,): squared norms of the records' rows.
-    - `factor`: grid steps per unit of an integer gradient that is not clipped.
-    - `bound`: largest norm of a contribution (clipping bound), in grid steps.
+    - `factor`: grid steps per unit of the gradient, without clipping.
+    - `bound`: largest norm of a contribution, in grid steps.
     - `scratch`, float64 (at least n,): scratch.
     - `squared_norms`, float64 (at least n,): squared norms of the resulting columns, written here.
     """
@@ -508,19 +508,15 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     scores, rows, targets, starts, slots, remaining,
     score_unit, is_squared_loss, factor, bound, rate, reserve, sums,
 ):  # fmt: skip
-    """Add the clipped gradients of subjects with several records to `sums`; return all charges.
-
-    Each gradient is clipped, and reduced until its charge is at most the subject's remaining units
-    less `reserve`; the charge is subtracted from `remaining`. The result is the sum in units.
+    """Add the gradients of subjects with several records to `sums`; return the sum of charges.
 
     - `scores`, float64 (n, c): integer scores of the records; overwritten.
     - `rows`, int16 (n, d): integer features.
     - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
-      ``starts[i + 1] - 1``.
-    - `slots`, int64 (subjects,): index of each subject in `remaining`.
-    - `sums`, int64 (d, c): sums of gradients in grid steps, written here.
-    - The arguments from `remaining` to `reserve` are those of :func:`charge_records`, above.
+      ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
+    - `sums`, int64 (d, c): sums of gradients in grid steps.
+    - The arguments from `remaining` to `reserve` are those of :func:`charge_records`.
     """
     spent = 0
     width = sums.shape[1]

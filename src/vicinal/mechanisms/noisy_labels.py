@@ -111,7 +111,7 @@ class NoisyLabels(VoteMechanism):
         one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
         delta slack is used up.
         """
-        scales, rates = self._convert_noise_and_charge_slack(noise)
+        scales, rates = self._price_and_account(noise)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         single_rates = self._table.squared_shift_factor * rates

@@ -153,8 +153,7 @@ class NearestOfSample:
         subjects.
 
         - `queries`, (q, d): integer features.
-        - `candidates`: result of :meth:`find_candidates` for the same queries; None if records are
-          sampled before the search.
+        - `candidates`: result of :meth:`find_candidates` for the same queries.
         """
         n_blocks = 1 if self._sampler.ordered else min(THREADS, len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
@@ -230,7 +229,7 @@ class PrivateKNNRelease(PlannedAnswers):
       chosen.
     - `slots`, int32 (n,): slot of every record's subject.
     - `n_subjects`: number of subjects.
-    - `encoding`: encoding of the records' labels as votes.
+    - `encoding`: the records' votes.
     - `k`: number of neighbours that vote.
     - `gamma`: probability with which each subject is in a sample.
     - `choose_kernel`: :data:`KernelFactory` of the kernel, which rounds features to integers.

@@ -76,13 +76,11 @@ class VoteMechanism(ABC):
         """Return the largest delta slack of a release whose noise is at least `min_noise` votes."""
         return self.n_classes * compute_grid_slack(self.grid.convert_noise(min_noise))
 
-    def _convert_noise_and_charge_slack(self, noise: Floats) -> tuple[Steps, Floats]:
-        """Return each query's noise scale in grid steps, int64 (q,), and its charge rate, (q,).
+    def _price_and_account(self, noise: Floats) -> tuple[Steps, Floats]:
+        """Return noise scales in steps, int64 (q,), and the units charged for a squared step, (q,).
 
-        The charge rate is the number of budget units per squared grid step of a contribution.
-        `noise`, float64 (q,): standard deviation of the noise in votes. The delta slack of the
-        rounding to the grid is charged here; PrivacyRefused if it is used up, before any subject
-        is charged.
+        `noise`, float64 (q,), is in votes. The delta slack is charged here, which may refuse the
+        release with PrivacyRefused before any subject is charged.
         """
         distinct_noise, noise_index = np.unique(noise, return_inverse=True)
         scales = [self.grid.convert_noise(value) for value in distinct_noise]
@@ -99,7 +97,7 @@ class NoisyVotes(VoteMechanism):
 
     def release(self, noise: Floats) -> VoteRelease:
         """Return the release of q queries with noise scales `noise`, (q,), in votes."""
-        scales, rates = self._convert_noise_and_charge_slack(noise)
+        scales, rates = self._price_and_account(noise)
         return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
 
 

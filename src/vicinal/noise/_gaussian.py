@@ -38,12 +38,11 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
     """Fill `samples`, int64, with discrete Gaussian samples from index ``n_done[0]`` on.
 
     - `words` (uint64 array): random bits, 64 in each word.
-    - `cursor` (int64 (3,)): indices of bits: at NEXT the next unread bit, at MARK the first bit of
-      the unfinished round, at END the end of `words`.
+    - `cursor` (int64 (3,)): position in the bits, see :mod:`vicinal.noise._uniform_bits`.
     - `n_done` (int64 (1,)): number of finished samples. It and the cursor are advanced.
     - `scale` (int): scale of the discrete Gaussian, 1 to 2^40.
 
-    Raises OutOfBits or Undecided; ``cursor[MARK]`` is then the first bit of the unfinished round.
+    Raises OutOfBits or Undecided with the mark at the first bit of the unfinished round.
     """
     width = _compute_bit_length(scale - 1)
     bit = cursor[MARK]
@@ -93,7 +92,7 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 
 @compiled
 def find_strip(digits):  # type: ignore[no-untyped-def]
-    """Return the first strip whose cumulative probability exceeds a uniform real, or `UNDECIDED`.
+    """Return the strip index that a uniform real selects, or `UNDECIDED`.
 
     `digits` (int): the first N_DIGITS binary digits of the uniform real.
     """
@@ -120,7 +119,7 @@ def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untype
 
 @compiled
 def _read_window(low, high, bit):  # type: ignore[no-untyped-def]
-    """Return 64 consecutive bits as uint64; the first bit is the least significant.
+    """Return 64 consecutive bits as uint64, the first bit lowest.
 
     `low`, `high` (uint64): two consecutive words; the bits start at index `bit` modulo 64 of `low`.
     """

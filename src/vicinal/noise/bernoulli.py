@@ -1,4 +1,4 @@
-"""Independent Bernoulli samples for Poisson sampling, from a secure random stream."""
+"""Independent Bernoulli samples (coins) for Poisson sampling, from a secure random stream."""
 
 import hashlib
 import os
