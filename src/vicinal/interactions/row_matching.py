@@ -142,11 +142,11 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
     Suppose a row occurs c times in both tables together, with c even. If the tables are independent
     samples, each of any population and size (Poisson), the occurrences fall into the first table
-    independently with the same probability. So both tables have the row equally often with probability
-    at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number of rows with
-    even c that occur equally often is compared with the sum of these bounds, by Hoeffding's
-    inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are in both
-    tables raise that number. Two equal tables without duplicates overlap however small they are.
+    independently with the same probability. So both tables have the row equally often with
+    probability at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number
+    of rows with even c that occur equally often is compared with the sum of these bounds, by
+    Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are
+    in both tables raise that number. Two equal tables without duplicates overlap at any size.
     """
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):
@@ -167,10 +167,10 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
 
 def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
-    """Return whether more `public` rows, (m, d), equal `records`, (n, d), than chance explains.
+    """Return whether more `public` rows (m, d) equal `records` (n, d) than chance explains.
 
     The match probability is estimated by the share of rows that have a duplicate in their own table
-    (Good 1953); the larger of the two tables' shares counts. So public rows that were generated
+    (Good 1953); the larger of both shares counts. So public rows that were generated
     from a schema with few values may equal records. Without duplicates, six equal rows are allowed,
     so a curator who knows six records could test a further row by whether `fit` refuses. The result
     is private; see docs/explanation/public.md.
