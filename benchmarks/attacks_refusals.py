@@ -157,7 +157,7 @@ def fits_on_the_same_people() -> str:
     """Fitting again, on other folds too, must not refill budgets."""
 
     def control() -> str:
-        with patch.object(FitRegistry, "_find_problem", lambda *_: ""):
+        with patch.object(FitRegistry, "_find_refusal_reason", lambda *_: ""):
             return _fits()
 
     return _verdict(_fits, control)

@@ -44,8 +44,8 @@ def sample_bernoulli(probability: float, size: int) -> Bools:
 
     The exact probability is ``compute_bernoulli_probability(probability)``, which is never above
     `probability`: amplification by sampling is claimed for `probability`, and a smaller one costs
-    less. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key for every
-    call and at the latest every 64 KiB of the stream.
+    less. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key for
+    every call and at the latest every 64 KiB of the stream.
     """
     numerator = int(checks.check_real("probability", probability, minimum=0, maximum=1) * 2.0**64)
     size = checks.check_integer("size", size, minimum=0)
