@@ -52,7 +52,7 @@ def test_noise_is_drawn_before_it_is_asked_for(size):
     """Fails if, after the second call of a law, a call waits for the draws of its own noise."""
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take_samples(size), pool.take(size)
+    pool.take_samples(size), pool.take_samples(size)
     for _ in range(300):
         made = source.made
         assert pool.take_samples(size).max() <= made
@@ -62,7 +62,7 @@ def test_batches_depend_on_public_sizes_alone():
     source, other = Numbered(), Numbered()
     pool, second = PresampledNoise(source), PresampledNoise(lambda size: -5 * other(size))
     for size in [10] * 300:
-        pool.take_samples(size), second.take(size)
+        pool.take_samples(size), second.take_samples(size)
     assert source.sizes == other.sizes
     assert source.sizes[0] == BATCH_SIZE
     assert source.sizes[-1] == MAX_RESERVE_SIZE
@@ -77,7 +77,7 @@ def test_pools_hold_no_more_than_a_law_is_asked_for():
     assert source.made == BATCH_SIZE
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take_samples(10), pool.take(MAX_PREDRAWN_CALL_SIZE + 1)
+    pool.take_samples(10), pool.take_samples(MAX_PREDRAWN_CALL_SIZE + 1)
     assert source.made < MAX_PREDRAWN_CALL_SIZE + 2 * BATCH_SIZE
 
 

@@ -75,7 +75,7 @@ def test_people_with_records_pay_the_total_for_their_evaluation(tmp_path):
 
 def breaking_noise(monkeypatch, store, name):
     """Let the noise of an audience's votes fail, after its people were charged."""
-    noise = store._audience_states[name].engine.votes.noise
+    noise = store._audience_states[name].engine.votes.noise_source
     drawn = type(noise).discrete_gaussian
 
     def broken(self, *args):

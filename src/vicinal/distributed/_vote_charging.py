@@ -128,7 +128,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: tasks.TallyReque
     """
     plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
-    tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
+    tally = NoisyTally(tally_plan, state.engine.votes.noise_source, _create_unmetered_slack(plan))
     _check_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)
     return charge_evaluated_subjects(ledger, state.audience, tally, counted)

@@ -667,7 +667,7 @@ def _create_tally(
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
-    tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
+    tally = NoisyTally(plan, state.engine.votes.noise_source, state.slack)
     renewal = state.audience.due_renewal
     if renewal is not None:
         max_share = renewal.max_units / UNITS
