@@ -85,8 +85,10 @@ class NoisyCount:
 
         The counts, int64 (q,), are in grid steps without noise; bool (hits,) states whether the
         hit's subject could afford its charge; the charges are in units. Call it after
-        :meth:`charge_slack`, once for each shard that holds records. The remaining units of
-        `subjects` are charged in place.
+        :meth:`charge_slack`, once for each shard.
+
+        `neighbours`: neighbour lists of the q queries; a *hit* is one of their entries. `subjects`:
+        the shard's subjects, whose remaining units are charged in place.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
         is_paid = np.zeros(len(neighbours.rows), dtype=np.bool_)
@@ -152,10 +154,9 @@ def release_noisy_size(
 def charge_counts(  # type: ignore[no-untyped-def]
     starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_paid
 ):
-    """Add the neighbours of each paying subject to the counts, and charge these subjects.
+    """Charge all subjects that can afford it for their neighbours, and add these to the counts.
 
-    A subject with m neighbours of a query adds all m of them for one charge, or none
-    (:class:`NoisyCount`).
+    A subject with m neighbours of a query adds all m of them for one charge, or none.
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
@@ -212,16 +213,11 @@ def charge_counts(  # type: ignore[no-untyped-def]
 
 @compiled
 def charge_sizes(n_records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
-    """Charge every subject that can afford it for its record count; return the sum of the counts.
+    """Charge every subject that can afford it for its record count, and sum the counts.
 
-    - `n_records`, int32 (subjects,): number of records of each subject.
-    - `max_records`: a subject with more records than this counts for this many.
-    - `remaining`, int64 (subjects,): remaining budget in units, charged in place.
-    - `steps`: grid steps of one record.
-    - `scale`: noise scale in grid steps.
-    - `rate`: units charged for a squared step.
-
-    Returns (count in steps, high, low): the sum of all charges is ``high * 2^24 + low`` units.
+    Returns (sum of the counts in steps, high, low); the sum of all charges is ``high * 2^24 + low``
+    units. `max_records`: a subject with more records than this counts for this many. `n_records`,
+    `remaining`, `steps`, `scale` and `rate` are those of :func:`charge_counts` above.
     """
     total = 0
     high = 0
