@@ -60,7 +60,7 @@ def silence_noise(store, monkeypatch):
 
 def read_budgets(store, subjects):
     state = store._audience_states["default"]
-    slots = store._parts.ledger.slot_table.find(subjects)
+    slots = store._parts.ledger.slot_table.find_slots(subjects)
     return state.audience.account.remaining[slots].copy()
 
 

@@ -46,7 +46,7 @@ class ChargeJournal:
     @property
     def clock(self) -> int:
         """The latest clock of the coordinator that the shard has seen; never decreases."""
-        return self._database.number(_CLOCK_KEY)
+        return self._database.get_integer(_CLOCK_KEY)
 
     def find_sums(self, request: tasks.SumRequest) -> Steps | None:
         """Return the stored sums of a request that was charged before, or None. Private.
@@ -69,7 +69,7 @@ class ChargeJournal:
 
     def refuse_outdated(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a request that arrives after later ones; nothing is charged."""
-        last_sequence = self._database.number(_SEQUENCE_KEY)
+        last_sequence = self._database.get_integer(_SEQUENCE_KEY)
         is_overtaken = isinstance(request, tasks.VoteRequest) and request.sequence < last_sequence
         if request.clock < self.clock or is_overtaken:
             raise PrivacyRefused(

@@ -331,7 +331,7 @@ def update_slot_checksum(database: Database, slots: Ints32, *, erased: bool = Fa
     """
     change = compute_slot_checksum(slots)
     change = -change if erased else change
-    database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
+    database.put(SLOT_CHECKSUM, str((database.get_integer(SLOT_CHECKSUM) + change) % 2**64))
 
 
 OTHER_RECORDS = "The record files hold other records than those of the enrolled subjects."
@@ -344,7 +344,7 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
     The slots of the first `size` records on disk are compared with the stored checksum.
     """
     slots = record_files.read_column("slots", size)
-    return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
+    return compute_slot_checksum(slots) == database.get_integer(SLOT_CHECKSUM)
 
 
 def find_file_faults(
