@@ -142,7 +142,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monke
     predict(folder / "store", 3)
     shutil.rmtree(folder / "store")
     (folder / "old").rename(folder / "store")
-    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin"):
+    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin_epoch"):
         Store.open(folder / "store", accept_loss=True)
     copy_folder(folder / "store", folder / "half")
     with pytest.raises(PrivacyRefused, match="command only reads"):

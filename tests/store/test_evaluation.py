@@ -54,7 +54,7 @@ def store(answered_folder, tmp_path):
 
 def silence_noise(store, monkeypatch):
     state = store._audience_states["default"]
-    monkeypatch.setattr(state.engine.votes, "noise", NoNoise())
+    monkeypatch.setattr(state.engine.votes, "noise_source", NoNoise())
     return state
 
 

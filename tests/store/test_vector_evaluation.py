@@ -56,7 +56,7 @@ def store(kind, tmp_path):
 
 
 def silence_noise(store, monkeypatch):
-    monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise", NoNoise())
+    monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise_source", NoNoise())
 
 
 def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monkeypatch):

@@ -118,7 +118,8 @@ class NoisyGradient:
         self.release_counter = release_counter
         self.records = records
         self.n_classes = n_classes
-        self._unit = unit
+        self._score_unit = 1 / (unit * WEIGHT_STEPS)
+        self._steps_per_unit = self.steps / (self.clip * unit)
         self._noise = noise
         self._sampler = sampler
 
@@ -158,13 +159,10 @@ class NoisyGradient:
         rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
         norms = self.records.norms[row_indices]
+        labels = self.records.labels[row_indices]
+        max_norm = float(self.steps)
         compute_clipped_residuals(
-            residuals,
-            self.records.labels[row_indices],
-            norms,
-            1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit),
-            float(self.steps),
+            residuals, labels, norms, self._score_unit, self._steps_per_unit, max_norm
         )
         sums += (rows.T @ residuals).astype(np.int64)
 
@@ -176,14 +174,10 @@ class NoisyGradient:
         own_records = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[own_records]
         residuals = rows.astype(np.float64) @ integer_weights
+        labels = self.records.labels[own_records]
+        max_norm = float(self.steps)
         add_clipped_gradient(
-            residuals,
-            rows,
-            self.records.labels[own_records],
-            1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit),
-            float(self.steps),
-            sums,
+            residuals, rows, labels, self._score_unit, self._steps_per_unit, max_norm, sums
         )
 
 

@@ -237,15 +237,11 @@ class GradientRelease:
             ]
             scores = gradient._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
+            squares = gradient.squares[row_indices]
+            targets = self._select_targets(row_indices)
+            loss_and_price = self._loss_and_price
             high, low = charge_records(
-                scores,
-                derivatives,
-                gradient.squares[row_indices],
-                self._select_targets(row_indices),
-                slots,
-                remaining,
-                score_unit,
-                *self._loss_and_price,
+                scores, derivatives, squares, targets, slots, remaining, score_unit, *loss_and_price
             )
             gradient._products.add_product(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
@@ -266,19 +262,10 @@ class GradientRelease:
         rows = records.rows[row_indices]
         scores = self.mechanism._products.multiply(rows, prepared_weights).astype(np.float64)
         targets = self._select_targets(row_indices)
-        return int(
-            charge_multirecord_subjects(
-                scores,
-                rows,
-                targets,
-                starts,
-                slots,
-                remaining,
-                score_unit,
-                *self._loss_and_price,
-                sums,
-            )
+        spent = charge_multirecord_subjects(
+            scores, rows, targets, starts, slots, remaining, score_unit, *self._loss_and_price, sums
         )
+        return int(spent)
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
         """Return the `targets` of the records in these rows, int32 (rows, 1) or (rows, c)."""
@@ -342,14 +329,8 @@ def charge_records(  # type: ignore[no-untyped-def]
             _compute_class_residuals(
                 block_scores, targets[first:, 0], score_unit, residuals, powers, sizes
             )
-        _clip_to_integers(
-            residuals,
-            squares[first : first + count],
-            steps_per_unit,
-            max_norm,
-            sizes,
-            squared_norms,
-        )
+        block_squares = squares[first : first + count]
+        _clip_to_integers(residuals, block_squares, steps_per_unit, max_norm, sizes, squared_norms)
         for i in range(count):
             # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
             cost = charge(np.int64(squared_norms[i]) * squares[first + i], rate)
