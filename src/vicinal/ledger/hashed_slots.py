@@ -72,10 +72,16 @@ class HashedSlotTable:
 
     def find_slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slot of each subject, int32 (subjects,); -1 for those not enrolled."""
-        return self._find_frames(_make_open_frames(subjects))
+        ids = list(subjects)
+        try:
+            framed_ids = frame_ids(ids)
+        except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
+            framed_ids = [frame_id_of_any_length(subject) for subject in ids]
+        return self._find_framed_ids(framed_ids)
 
-    def _find_frames(self, open_frames: Sequence[bytes]) -> Slots:
-        """Return :meth:`find_slots` of the subjects with these open frames."""
+    def _find_framed_ids(self, framed_ids: Sequence[bytes]) -> Slots:
+        """Return :meth:`find_slots` of the subjects with these framed ids."""
+        open_frames = [framed_id[:-1] for framed_id in framed_ids]
         slots = np.full(len(open_frames), NOT_ENROLLED, dtype=np.int32)
         hashes = _hash_frames(open_frames)
         entries = self._entries
@@ -109,7 +115,7 @@ class HashedSlotTable:
 
     def contains_all(self, framed_ids: Sequence[bytes]) -> bool:
         """Return whether the subjects of all these framed ids are enrolled."""
-        return bool((self._find_frames([frame[:-1] for frame in framed_ids]) != NOT_ENROLLED).all())
+        return bool((self._find_framed_ids(framed_ids) != NOT_ENROLLED).all())
 
     def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
         """Enter new subjects, and return the slot of each, int32 (ids,); `size` grows as needed.
@@ -165,15 +171,6 @@ class HashedSlotTable:
                 for index in indices_of[number].tolist():
                     is_equal[index] = stored_id_at.get(int(slots[index])) == open_frames[index]
         return is_equal
-
-
-def _make_open_frames(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the open frame of each id."""
-    ids = list(subjects)
-    try:
-        return [frame[:-1] for frame in frame_ids(ids)]
-    except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
-        return [frame_id_of_any_length(subject)[:-1] for subject in ids]
 
 
 def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:

@@ -147,6 +147,7 @@ class _FoldedCharacters(dict[int, str]):
     """The folded form of every character by code point, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
+        """Compute, store and return the folded form of the character with this code point."""
         character = chr(code)
         folded = _fold_character(character, category(character), name(character, ""))
         self[code] = folded

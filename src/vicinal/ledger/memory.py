@@ -159,6 +159,7 @@ class ForkSafeLock:
         self._process = os.getpid()
 
     def __enter__(self) -> None:
+        """Acquire the lock in the process that created it."""
         if os.getpid() != self._process:
             raise PrivacyRefused(
                 "A forked process holds a copy of the budgets and could spend them again. Use the "

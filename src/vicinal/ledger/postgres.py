@@ -187,6 +187,7 @@ class PostgresDatabase(Database):
             )
 
     def _rollback(self) -> None:
+        """Undo the open transaction; without a connection, the server has undone it."""
         if not self._connection.closed:
             super()._rollback()
 

@@ -83,6 +83,7 @@ class Renewal:
     answers: int = 0
 
     def __post_init__(self) -> None:
+        """Check the declared attributes."""
         if not isinstance(self.every, str):
             every: str | int = checks.check_integer(
                 "renew", self.every, minimum=1, maximum=_MAX_PERIODS

@@ -38,12 +38,11 @@ def parse_json(
     try:
         value = json.loads(content, object_pairs_hook=_refuse_duplicates)
         _check_depth(value, _MAX_DEPTH)
+        return value
     except RecursionError:
         reason = f"it has more than {_MAX_DEPTH} levels"
     except ValueError as problem:
         reason = str(problem)
-    else:
-        return value
     raise error(f"{source} is not valid JSON: {reason}.")
 
 

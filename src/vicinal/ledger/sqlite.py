@@ -195,6 +195,7 @@ class SQLiteDatabase(Database):
         self._connection.executemany(statement, rows)
 
     def _rollback(self) -> None:
+        """Undo the open transaction, unless SQLite has already undone it."""
         if self._connection.in_transaction:
             super()._rollback()
 

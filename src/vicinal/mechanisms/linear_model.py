@@ -133,30 +133,28 @@ class IndividualGradient:
         self._noise = noise
         self._slack_accountant = slack_accountant
 
-    def release(self, noise: float) -> GradientRelease:
+    def release(self, noise_std: float) -> GradientRelease:
         """Return the release of one training step and charge its delta slack.
 
-        `noise`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any subject
-        is charged, if the slack exceeds its limit.
+        `noise_std`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any
+        subject is charged, if the slack exceeds its limit.
         """
-        scale = self._convert_noise(noise)
+        scale = self._convert_noise(noise_std)
         self._slack_accountant.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
-    def check_slack(self, noise: float, n_releases: int) -> None:
+    def check_slack(self, noise_std: float, n_releases: int) -> None:
         """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit.
 
-        `noise`: their noise scale in clipping bounds.
+        `noise_std`: their noise scale in clipping bounds.
         """
-        slack_per_release = self.n_features * self.n_scores * grid_slack(self._convert_noise(noise))
+        slack_per_coordinate = grid_slack(self._convert_noise(noise_std))
+        slack_per_release = self.n_features * self.n_scores * slack_per_coordinate
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
-    def _convert_noise(self, noise: float) -> int:
-        """Return a noise scale in grid steps, rounded up within limits.
-
-        `noise`: the noise scale in clipping bounds.
-        """
-        noise_steps = checks.check_real("noise", noise, above=0) * self.steps
+    def _convert_noise(self, noise_std: float) -> int:
+        """Return a noise scale, given in clipping bounds, in grid steps: rounded up, in bounds."""
+        noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
@@ -308,6 +306,8 @@ def charge_records(  # type: ignore[no-untyped-def]
     - `derivatives`, int16 (c, n): the derivatives e, written here.
     - `squares`, int64 (n,): squared norms of the records' rows.
     - `slots`, int64 (n,): slots of the subjects.
+
+    The module text describes the other arguments.
 
     Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
     """
@@ -487,17 +487,11 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
 
     - `scores`, float64 (n, c): integer scores of the records; overwritten.
     - `rows`, int16 (n, d): integer features.
-    - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
       ``starts[i + 1] - 1``; ``slots[i]`` is its slot, its index in `remaining`.
-    - `remaining`, int64: remaining budgets in units, charged in place.
-    - `score_unit`: value of one step of an integer score.
-    - `is_squared_loss`: whether the targets are vectors.
-    - `steps_per_unit`: grid steps per unit of the integer gradient if it is not clipped.
-    - `max_norm`: largest norm of a contribution, in grid steps.
-    - `rate`: units charged for a squared grid step.
-    - `reserve`: units that training leaves to every subject.
     - `sums`, int64 (d, c): sums of gradients in grid steps.
+
+    The module text describes the other arguments.
     """
     spent = 0
     width = sums.shape[1]

@@ -228,6 +228,7 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless the number of steps is an allowed power of two."""
         # With more than 2^29 steps the square of a kernel weight of 1 could overflow int64 and
         # make the charge negative.
         steps = checks.check_integer("steps", self.steps, minimum=1, maximum=MAX_UNIT_STEPS)
@@ -273,9 +274,9 @@ class VoteGrid:
         """The largest noise scale, in unit contributions, that the integer arithmetic allows."""
         return MAX_SCALE / self.steps
 
-    def convert_noise(self, noise: float) -> int:
+    def convert_noise(self, noise_std: float) -> int:
         """Return a noise scale, given in unit contributions, in steps, rounded up."""
-        return math.ceil(checks.check_real("noise scale", noise, above=0) * self.steps)
+        return math.ceil(checks.check_real("noise scale", noise_std, above=0) * self.steps)
 
 
 class DeltaSlackAccountant:
