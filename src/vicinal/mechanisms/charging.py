@@ -21,7 +21,8 @@ int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `
 :class:`KernelWeights`; `vote_prices` a :class:`VotePrices`; `slot_residue` a (remainder, modulus),
 which restricts a call to subjects whose slot has this remainder; `scratch` a :class:`Scratch` of
 the thread. The contributions are added to `votes` or `sums`, int64 (q, c), in steps. The sum of
-all charges is returned as (high, low), and is ``high * 2^24 + low`` units.
+all charges is returned as (high, low), and is ``high * 2^24 + low`` units; `n_skipped` is the
+number of hits that belong to subjects with several records and were not charged.
 
 Arguments of the other functions: `vector` (a contribution in steps), `is_touched` and `touched` are
 the buffers of :class:`Scratch`; `rows`, int32 (hits,), is the row of each hit; `slots`, int32 (n,),
@@ -179,13 +180,10 @@ class QueryPrice(NamedTuple):
 def charge_votes(  # type: ignore[no-untyped-def]
     hits, labels, subjects, kernel_weights, vote_prices, _scratch, votes
 ):
-    """Add and charge the class votes of all subjects with one record.
+    """Add and charge the class votes of subjects with one record; return (high, low, n_skipped).
 
     The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
     contribution is a single number, which makes this function faster; `_scratch` is not used.
-
-    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
-    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -273,13 +271,10 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 def charge_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel_weights, vote_prices, scratch, sums
 ):
-    """Add and charge the contributions of all subjects with one record.
+    """Add and charge the contributions of subjects with one record; return (high, low, n_skipped).
 
     A contribution is the kernel weight of a record near the query times the record's vector,
     rounded towards zero and scaled down to the subject's remaining budget.
-
-    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
-    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects

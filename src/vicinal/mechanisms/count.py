@@ -1,6 +1,10 @@
 """Noisy counts: the number of a query's neighbours (paper preset) and the number of records.
 
 Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
+
+Parameters of both mechanisms: `budget`, the zCDP that a subject's full budget stands for; `grid`,
+the grid of counts and noise; `noise`, the source of the noise; `slack_accountant`, the account of
+the delta that rounding to the grid costs.
 """
 
 import math
@@ -43,13 +47,8 @@ class NoisyCount:
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2). A subject
     that cannot afford its charge is excluded from the query, from the count and from the vote.
 
-    - `sigma`: standard deviation of the noise, in records.
-    - `budget`: the zCDP that a subject's full budget stands for.
-    - `grid`: the grid of counts and noise.
-    - `noise`: the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
-
-    Attributes: `scale`, the noise scale in grid steps.
+    `sigma`: standard deviation of the noise, in records. Attributes: `scale`, the noise scale in
+    grid steps.
     """
 
     def __init__(
@@ -115,10 +114,7 @@ class NoisyCount:
 
 
 def compute_size_noise(budget: float) -> float:
-    """Return the standard deviation, in records, of the noise of the estimated data size.
-
-    `budget`: the zCDP that a subject's full budget stands for.
-    """
+    """Return the standard deviation, in records, of the noise of the estimated data size."""
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -132,13 +128,8 @@ def release_noisy_size(
     """Return a noisy number of records (public) and the sum of all charges in units (private).
 
     A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
-    budget, or neither if less remains. Raises PrivacyRefused, before any charge, if the delta
-    slack is used up.
-
-    - `subjects`: all subjects; their remaining units are charged in place.
-    - `budget`: the zCDP that a subject's full budget stands for.
-    - `grid`, `noise`: the grid of counts, and the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
+    budget, or neither if less remains. `subjects`: all subjects, whose remaining units are charged
+    in place. Raises PrivacyRefused, before any charge, if the delta slack is used up.
     """
     scale = grid.convert_noise(compute_size_noise(budget))
     rate = unit_rate(scale, budget)

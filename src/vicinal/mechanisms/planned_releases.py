@@ -67,8 +67,7 @@ class NoisyThreshold:
     t is the largest vote count of a query; its sensitivity to one subject is 1. Counting the
     release and adding the noise happen in one call, :meth:`publish`.
 
-    - `threshold`, `sigma`: threshold T and noise scale in votes, as in the accounting; finite,
-      sigma > 0.
+    - `threshold`, `sigma`: threshold T and noise scale in votes; finite, sigma > 0.
     - `release_counter`: counter of the planned screenings.
     - `noise`: the source of the Gaussian noise.
     - `sampler`: the source of the Bernoulli sample that decides ties.

@@ -90,9 +90,7 @@ class Teacher:
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
     """Return a clone of `model`, trained on copies of a teacher's records; None if training fails.
 
-    - `model`: unfitted scikit-learn classifier.
-    - `X`, float (m, d), `labels`, int32 (m,): features and class indices of the records.
-    - `seed`: value of every ``random_state`` parameter of the clone.
+    The arguments are those of :class:`Teacher`.
     """
     try:
         with warnings.catch_warnings():
