@@ -149,7 +149,7 @@ class FitRegistry:
             claim.records = merged
 
     def _register_claim(self, claim: _Claim) -> Interaction:
-        """Add the claim if it is new, and return a further interaction with it."""
+        """Register the claim unless it is registered, and return a new interaction with it."""
         if claim not in self._claims:
             self._claims.append(claim)
         return Interaction(claim)
@@ -157,7 +157,7 @@ class FitRegistry:
     def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
         """Return a claim equal to `new` that released only its noisy count, or None.
 
-        It may have no holder, unless it is `previous`, the claim that `new` replaces.
+        It must have no holder unless it is `previous`, the claim that `new` replaces.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released

@@ -113,9 +113,9 @@ def compute_id_digests(ids: Sequence[int | str]) -> UInts64:
 
 @lru_cache(maxsize=64)
 def _derive_hash_coefficients(n_words: int) -> UInts64:
-    """Return the process's row-hash coefficients, uint64 (n_words + 1, 2): offsets in row 0.
+    """Return pseudorandom coefficients of two hashes of a row, uint64 (n_words + 1, 2).
 
-    The other rows multiply the `n_words` 32-bit words of a table's row; there are two hashes.
+    Row 0 has the offsets m_0, the other rows the multipliers of the `n_words` 32-bit words.
     """
     seed = _create_process_key() + n_words.to_bytes(8, "little")
     coefficients = hashlib.shake_256(seed).digest(16 * (n_words + 1))

@@ -251,7 +251,7 @@ class Ledger:
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
     def _write_total_charges(self) -> None:
-        """Charge the total for all audiences' charges, and write it and the audiences it cut."""
+        """Charge the total for all uncommitted charges, and write all accounts' charges."""
         for audience in self.audiences.values():
             if audience.account.is_charged:
                 self.charge_total(audience)
@@ -410,7 +410,10 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that the `analyst` of this name may get; None for no limit."""
+        """Set the number of answers that the `analyst` of this name may get, or None.
+
+        None: as many as the audience may get.
+        """
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
@@ -536,7 +539,7 @@ class Ledger:
         return self.find_statuses([subject])[0]
 
     def find_statuses(self, subjects: Iterable[SubjectId]) -> list[EnrollmentStatus]:
-        """Return :meth:`find_status` of each subject, with few SQL statements."""
+        """Return :meth:`find_status` of each subject, in their order, with few SQL statements."""
         ids = list(subjects)
         slots = self.slot_table.find_slots(ids)
         statuses = [EnrollmentStatus.ENROLLED] * len(ids)
@@ -676,7 +679,7 @@ class Ledger:
             audience.checkpointed += n_budgets * missing_units
 
     def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
-        """Set the remaining units of some slots for one audience, without charging anything."""
+        """Set the remaining units at some slots for one audience, without a charge."""
         audience.account.set_units(slots, units, self.size)
         if self.total is not None:
             audience.account.mark_charged_to_total(slots)

@@ -215,7 +215,7 @@ class GradientRelease:
     def _charge_single(
         self, starts: Ints, prepared_weights: Any, score_unit: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Return the sum of gradients of subjects with one record and the sum of their charges.
+        """Charge subjects with one record; return the sums of their clipped gradients and charges.
 
         The gradients are in grid steps, int64 (c, d). `starts`: first indices of blocks of
         `_BLOCK_ROWS` subjects in ``mechanism.single``.
@@ -279,7 +279,7 @@ class GradientRelease:
 
 
 def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
-    """Return public weights as int16 multiples of a step, (d, c), and that step, a power of two.
+    """Return public `weights`, (d, c), as int16 multiples of a step, and that step, a power of two.
 
     The step is the finest for which the integer scores are exact in int32 and the weights fit into
     int16, and at least 2^-18.
@@ -460,7 +460,7 @@ def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squ
 
 @compiled
 def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no-untyped-def]
-    """Shrink an integer vector in place to a charge of at most `available`; return the charge.
+    """Shrink an integer vector in place until its charge is at most `available`; return the charge.
 
     - `vector`: integers stored as float64: a gradient, or its factor e beside a row x.
     - `available`: largest charge, in units.

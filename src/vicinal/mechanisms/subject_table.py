@@ -97,7 +97,7 @@ RecordTargets = Ints32 | RecordVectors
 
 
 def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
-    """Return the targets of two groups of records, those of `first` before those of `second`.
+    """Return the targets of two groups of records together, `first` before `second`.
 
     Raises InvalidInput unless both are class indices or both are vectors of the same width. An
     empty `first` may be of either kind.

@@ -41,7 +41,7 @@ def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
     """Return :func:`assign_teacher` of every record's subject, int64 (n,).
 
-    `ids`: canonical subject id of every record. `key`: the secret key.
+    `ids`: canonical subject id of every record. `key`: the secret key of the assignment.
     """
     teacher_by_subject = {
         subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)

@@ -130,7 +130,7 @@ class BlockRelease(ABC):
         return self.scales / self.mechanism.grid.steps
 
     def select_queries(self, queries: slice) -> Self:
-        """Return the release of the block's queries in this slice, to be charged separately."""
+        """Return the release of a slice of the block's queries, to be charged separately."""
         return replace(
             self,
             scales=self.scales[queries],
@@ -308,7 +308,7 @@ class DeltaSlackAccountant:
         return self._spent
 
     def resume(self, spent: float) -> None:
-        """Set the delta used to the recorded `spent`; no release without a record was published."""
+        """Continue with the recorded `spent` delta; no release without a record was published."""
         self._spent = checks.check_real("spent", spent, minimum=0)
 
     def check_slack(self, additional: float) -> None:

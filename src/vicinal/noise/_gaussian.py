@@ -7,8 +7,6 @@ and acceptance follow from comparisons of the first binary digits of a uniform r
 probability. Where the digits are equal, or doubles are not precise enough to decide, `Undecided` is
 raised, and :mod:`vicinal.noise._gaussian_exact` computes the same function of the same bits in
 exact integers.
-
-`digits`, int, are always the first N_DIGITS binary digits of a uniform real.
 """
 
 import math
@@ -98,7 +96,7 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 def find_strip(digits):  # type: ignore[no-untyped-def]
     """Return the strip index at which the cumulative distribution exceeds a uniform real.
 
-    `digits`: those of the real; UNDECIDED if they do not suffice.
+    `digits` (int): its first N_DIGITS binary digits; UNDECIDED if these do not decide.
     """
     v = 0
     while digits > _CUMULATIVE[v]:
@@ -110,7 +108,7 @@ def find_strip(digits):  # type: ignore[no-untyped-def]
 def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untyped-def]
     """Return 1 if a uniform real is below exp(-x (v + x / 2)), 0 if above, or UNDECIDED.
 
-    - `digits`: those of the real.
+    - `digits` (int): first N_DIGITS binary digits of the real.
     - `x` (float): offset in the strip as a fraction of the scale, 0 <= x < 1.
     - `v` (int): index of the strip.
     - `max_error` (float): bound on the error of the exponential in doubles.

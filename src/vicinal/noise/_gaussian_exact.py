@@ -27,7 +27,7 @@ _GUARD_DIGITS = 64
 def bound_exponential(n: int, d: int, digits: int) -> tuple[int, int]:
     """Return integer lower and upper bounds of exp(-n / d) 2^digits, a few units apart.
 
-    Integers n >= 0 and d >= 1 give the exponent; `digits` is the number of binary digits.
+    `n`, `d`: integers n >= 0 and d >= 1. `digits`: number of binary digits.
     """
     halvings = (2 * n // d).bit_length()
     precision = digits + halvings + _GUARD_DIGITS

@@ -149,11 +149,11 @@ class _ForkCounter:
             self._page = page
 
     def count_fork(self) -> None:
-        """Count a fork that led to this process."""
+        """Count a fork, in the child process."""
         self.count += 1
 
     def update_and_get(self) -> int:
-        """Return the number of forks, after counting one of this process that no hook counted."""
+        """Return the number of forks, after counting a fork that Python's hook did not notice."""
         if self._page is not None and self._page[0] == 0:
             # Counted before the page is marked, so that no concurrent thread returns the old count.
             self.count_fork()
