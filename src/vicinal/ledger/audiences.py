@@ -250,9 +250,8 @@ class Audience:
     def write_newcomers(self, database: Database, slots: Slots) -> None:
         """Write the pages of newly enrolled subjects at `slots`, without emptying the log.
 
-        The log has no charges at these slots: if one was used before, its subject was erased, and
-        every erasure empties the log. For the other subjects of these pages, the log holds
-        remaining units rather than charges, so replaying it over the new pages changes nothing.
+        The log has no charges at these slots, because every erasure of an earlier subject empties
+        it. It holds remaining units, so replaying it changes nothing for the pages' other subjects.
         """
         self._write_pages(database, find_page_numbers(slots))
         self.write_row(database)

@@ -88,10 +88,9 @@ def create_folder(path: Path) -> None:
 
 
 def _give_to_folder_owner(descriptor: int, path: Path) -> None:
-    """Give a new file or folder of root to the owner and group of the folder around it.
+    """Give a new file or folder of root to the owner of the folder around it, such as a service.
 
-    Otherwise, a service could not read what a command of root writes into its store. A file with
-    another hard link is left to root: a user may have linked a file of root's there.
+    A file with another hard link is left to root: a user may have linked a file of root's there.
     """
     status = os.fstat(descriptor)
     if os.geteuid() != ROOT_USER or status.st_uid != ROOT_USER:

@@ -1,9 +1,8 @@
 """The durable ledger: subjects, audiences, budgets, charges and answers in one database.
 
 Order of durability: charges and the answers they pay for become durable in one transaction, and
-an answer leaves the process only afterwards. A crash before the commit leaves neither, a crash
-after it leaves both. So every answer that left the process has its charge on disk, and no charge
-is lost or made twice.
+an answer leaves the process only afterwards. So every answer that left the process has its charge
+on disk, and no charge is lost or made twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -172,8 +171,7 @@ class Ledger:
         budgets only, so the version stays. An exception inside closes the ledger.
 
         From its commit until :meth:`complete_change`, the ledger refuses everything, because record
-        files and memory do not agree with the database yet. An exception in between therefore
-        leaves a ledger that has to be opened again, which completes the change.
+        files and memory do not agree with the database yet; opening it again completes the change.
         """
         with self._open_transaction():
             yield

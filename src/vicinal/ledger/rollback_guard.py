@@ -1,19 +1,15 @@
 """The witness: a small file outside the store that detects rollbacks and copies of the store.
 
-It holds the clock and head of the ledger's last known commit. A store that was put back to an
-earlier state, by a restored backup or a copied folder, lacks this commit: charges would be
-forgotten and budgets refilled. A copy of the store that ran elsewhere lacks it, too. The witness is
-locked while its store is open, so two copies of a folder with one witness are never open together.
-Each opening also writes a random epoch, and a store that finds another epoch writes nothing more.
+It holds the clock and head of the ledger's last known commit, which a restored backup or a copied
+folder lacks: its charges would be forgotten and budgets refilled. The witness is locked while its
+store is open, so two copies with one witness are never open together. Each opening also writes a
+random epoch, and a store that finds another epoch writes nothing more. The witness also keeps the
+keyed hashes of erased subjects, so that an old backup cannot restore them, and digests of audience
+names, so that a lost audience cannot be opened with new budgets.
 
-The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot restore
-them, and digests of audience names, so that a lost audience cannot be opened with new budgets.
-
-The witness changes after the ledger: it cannot be written while a transaction of the ledger is
-open, so it never holds the clock and head of a commit that is not durable. Clock and head are
-written after every commit, which is enough if the process dies, and flushed to the disk when the
-store is opened, changed or closed. After a loss of power the witness may be behind the store, never
-ahead. (docs/decisions/0042-chain-and-epochs.md)
+Clock and head are written after every commit, never during a transaction of the ledger, and flushed
+to the disk when the store is opened, changed or closed. So after a loss of power the witness may be
+behind the store, never ahead. (docs/decisions/0042-chain-and-epochs.md)
 """
 
 import hashlib

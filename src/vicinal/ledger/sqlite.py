@@ -123,9 +123,8 @@ class SQLiteDatabase(Database):
     def recover(self) -> None:
         """Make the connection writable and truncate the log.
 
-        After its last commit, the log may hold pages of a transaction that a kill interrupted, for
-        example the id of a subject that was to be enrolled again. While another program reads
-        the database, the log stays until the next opening.
+        The log may hold pages of an interrupted transaction, for example the id of a subject that
+        was to be enrolled. While another program reads the database, it stays.
         """
         self._check_not_failed()
         if self._original_logs is not None:

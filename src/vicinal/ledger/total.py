@@ -1,10 +1,9 @@
 """A bound on each subject's loss to all audiences together: one account for all charges.
 
 The budgets of several audiences do not compose if the data adapt to answers: an action taken
-because of an answer to one audience changes records that answer another audience, though the
-other budget was not charged for it. One filter over all releases does compose (proof note:
-total.md). Each audience's remaining units are cut to the number that this account still allows. So
-mechanisms read one number per subject, and contributions stop when either budget ends.
+because of an answer to one audience changes records that answer another audience. One filter over
+all releases does compose (proof note: total.md). Each audience's remaining units are cut to the
+number that this account still allows, so contributions stop when either budget ends.
 """
 
 import json

@@ -1,14 +1,12 @@
 """Compiled functions that compute and charge the contributions of the neighbours of a query block.
 
 The individual filter (votes.md) charges every subject for its own contribution, in the order of
-the queries. A subject's budget is read and written by that subject's contributions only, and sums
-of integers do not depend on the order of addition. The subjects can therefore be processed in any
-order and on any number of threads with the same sums and the same charges.
+the queries. Subjects can be processed in any order and on any number of threads with the same
+result: a budget belongs to one subject, and sums of integers do not depend on the order.
 
-Work is split among threads in two ways. Subjects with one record are processed by tiles of
-consecutive rows, so that the data of a tile stays in the cache of a core while all queries pass
-over it. The records of a subject with several records may lie in different tiles; those subjects
-are split among the threads by their slot instead.
+Subjects with one record are processed by tiles of consecutive rows, so that the data of a tile
+stays in the cache of a core while all queries pass over it. Subjects with several records, which
+may lie in different tiles, are split among the threads by their slot instead.
 
 Terms: a *slot* is the index of a subject in the arrays of subjects; a *hit* is one (query, record)
 pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one step of the vote
@@ -641,7 +639,7 @@ def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int)
 @compiled
 def _are_ascending(starts, rows):  # type: ignore[no-untyped-def]
     """Return whether ``rows[starts[j] : starts[j + 1]]`` ascend strictly for every query j."""
-    ascending = True  # without an early exit the comparisons are vectorised
+    ascending = True  # without an early exit the comparisons are vectorized
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):
             ascending &= rows[hit - 1] < rows[hit]

@@ -315,7 +315,7 @@ def charge_records(  # type: ignore[no-untyped-def]
     low = 0
     n_scores = scores.shape[1]
     block_size = MAX_SUMMED_PRODUCTS
-    # Classes come first, so that the inner loops run over records and are vectorised.
+    # Classes come first, so that the inner loops run over records and are vectorized.
     residuals = np.empty((n_scores, block_size))
     sizes = np.empty(block_size)
     squared_norms = np.empty(block_size)
@@ -351,8 +351,7 @@ def charge_records(  # type: ignore[no-untyped-def]
 def _compute_class_residuals(scores, labels, score_unit, residuals, powers, totals):  # type: ignore[no-untyped-def]
     """Write the derivatives of the softmax loss with respect to the scores, (c, n).
 
-    All operations are elementwise over records, in the same order and with the same rounding, so
-    that the result of a record does not depend on other records.
+    All operations are elementwise, so that the result of a record does not depend on other records.
 
     - `scores`, int32 (n, c): integer scores of the records.
     - `labels`, int32 (at least n,): class indices.
@@ -408,10 +407,8 @@ def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # t
 
     Exponents below -700 count as -700.
 
-    Compiled `np.exp` calls a scalar function for each number, or a vector library whose results
-    for the last numbers of a column differ in the last bit; a contribution would then depend on the
-    position of its record. Here the operations are the same for every record (linear_model.md,
-    "Other records"), and the compiler vectorises them.
+    The operations are the same for every record (linear_model.md, "Other records"). Those of
+    compiled `np.exp` are not: a contribution would depend on the position of its record.
 
     - `scores`, `max_scores`, int (n,): integer scores of one class, and the largest of all classes.
     - `powers`, int64 (at least n,): scratch. `results`, float64 (n,): written here.

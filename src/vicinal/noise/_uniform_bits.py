@@ -4,7 +4,7 @@ A compiled sampler works in rounds, each of which reads bits one after the other
 one entry of the result. If the bits run out in the middle of a round, the sampler raises
 `OutOfBits`; the buffer appends new bits, and the round starts again *from its own first bit*. Every
 sample is therefore the same function of an infinite string of fair bits, wherever the blocks of
-entropy end. Discarding the unfinished round instead would favour samples that need few bits.
+entropy end. Discarding the unfinished round instead would favor samples that need few bits.
 
 Two arrays recur. `words`, uint64, holds the bits, 64 in each word, the first bit as the least
 significant. `cursor`, int64 (3,), is the position in them: the index of the next bit (NEXT), the

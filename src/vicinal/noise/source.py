@@ -98,10 +98,9 @@ class SystemNoise(NoiseSource):
     Random bits are requested in blocks; each bit is used for one sample and then zeroed. Samples
     are drawn in advance; :class:`PresampledNoise` describes the information in run times.
 
-    Threads may share a source; a lock protects bits and samples. Processes do not share them: a
-    forked child, by any kind of fork, starts with new ones, and so does a copy or an unpickled
-    source. No two of them ever return the same sample. A copy of a whole running machine (a
-    snapshot that is resumed twice) does copy the samples.
+    Threads may share a source; a lock protects bits and samples. A forked process, a copy and an
+    unpickled source start with new bits, so no two ever return the same sample. A snapshot of a
+    whole running machine that is resumed twice does copy the samples.
     """
 
     exact = True
@@ -215,9 +214,8 @@ class PresampledNoise:
 
     Information in the run time: a call returns samples drawn in earlier calls, and then refills the
     buffer in whole batches whose sizes depend on public call sizes alone. Its run time therefore
-    reveals nothing about its own noise, and about the noise of later calls no more than the total
-    work of a batch. The first call, and a call for more samples than are buffered, wait for their
-    own batch.
+    reveals nothing about its own noise, and about later noise no more than the total work of a
+    batch. The first call, and a call for more samples than are buffered, wait for their own batch.
 
     `draw`: function that returns a given number of new samples.
     """
