@@ -522,7 +522,7 @@ def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
         get_audience(store).plan = damage
         change = store._parts.ledger.change("add")
         with pytest.raises(StoreDamaged), store._change_data(), change:
-            get_audience(store).write(store._parts.database)
+            get_audience(store).write_row(store._parts.database)
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         store.predict(Q[1:2])

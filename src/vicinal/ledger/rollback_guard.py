@@ -320,11 +320,7 @@ class RollbackGuard:
         with translate_os_errors(self._path):
             opened = os.fstat(self._descriptor)
             present = self._path.stat()
-            if (opened.st_dev, opened.st_ino, 1) != (
-                present.st_dev,
-                present.st_ino,
-                present.st_nlink,
-            ):
+            if not os.path.samestat(opened, present) or present.st_nlink != 1:
                 raise StorageFailed(
                     f"{self._path} was replaced while the store was open, or has a second name. "
                     "The store no longer answers. Remove the other name, then open it again."
