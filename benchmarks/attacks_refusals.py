@@ -100,12 +100,12 @@ def progress_by_records() -> str:
         return "" if _steps(200) == _steps(230) else "steps follow the number of records"
 
     def control() -> str:
-        def blocks(self, queries):
-            self.fit_encoding(queries, margin=1.25)
+        def split_blocks(self, queries):
+            self.choose_kernel_and_encode(queries, margin=1.25)
             size = _MAX_HITS // int(self.nearest.knn.n_expected_candidates)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
-        with patch.object(PrivateKNNRelease, "blocks", blocks):
+        with patch.object(PrivateKNNRelease, "split_blocks", split_blocks):
             return differ()
 
     return _verdict(differ, control)
@@ -157,7 +157,7 @@ def fits_on_the_same_people() -> str:
     """Fitting again, on other folds too, must not refill budgets."""
 
     def control() -> str:
-        with patch.object(FitRegistry, "_find_problem", lambda *_: ""):
+        with patch.object(FitRegistry, "_find_refusal_reason", lambda *_: ""):
             return _fits()
 
     return _verdict(_fits, control)

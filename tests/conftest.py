@@ -15,7 +15,7 @@ from vicinal.interactions.fit_registry import REGISTRY, FitRegistry
 
 pytest_plugins = ["entropy", "ray_engine", "scratch"]
 
-FIND_PROBLEM = FitRegistry._find_problem
+FIND_REFUSAL_REASON = FitRegistry._find_refusal_reason
 """What refuses a second fit to the same records."""
 
 # Times depend on the machine alone; examples must not.
@@ -86,7 +86,7 @@ def tmp_path(tmp_path):
 def interactions_repeat():
     """Let tests and their fixtures fit the same generated records as often as they like."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FitRegistry, "_find_problem", lambda *_: "")
+        patch.setattr(FitRegistry, "_find_refusal_reason", lambda *_: "")
         yield
 
 
@@ -96,7 +96,7 @@ def interactions_alone(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(REGISTRY, "_claims", [])
         if request.node.get_closest_marker("counts_interactions") is not None:
-            patch.setattr(FitRegistry, "_find_problem", FIND_PROBLEM)
+            patch.setattr(FitRegistry, "_find_refusal_reason", FIND_REFUSAL_REASON)
             gc.freeze()  # each fit searches for garbage: not in what other tests have left
         yield
 

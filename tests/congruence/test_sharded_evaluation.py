@@ -45,7 +45,7 @@ def path(answered, tmp_path):
 
 
 def silenced(opened):
-    opened._audience_states["default"].engine.votes.noise = NoNoise()
+    opened._audience_states["default"].engine.votes.noise_source = NoNoise()
     return opened
 
 
@@ -85,7 +85,7 @@ def test_the_noise_is_added_once_however_many_shards(path):
                 draws.append((scale, size))
                 return super().discrete_gaussian(scale, size)
 
-        cluster._audience_states["default"].engine.votes.noise = Counting()
+        cluster._audience_states["default"].engine.votes.noise_source = Counting()
         found = cluster.evaluate(ROWS, LABELS, WHO, accept_noise=True)
     assert [size for _, size in draws] == [found.confusion.size + found.scores.size]
 

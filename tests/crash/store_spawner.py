@@ -82,7 +82,7 @@ def live(order):
     """Run one life until it is killed."""
     if order.get("broken"):
         Ledger.commit = answer_unpaid
-        RollbackGuard.advance = lambda *_: None
+        RollbackGuard.record_commit = lambda *_: None
     seen, seed = Seen(order["seen"]), order["seed"]
     with Store.open(order["folder"]) as store:
         seen.note(opened=seed)

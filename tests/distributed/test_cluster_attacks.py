@@ -432,7 +432,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
     shard_tools.clustered(gift.parent, 2)
     mine = MemberFolder.read(path / "shard-0")
     with open_folder(MemberFolder.read(gift / COORDINATOR).folder) as store:
-        row = store.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
+        row = store.database.read_rows(Tables.SHARDS, "number = ?", (0,))[0]
         with store.database.transaction():
             store.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
         store.report_commit()

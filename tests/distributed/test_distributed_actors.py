@@ -194,7 +194,7 @@ def create_client(folder, link):
     """Return a client of a shard, as of a coordinator that has seen its current state."""
     with closing(ShardServer.open(folder)) as server:
         database, identity = server._parts.database, server._parts.folder.identity
-        cluster, number = database.get("cluster"), database.number("number")
+        cluster, number = database.get("cluster"), database.get_integer("number")
         record = ShardRecord(number, identity, ShardState.from_database(database), (b"epoch",))
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 

@@ -121,8 +121,8 @@ def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster,
 
 
 GUARD_CALLS = {
-    "an epoch": lambda parts: parts.witness.begin(9, bytes(32)),
-    "how far": lambda parts: parts.witness.advance(9, bytes(32)),
+    "an epoch": lambda parts: parts.witness.begin_epoch(9, bytes(32)),
+    "how far": lambda parts: parts.witness.record_commit(9, bytes(32)),
     "who was erased": lambda parts: parts.witness.add_erased([bytes(32)], 9),
     "an audience": lambda parts: parts.witness.add_audiences(["press"], 9),
     "what it knows": lambda parts: parts.report_commit(),

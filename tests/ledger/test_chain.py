@@ -142,7 +142,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monke
     predict(folder / "store", 3)
     shutil.rmtree(folder / "store")
     (folder / "old").rename(folder / "store")
-    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin"):
+    with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin_epoch"):
         Store.open(folder / "store", accept_loss=True)
     copy_folder(folder / "store", folder / "half")
     with pytest.raises(PrivacyRefused, match="command only reads"):
@@ -466,7 +466,7 @@ def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(ledger):
     connection = ledger.database._connection
     rows = connection.execute("SELECT * FROM chain ORDER BY number DESC LIMIT 1").fetchall()
     last = ledger_database.ChainLink(*rows[0])
-    later = ledger_database.ChainLink.after(
+    later = ledger_database.ChainLink.from_previous(
         last.head, last.number + 1, last.clock + 5, last.content
     )
     connection.execute(
@@ -521,9 +521,9 @@ def test_digests_belong_to_one_key(ledger):
 @pytest.mark.parametrize("changed", [{"number": 9}, {"clock": 9}, {"content": b"9"}])
 def test_a_head_covers_its_link_whole(changed):
     """Fails if a part of a link can be another one under the same head."""
-    link = ChainLink.after(GENESIS_HEAD, 0, 5, b"content")
+    link = ChainLink.from_previous(GENESIS_HEAD, 0, 5, b"content")
     parts = {"number": link.number, "clock": link.clock, "content": link.content, **changed}
-    assert ChainLink.after(GENESIS_HEAD, *parts.values()).head != link.head
+    assert ChainLink.from_previous(GENESIS_HEAD, *parts.values()).head != link.head
     before = replace(link, number=-1, head=GENESIS_HEAD)
     assert link.is_successor_of(before)
     assert not replace(link, **changed).is_successor_of(before)
@@ -553,7 +553,7 @@ def test_every_write_is_digested_however_it_is_made(ledger):
         database.put("one", "2")
         database.delete(Tables.DEPARTED)
         database.insert(Tables.DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
-        rows = database.rows(Tables.DEPARTED)
+        rows = database.read_rows(Tables.DEPARTED)
         database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in rows])
     with suppress(KeyError), database.transaction():
         database.put("one", "3")
@@ -595,7 +595,7 @@ def written(tmp_path_factory):
 def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
     """Fails if a remembered digest outlives its row, or a rollback, or counts twice."""
     for undone, writes in transactions:
-        present_keys = {row[0] for row in written.rows(Tables.CHARGES)}
+        present_keys = {row[0] for row in written.read_rows(Tables.CHARGES)}
         with suppress(KeyError), written.transaction():
             for kind, row_or_key in writes:
                 if kind == "insert" and row_or_key[0] not in present_keys:
@@ -606,7 +606,7 @@ def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
                     written.delete_keys(Tables.CHARGES, [(row_or_key,)])
                 else:
                     written.delete(Tables.CHARGES, "seq >= ?", (row_or_key,))
-                present_keys = {row[0] for row in written.rows(Tables.CHARGES)}
+                present_keys = {row[0] for row in written.read_rows(Tables.CHARGES)}
             if undone:
                 raise KeyError
     assert find_chain_faults(written, KEY) == []

@@ -37,7 +37,7 @@ def enroll(table, database, subjects):
 
 
 def erase(table, database, subjects):
-    slots = table.find(subjects)
+    slots = table.find_slots(subjects)
     slots = np.unique(slots[slots != NOT_ENROLLED])
     write_subjects(database, dict.fromkeys(slots.tolist()))
     table.free_slots(slots)
@@ -66,9 +66,9 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, queried
 
 
 def check_table(table, expected, queried):
-    assert table.find(queried).tolist() == [expected.get(s, NOT_ENROLLED) for s in queried]
+    assert table.find_slots(queried).tolist() == [expected.get(s, NOT_ENROLLED) for s in queried]
     assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda entry: entry[1])
-    assert sorted(table.taken.tolist()) == sorted(expected.values())
+    assert sorted(table.taken_slots.tolist()) == sorted(expected.values())
     assert np.flatnonzero(~table.mark_unused()).tolist() == sorted(expected.values())
     assert len(table) == len(expected)
 
@@ -89,7 +89,7 @@ def test_an_id_too_long_to_be_stored_is_not_here(database):
         table = HashedSlotTable(database, 0)
         enroll(table, database, ["a"])
         queried = ["x" * MAX_FRAME_BYTES, "a"]
-        assert table.find(queried).tolist() == [NOT_ENROLLED, 0]
+        assert table.find_slots(queried).tolist() == [NOT_ENROLLED, 0]
 
 
 def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypatch):
@@ -102,7 +102,7 @@ def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypa
     statements = []
     execute = database._run
     monkeypatch.setattr(database, "_run", lambda *args: statements.append(args) or execute(*args))
-    assert table.find(subjects[::2]).tolist() == list(range(0, len(subjects), 2))
+    assert table.find_slots(subjects[::2]).tolist() == list(range(0, len(subjects), 2))
     assert len(statements) == 1
     arrays = [value for value in vars(table).values() if isinstance(value, np.ndarray)]
     assert sum(array.nbytes for array in arrays) == 8 * len(subjects)

@@ -177,7 +177,7 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
     assert after.used == 40
     assert after.analysts["anna"].used == 40
     spent, queries = _audiences.sum_logged_charges(SQLiteDatabase(tmp_path / "db"), after.number)
-    assert after.checkpointed + spent == before.granted * UNITS - sum_exactly(
+    assert after.checkpointed + spent == before.n_granted_budgets * UNITS - sum_exactly(
         before.account.remaining
     )
     assert after.checkpointed_queries + queries == 40
@@ -247,7 +247,7 @@ def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path)
     with completed_change(ledger, "add"):
         (slot,) = ledger.enroll([3])
     assert ledger.audiences["two"].account.remaining[slot] == UNITS
-    assert ledger.audiences["two"].granted == 20
+    assert ledger.audiences["two"].n_granted_budgets == 20
 
 
 def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(tmp_path):

@@ -24,7 +24,7 @@ def test_a_database_has_the_tables_that_are_declared(database):
     database.create_tables()
     assert database.read_columns() == {table.name: table.columns for table in TABLES}
     for table in TABLES:
-        assert database.rows(table) == []
+        assert database.read_rows(table) == []
 
 
 def test_a_transaction_is_all_or_nothing(database):

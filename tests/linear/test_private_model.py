@@ -85,7 +85,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
         "vicinal.planning.engine_factory.train_private_model",
         lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
     )
-    assert fitted()._engine.votes.noise is made[0]
+    assert fitted()._engine.votes.noise_source is made[0]
 
 
 def test_after_the_planned_questions_the_model_answers_alone():

@@ -9,8 +9,8 @@ from vicinal.errors import InvalidInput
 from vicinal.noise._uniform_bits import BitBuffer
 from vicinal.noise.bernoulli import (
     _N_FIRST_DIGITS,
-    _fill_coins,
-    _sample_64_coins,
+    _fill_bernoulli,
+    _sample_64,
     _spread_bits,
     compute_bernoulli_probability,
     sample_bernoulli,
@@ -57,7 +57,7 @@ def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
     for string in agreeing_strings(numerator, rng):
         words = np.packbits(string.astype(np.uint8), bitorder="little")
         words = np.pad(words, (0, -len(words) % 8)).view(np.uint64)
-        found = int(_sample_64_coins(words, np.array([0, len(string), 0]), np.uint64(numerator)))
+        found = int(_sample_64(words, np.array([0, len(string), 0]), np.uint64(numerator)))
         assert [bool(found >> i & 1) for i in range(64)] == toss_slowly(string, numerator)
 
 
@@ -74,7 +74,7 @@ def test_where_blocks_end_changes_no_coin(size):
     tossed = []
     for block in (8, 1 << 16):
         out = np.empty((rows, 8), dtype=np.uint64)
-        BitBuffer(np.random.default_rng(1).bytes, block).fill(_fill_coins, out, numerator)
+        BitBuffer(np.random.default_rng(1).bytes, block).fill(_fill_bernoulli, out, numerator)
         tossed.append(out)
     np.testing.assert_array_equal(*tossed)
 

@@ -43,7 +43,7 @@ class Numbered:
 @pytest.mark.parametrize("sizes", [[10] * 400, [2560] * 5, [1, 0, 700, 3, 64, 5000, 2], [7] * 99])
 def test_every_draw_is_handed_out_once_and_in_order(sizes):
     pool = PresampledNoise(Numbered())
-    taken = np.concatenate([pool.take(size) for size in sizes])
+    taken = np.concatenate([pool.take_samples(size) for size in sizes])
     np.testing.assert_array_equal(taken, np.arange(1, sum(sizes) + 1))
 
 
@@ -52,17 +52,17 @@ def test_noise_is_drawn_before_it_is_asked_for(size):
     """Fails if, after the second call of a law, a call waits for the draws of its own noise."""
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take(size), pool.take(size)
+    pool.take_samples(size), pool.take_samples(size)
     for _ in range(300):
         made = source.made
-        assert pool.take(size).max() <= made
+        assert pool.take_samples(size).max() <= made
 
 
 def test_batches_depend_on_public_sizes_alone():
     source, other = Numbered(), Numbered()
     pool, second = PresampledNoise(source), PresampledNoise(lambda size: -5 * other(size))
     for size in [10] * 300:
-        pool.take(size), second.take(size)
+        pool.take_samples(size), second.take_samples(size)
     assert source.sizes == other.sizes
     assert source.sizes[0] == BATCH_SIZE
     assert source.sizes[-1] == MAX_RESERVE_SIZE
@@ -73,11 +73,11 @@ def test_batches_depend_on_public_sizes_alone():
 def test_pools_hold_no_more_than_a_law_is_asked_for():
     """Fails if a scale that is used once, as with private counts, pays for more than a batch."""
     source = Numbered()
-    PresampledNoise(source).take(10)
+    PresampledNoise(source).take_samples(10)
     assert source.made == BATCH_SIZE
     source = Numbered()
     pool = PresampledNoise(source)
-    pool.take(10), pool.take(MAX_PREDRAWN_CALL_SIZE + 1)
+    pool.take_samples(10), pool.take_samples(MAX_PREDRAWN_CALL_SIZE + 1)
     assert source.made < MAX_PREDRAWN_CALL_SIZE + 2 * BATCH_SIZE
 
 
@@ -89,11 +89,11 @@ def test_draws_are_zeroed_once_they_are_handed_out():
         return made[-1]
 
     pool = PresampledNoise(draw_and_keep)
-    assert pool.take(10).all()
+    assert pool.take_samples(10).all()
     base = pool._unused.base
     assert not base[:10].any()
     assert base[10:].all()
-    assert pool.take(100).all()
+    assert pool.take_samples(100).all()
     assert not base.any()
     assert not any(draws.any() for draws in made)
 

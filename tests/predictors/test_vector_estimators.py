@@ -66,7 +66,7 @@ def test_sums_and_charges_are_those_of_the_literal_algorithm(name, execution, mu
     engine = model._engine
     kernel, steps = engine.votes.kernel, engine.votes.grid.steps
     literal = LiteralIndKNN(
-        kernel.encode(X), carried(model), subjects.tolist(), engine.votes.n_classes,
+        kernel.encode(X), carried(model), subjects.tolist(), engine.votes.n_coordinates,
         engine.votes.budget, grid=steps,
     )  # fmt: skip
     answers = run_literal(literal, engine, queries, 3, counts=[12.0] * Q)

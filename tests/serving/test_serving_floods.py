@@ -245,7 +245,7 @@ def test_connections_leave_the_store_its_descriptors(monkeypatch):
 def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error):
     with tools.running(tmp_path / "store") as service:
         assert service.call("GET", "/healthz", key=None).status == 200
-        monkeypatch.setattr(service.store._parts.witness, "advance", raising(error))
+        monkeypatch.setattr(service.store._parts.witness, "record_commit", raising(error))
         reply = service.predict([Q[0].tolist()])
         assert reply.status in (500, 503)
         assert "secret" not in str(reply.body)

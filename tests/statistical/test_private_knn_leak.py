@@ -169,9 +169,9 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     def one_sample(self, queries):
         candidates = self.nearest.find_candidates(queries)
         chosen = self.nearest.draw_nearest(queries, candidates)
-        counts = self._encoding.count_votes(chosen, 1).max(axis=1)
+        counts = self._vote_encoding.count_votes(chosen, 1).max(axis=1)
         passed = self._screening.publish(counts)
-        votes = self._encoding.count_votes(chosen[passed], self._voting.steps)
+        votes = self._vote_encoding.count_votes(chosen[passed], self._voting.steps)
         return passed, self._voting.publish(votes)
 
     release = "vicinal.mechanisms.private_knn.PrivateKNNRelease"

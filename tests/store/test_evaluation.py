@@ -54,13 +54,13 @@ def store(answered_folder, tmp_path):
 
 def silence_noise(store, monkeypatch):
     state = store._audience_states["default"]
-    monkeypatch.setattr(state.engine.votes, "noise", NoNoise())
+    monkeypatch.setattr(state.engine.votes, "noise_source", NoNoise())
     return state
 
 
 def read_budgets(store, subjects):
     state = store._audience_states["default"]
-    slots = store._parts.ledger.slot_table.find(subjects)
+    slots = store._parts.ledger.slot_table.find_slots(subjects)
     return state.audience.account.remaining[slots].copy()
 
 

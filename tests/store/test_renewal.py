@@ -293,8 +293,8 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
             state, renewal = store._audience_states["default"], get_audience(store).renewal
             assert math.isclose(state.plan.model_share, share)
             assert renewal.part == int((1 - share) * UNITS) // 4
-            assert math.isclose(renewal.released / UNITS, share / 0.9)
-            assert renewal.part < max(left(store).values()) <= renewal.released
+            assert math.isclose(renewal.released_units / UNITS, share / 0.9)
+            assert renewal.part < max(left(store).values()) <= renewal.released_units
             if unspent == "lost":
                 assert math.isclose(state.plan.get_vote_share(state.private_model.model), 1 - share)
             gates = [state.engine.model_gate.planned]
@@ -312,7 +312,7 @@ def test_the_size_is_paid_from_the_first_part(tmp_path, calendar):
     with Store.init(tmp_path / "s", X, Y, ids, renew=Renewal("daily", 60), **plan) as store:
         renewal = get_audience(store).renewal
         assert renewal.part == int(0.95 * UNITS) // 60
-        assert renewal.part <= min(left(store).values()) < renewal.released - 0.04 * UNITS
+        assert renewal.part <= min(left(store).values()) < renewal.released_units - 0.04 * UNITS
 
 
 @pytest.mark.parametrize("accounting", ["gdp", "rdp", "label"])
@@ -348,12 +348,16 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
             total = store._parts.ledger.total
             account = total.audience.account.remaining
             assert (account >= 0).all()
-            assert (get_audience(store).account.remaining <= total.max_units(1, account)).all()
+            assert (
+                get_audience(store).account.remaining <= total.compute_max_units(1, account)
+            ).all()
             assert (found := store.verify()), found.faults
         assert account.min() < UNITS // 100
         late = Renewal(10, 2, unspent)
         store.open_audience("late", renew=late, **{**PLAN, **plan})
-        assert (get_audience(store, "late").account.remaining <= total.max_units(3, account)).all()
+        assert (
+            get_audience(store, "late").account.remaining <= total.compute_max_units(3, account)
+        ).all()
         assert store.verify()
 
 
@@ -518,7 +522,7 @@ def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
         get_audience(store).plan = damage
         change = store._parts.ledger.change("add")
         with pytest.raises(StoreDamaged), store._change_data(), change:
-            get_audience(store).write(store._parts.database)
+            get_audience(store).write_row(store._parts.database)
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         store.predict(Q[1:2])

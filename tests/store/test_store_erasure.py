@@ -150,7 +150,7 @@ DAMAGES = {
         damage("INSERT INTO meta (name, value) VALUES ('x', ?)", "<id:sperson-9999>"),
         "not here any more",
     ),
-    "witness": (lambda store: store._parts.witness.advance(10**6, bytes(32)), "witness"),
+    "witness": (lambda store: store._parts.witness.record_commit(10**6, bytes(32)), "witness"),
 }
 
 

@@ -26,12 +26,12 @@ E = 6.0
 
 @given(st.floats(1e-6, 1.02), st.integers(0, UNITS), st.integers(0, UNITS))
 def test_what_is_allowed_costs_no_more_than_what_is_left(ratio, left, units):
-    total = TotalFilter.new(E, 1e-5, 0.5)
+    total = TotalFilter.create(E, 1e-5, 0.5)
     total.add_audience(1, 0.5 * ratio)
     (price,) = total.price(1, np.array([units])).tolist()
     assert price >= Fraction(0.5 * ratio) / Fraction(0.5) * units
     assert price <= (ratio + 2**-22) * units + 1
-    (most,) = total.max_units(1, np.array([left])).tolist()
+    (most,) = total.compute_max_units(1, np.array([left])).tolist()
     assert 0 <= most <= UNITS
     assert total.price(1, np.array([most]))[0] <= left
     assert most == UNITS or total.price(1, np.array([most + 1]))[0] > left

@@ -27,15 +27,15 @@ MODEL = {
 def left_of_total(store):
     """Return the remaining units of all subjects in the total."""
     book = store._parts.ledger
-    return book.total.audience.account.remaining[book.slot_table.taken]
+    return book.total.audience.account.remaining[book.slot_table.taken_slots]
 
 
 def assert_total_paid(store):
     """Where the total is large nothing is cut: all that audiences lack was charged to it."""
     book = store._parts.ledger
-    paid = np.zeros(len(book.slot_table.taken), int)
+    paid = np.zeros(len(book.slot_table.taken_slots), int)
     for each in book.audiences.values():
-        units = each.account.remaining[book.slot_table.taken]
+        units = each.account.remaining[book.slot_table.taken_slots]
         paid += book.total.price(each.number, UNITS - units)
     assert paid.any()
     assert (UNITS - left_of_total(store) >= paid).all()
@@ -75,7 +75,7 @@ def test_people_with_records_pay_the_total_for_their_evaluation(tmp_path):
 
 def breaking_noise(monkeypatch, store, name):
     """Let the noise of an audience's votes fail, after its people were charged."""
-    noise = store._audience_states[name].engine.votes.noise
+    noise = store._audience_states[name].engine.votes.noise_source
     drawn = type(noise).discrete_gaussian
 
     def broken(self, *args):
@@ -219,7 +219,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
         with completed_change(book, "test"):
             account.note_charged_total(int(account.remaining[slot]))
             account.remaining[slot] = 0
-            account.mark_known()
+            account.mark_charged_to_total()
         store._forget_queries()
         faults = store.verify().faults
         assert faults

@@ -31,7 +31,7 @@ def open_world(path, target, *, present):
             [*subject_ids, *VICTIM],
         )
     store = Store.init(path, X, y, subject_ids, public=tools.R, n_records=300, **declared, **PLAN)
-    store._audience_states["default"].engine.votes.noise = NoNoise()
+    store._audience_states["default"].engine.votes.noise_source = NoNoise()
     return store, tools.X[rows], tools.TARGETS[target][0][rows]
 
 

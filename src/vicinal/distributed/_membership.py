@@ -121,7 +121,7 @@ class ShardRecord:
         path = [start]
         for link in links:
             last = path[-1]
-            if link != ChainLink.after(last.head, last.link + 1, link.clock, link.content):
+            if link != ChainLink.from_previous(last.head, last.link + 1, link.clock, link.content):
                 raise self._create_diverged_error()
             path.append(ShardState(link.number, link.clock, link.head))
         with self._lock:

@@ -106,7 +106,7 @@ class RemoteShards:
             name, ledger.clock, audience, queries, thresholds, release.scales, next(ledger.sequence)
         )
         sums = gather_results(dict(enumerate(self.shards)), request, self.deadline)
-        return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_classes))
+        return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_coordinates))
 
     def iterate_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
         """Raise InvalidInput: private neighbour counts need two rounds a query, on one machine."""

@@ -42,7 +42,7 @@ def begin_training(ledger: Ledger, audience: Audience) -> None:
 
 def find_training_audience(ledger: Ledger) -> Audience | None:
     """Return the audience with a model in training, or None; there is at most one at a time."""
-    rows = ledger.database.rows(Tables.MODELS, "part = ?", (_TRAINING_MARK,))
+    rows = ledger.database.read_rows(Tables.MODELS, "part = ?", (_TRAINING_MARK,))
     if not rows:
         return None
     number = rows[0][0]

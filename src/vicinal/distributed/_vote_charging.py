@@ -50,7 +50,7 @@ class ChargeJournal:
     @property
     def clock(self) -> int:
         """The latest clock of the coordinator that the shard has seen; never decreases."""
-        return self._database.number(_CLOCK_KEY)
+        return self._database.get_integer(_CLOCK_KEY)
 
     def find_sums(self, request: tasks.SumRequest) -> Steps | None:
         """Return the stored sums of a request that was charged before, or None. Private.
@@ -73,7 +73,7 @@ class ChargeJournal:
 
     def refuse_overtaken_request(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a request that arrives after later ones were charged."""
-        last_sequence = self._database.number(_SEQUENCE_KEY)
+        last_sequence = self._database.get_integer(_SEQUENCE_KEY)
         is_overtaken = isinstance(request, tasks.VoteRequest) and request.sequence < last_sequence
         if request.clock < self.clock or is_overtaken:
             raise PrivacyRefused(
@@ -133,7 +133,7 @@ def charge_evaluation(
     """
     plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
-    tally = NoisyTally(tally_plan, state.engine.votes.noise, _create_unmetered_slack(plan))
+    tally = NoisyTally(tally_plan, state.engine.votes.noise_source, _create_unmetered_slack(plan))
     _check_noise_scale(request, tally.scale)
     counted = CountedRows(tally_plan, request.cells, request.subjects)
     return charge_evaluated_subjects(ledger, state.audience, tally, counted)

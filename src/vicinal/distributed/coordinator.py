@@ -425,7 +425,7 @@ class Coordinator(BaseStore):
             pin_plan(store, audience, self._lock)
             begin_first_period(store, audience)
         else:
-            audience.write(store.database)
+            audience.write_row(store.database)
         change = self._describe_audience(audience)
         if is_planned:
             self._audience_states[audience.name] = self._open_audience_state(audience.name)

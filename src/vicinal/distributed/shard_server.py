@@ -120,7 +120,7 @@ class ShardServer:
                     return self._delete_sums_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # A repeated change was already made; its number of erased records is not kept.
-                    last_clock = self._parts.database.number(_LAST_CHANGE_CLOCK)
+                    last_clock = self._parts.database.get_integer(_LAST_CHANGE_CLOCK)
                     return self._make_change(task) if task.clock > last_clock else 0
                 case tasks.Ping():
                     return None
@@ -283,7 +283,7 @@ class ShardServer:
             # an accepted loss no further period begins.
             if renewal not in (None, previous) and audience.initial_budget:
                 store.ledger.start_period(audience, renewal)
-            audience.write(store.database)
+            audience.write_row(store.database)
             write_components(store.database, task.number, task.model)
             self._write_change_clock(task.clock)
         self._mark_change()

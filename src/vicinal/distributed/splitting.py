@@ -257,7 +257,7 @@ def _write_shards(
     """
     n_shards = len(subjects)
     slot_of_row = source.record_files.read_slots(len(source.shard))
-    erased_rows = source.database.rows(Tables.DEPARTED)
+    erased_rows = source.database.read_rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.list_folders(target, n_shards)):
         witness = layout.find_witness(target, path.name)
@@ -294,7 +294,7 @@ def _copy_to_shard(
     new_slot_of = np.full(source.ledger.size, _ON_OTHER_SHARD, dtype=np.int32)
     new_slot_of[slots] = np.arange(len(slots))
     with store.ledger.change("split"):
-        store.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
+        store.database.insert(Tables.MODELS, source.database.read_rows(Tables.MODELS))
         rows = np.flatnonzero(new_slot_of[slot_of_row] != _ON_OTHER_SHARD)
         features = files.features.map_rows(size)
         labels = files.labels.map_rows(size)
@@ -330,9 +330,10 @@ def _write_shard_audience(
         audience.number, audience.name, audience.plan, account, audience.initial_budget
     )
     moved.account.set_units(np.arange(len(slots), dtype=np.int32), units, len(slots))
-    moved.granted = len(slots) + len(erased)
-    moved.checkpointed = moved.granted * moved.released - sum_exactly(units) - sum(erased)
-    moved.write(store.database)
+    moved.n_granted_budgets = len(slots) + len(erased)
+    granted_units = moved.n_granted_budgets * moved.units_per_budget
+    moved.checkpointed = granted_units - sum_exactly(units) - sum(erased)
+    moved.write_row(store.database)
     moved.checkpoint(store.database)
     store.ledger.audiences[moved.name] = moved
 
@@ -350,7 +351,7 @@ def _write_coordinator(
     with create_store(folder.folder, source.schema) as store:
         with store.database.transaction():
             for table in _COPIED_TABLES:
-                store.database.insert(table, source.database.rows(table))
+                store.database.insert(table, source.database.read_rows(table))
             for audience in source.ledger.audiences.values():
                 # The coordinator keeps public values only: the plan and the number of answers.
                 public_audience = Audience(
@@ -359,13 +360,13 @@ def _write_coordinator(
                     audience.plan,
                     StoredAccount(np.zeros(0, dtype=np.int64)),
                     audience.initial_budget,
-                    granted=0,
+                    n_granted_budgets=0,
                     used=audience.used,
                     slack=audience.slack,
                     checkpointed=0,
                     checkpointed_queries=audience.used,
                 )
-                public_audience.write(store.database)
+                public_audience.write_row(store.database)
             for name in ("clock", "version", NEXT_NUMBER, ID_MODE):
                 value = source.database.get(name)
                 if value:

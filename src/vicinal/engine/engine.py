@@ -195,7 +195,7 @@ class QueryEngine:
         """
         # Without queries, no subject is charged and no noise is sampled.
         if not len(block):
-            shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
+            shape = (0,) if self.votes.label_only else (0, self.votes.n_coordinates)
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(block)
         if self.count is None:

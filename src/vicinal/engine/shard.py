@@ -100,7 +100,7 @@ class LocalShardBase(ABC):
         """
         # Every subject is charged in the order of the queries, for any division of them
         # (mechanisms/votes.md).
-        sums = np.zeros((len(queries), release.mechanism.n_classes), dtype=np.int64)
+        sums = np.zeros((len(queries), release.mechanism.n_coordinates), dtype=np.int64)
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             chunk = slice(start, start + len(neighbours))

@@ -28,8 +28,11 @@ SharedBudgetDeclaration = tuple[Hashable, int]
 class _Claim:
     """A claim on records, and the objects that may still release something from them.
 
-    `is_released`: whether more than `noisy_count` was released. `noisy_count`: the first noisy
-    number of records, once released. `holders`: the interactions with this claim.
+    - `records`: digests of the claimed records.
+    - `declaration`: plan, and number of interactions that share its budget.
+    - `is_released`: whether more than `noisy_count` was released.
+    - `noisy_count`: the first noisy number of records that was released; None before that.
+    - `holders`: the existing interactions that have this claim.
     """
 
     records: RecordDigests
@@ -45,9 +48,9 @@ class _Claim:
 
 
 class Interaction:
-    """A fitted object's handle of its claim, which is dropped with it if nothing was released.
+    """A fitted object's handle of its claim; the claim ends with it if nothing was released.
 
-    `is_withdrawn`: whether the claim was given up, so that a later fit may have the records.
+    `is_withdrawn`: whether the claim was given up, so that a later fit may claim the records.
     """
 
     def __init__(self, claim: _Claim) -> None:
@@ -56,9 +59,9 @@ class Interaction:
         claim.holders.add(self)
 
     def mark_released(self) -> None:
-        """Record that something is going to be released; call this before noise is sampled.
+        """Record that the interaction releases something; call this before noise is sampled.
 
-        Raises PrivacyRefused after a withdrawal, since another interaction may have the records.
+        Raises PrivacyRefused after a withdrawal, as another one may have claimed the records.
         """
         if self.is_withdrawn:
             raise PrivacyRefused("The estimator was fitted again: this fit can release no answers.")
@@ -73,7 +76,7 @@ class Interaction:
     def keep_first_noisy_count(self, noisy_count: float) -> float:
         """Return the first noisy number of the claimed records, so that fits get no second sample.
 
-        `noisy_count`: a new noisy number of them, stored and returned if there is none yet.
+        `noisy_count`: a fresh noisy number of records, used only if none was stored before.
         """
         if self._claim.noisy_count is None:
             self._claim.noisy_count = noisy_count
@@ -84,8 +87,9 @@ class Interaction:
 class FitRegistry:
     """All interactions of a process. All methods may be called from any thread.
 
-    Each method takes the digests of all `records` that an interaction uses, and raises
-    PrivacyRefused if one of them is in too many interactions, or in one with another declaration.
+    Arguments of the public methods: `records`, digests of all records that the interaction uses;
+    `declaration`, its plan and the number of interactions that share the plan's budget. They raise
+    PrivacyRefused if a record is in too many interactions, or in one with another declaration.
     """
 
     _claims: list[_Claim] = field(default_factory=list)
@@ -101,10 +105,11 @@ class FitRegistry:
     ) -> Interaction:
         """Claim records for a new interaction.
 
-        - `replacing`: the previous interaction of the same object, which does not count if it
-          released nothing.
-        - `releases_count`: whether a noisy number of records will be released and charged. If it is
-          all that these records have released, and no other object holds them, it is used again.
+        - `replacing`: the previous interaction of the same fitted object, or None; it does not
+          count if it released nothing.
+        - `releases_count`: whether a noisy number of records will be released and charged. An
+          earlier noisy number is reused if the records have released nothing else and no other
+          object claims them.
         """
         new = _Claim(records, declaration)
         previous = None if replacing is None or replacing._claim.is_released else replacing._claim
@@ -117,7 +122,10 @@ class FitRegistry:
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
     ) -> Interaction:
-        """Claim records for a released interaction that continues an interrupted one."""
+        """Claim records for an interaction that continues an interrupted, released one.
+
+        Earlier claims with the same declaration do not count.
+        """
         new = _Claim(records, declaration)
         with self._lock:
             exempt = [claim for claim in self._claims if claim.declaration == declaration]
@@ -129,7 +137,11 @@ class FitRegistry:
     def extend_claim(
         self, interaction: Interaction, records: RecordDigests, *, same_records: bool
     ) -> None:
-        """Add new records to a claim, or with `same_records` other features of its records."""
+        """Add `records` to the claim of an `interaction`.
+
+        `same_records`: whether they are its present records, possibly with other features, rather
+        than new ones.
+        """
         claim = interaction._claim
         with self._lock:
             merged = claim.records.merge(records, same_records=same_records)
@@ -137,15 +149,15 @@ class FitRegistry:
             claim.records = merged
 
     def _register_claim(self, claim: _Claim) -> Interaction:
-        """Add the claim if it is new, and return a further interaction with it."""
+        """Register the claim unless it is registered, and return a new interaction with it."""
         if claim not in self._claims:
             self._claims.append(claim)
         return Interaction(claim)
 
     def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
-        """Return a claim equal to `new` that released only its noisy count and has no holder.
+        """Return a claim equal to `new` that released only its noisy count, or None.
 
-        Only `previous`, the claim that `new` replaces, may have one. None if there is none.
+        It must have no holder unless it is `previous`, the claim that `new` replaces.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released
@@ -156,17 +168,20 @@ class FitRegistry:
         return None
 
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
-        """Raise PrivacyRefused if claim `new` overlaps others too often.
+        """Raise PrivacyRefused if the claim `new` overlaps too many others.
 
         `exempt`: claims that do not count, as `new` replaces or continues them; None is ignored.
         """
-        if self._find_problem(new, exempt):
+        if self._find_refusal_reason(new, exempt):
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
-            if problem := self._find_problem(new, exempt):
-                raise PrivacyRefused(problem)
+            if reason := self._find_refusal_reason(new, exempt):
+                raise PrivacyRefused(reason)
 
-    def _find_problem(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return the reason to refuse `new` next to all but the `exempt` claims, or ""."""
+    def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
+        """Return why the claim `new` must be refused, in sentences; "" if it may be registered.
+
+        `exempt`: claims that are not compared with it.
+        """
         self._claims = [claim for claim in self._claims if claim.is_active]
         max_interactions = new.declaration[1]
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)

@@ -31,10 +31,10 @@ _BLOCK_WORDS = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordDigests:
-    """Sorted digests of records: one uint64 per record and one per subject.
+    """Sorted digests of n records of s subjects.
 
-    `rows`, uint64 (n,): one digest for each record's features. `ids`, uint64 (s,): one for each
-    subject, or None if records came without ids.
+    `rows`, uint64 (n,): digest of each record's features. `ids`, uint64 (s,): digest of each
+    subject's id, or None if the records came without ids.
     """
 
     rows: UInts64
@@ -42,12 +42,12 @@ class RecordDigests:
 
     @classmethod
     def from_records(cls, features: FloatMatrix, ids: Sequence[int | str] | None) -> RecordDigests:
-        """Return the digests of features (n, d) and ids (n,)."""
+        """Return the digests of records with `features` (n, d) and subject `ids` (n,) or None."""
         id_digests = None if ids is None else np.unique(compute_id_digests(ids))
         return cls(np.sort(compute_row_digests(features)), id_digests)
 
     def merge(self, other: RecordDigests, *, same_records: bool) -> RecordDigests:
-        """Return the union of both multisets of rows, and of the sets of ids; None if one is None.
+        """Return the digests of the records of both; without ids if one has none.
 
         `same_records`: whether `other` describes the same records, possibly by other features. The
         multiplicity of a row is then the larger of both, otherwise their sum.
@@ -70,20 +70,23 @@ class RecordDigests:
         return same_ids and np.array_equal(self.rows, other.rows)
 
     def mark_shared_ids(self, other: RecordDigests) -> Bools | None:
-        """Return whether `other` has each of the ids, (s,); None unless both have ids."""
+        """Return whether `other` has each of these ids, bool (s,); None unless both have ids."""
         if self.ids is None or other.ids is None:
             return None
         return count_matches(self.ids, other.ids) > 0
 
     def mark_shared_rows(self, other: RecordDigests) -> Bools:
-        """Return whether `other` has each row, (n,); all False if chance explains their number."""
+        """Return whether `other` has each of these rows, bool (n,).
+
+        All False if chance explains the number of equal rows.
+        """
         if not overlap_exceeds_chance(self.rows, other.rows):
             return np.zeros(len(self.rows), dtype=np.bool_)
         return count_matches(self.rows, other.rows) > 0
 
 
 def compute_row_digests(features: FloatMatrix) -> UInts64:
-    """Return a keyed digest of each row of features (n, d), as float32, uint64 (n,)."""
+    """Return a keyed digest of each row of `features` (n, d) in float32 precision, uint64 (n,)."""
     n_rows, n_features = features.shape
     coefficients = _derive_hash_coefficients(n_features)
     digests = np.empty(n_rows, dtype=np.uint64)
@@ -101,7 +104,7 @@ def compute_row_digests(features: FloatMatrix) -> UInts64:
 
 
 def compute_id_digests(ids: Sequence[int | str]) -> UInts64:
-    """Return a keyed digest of the text of each subject id, uint64 (n,): 5 and "5" are one id."""
+    """Return a keyed digest of each subject id's text, uint64 (n,): 5 and "5" are the same id."""
     key = _create_process_key()
     texts = (str(subject_id).encode("utf-8", "surrogatepass") for subject_id in ids)
     digests = [hashlib.blake2b(text, digest_size=8, key=key).digest() for text in texts]
@@ -110,7 +113,10 @@ def compute_id_digests(ids: Sequence[int | str]) -> UInts64:
 
 @lru_cache(maxsize=64)
 def _derive_hash_coefficients(n_words: int) -> UInts64:
-    """Return pseudorandom offsets (row 0) and multipliers, uint64 (n_words + 1, 2)."""
+    """Return pseudorandom coefficients of two hashes of a row, uint64 (n_words + 1, 2).
+
+    Row 0 has the offsets m_0, the other rows the multipliers of the `n_words` 32-bit words.
+    """
     seed = _create_process_key() + n_words.to_bytes(8, "little")
     coefficients = hashlib.shake_256(seed).digest(16 * (n_words + 1))
     return np.frombuffer(coefficients, dtype="<u8").astype(np.uint64).reshape(-1, 2)
@@ -122,10 +128,10 @@ def _create_process_key() -> bytes:
     return fresh_key()
 
 
-def count_matches(values: UInts64, sorted_digests: UInts64) -> Ints:
-    """Return how often each of the digests `values`, (n,), occurs among sorted digests, (m,)."""
-    start = np.searchsorted(sorted_digests, values, side="left")
-    return np.searchsorted(sorted_digests, values, side="right") - start
+def count_matches(digests: UInts64, sorted_digests: UInts64) -> Ints:
+    """Return how often each of `digests`, (n,), occurs in `sorted_digests`, (m,); int64 (n,)."""
+    start = np.searchsorted(sorted_digests, digests, side="left")
+    return np.searchsorted(sorted_digests, digests, side="right") - start
 
 
 def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
@@ -136,11 +142,11 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
     Suppose a row occurs c times in both tables together, with c even. If the tables are independent
     samples, each of any population and size (Poisson), the occurrences fall into the first table
-    independently with one probability. So both tables have the row equally often with probability
-    at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number of rows with
-    even c that occur equally often is compared with the sum of these bounds, by Hoeffding's
-    inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are in both
-    tables raise that number. Two equal tables without duplicates overlap however small they are.
+    independently with the same probability. So both tables have the row equally often with
+    probability at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number
+    of rows with even c that occur equally often is compared with the sum of these bounds, by
+    Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are
+    in both tables raise that number. Two equal tables without duplicates overlap at any size.
     """
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):
@@ -161,13 +167,13 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
 
 def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
-    """Return whether public rows (m, d) were copied from private `records` (n, d), by their number.
+    """Return whether more `public` rows (m, d) equal `records` (n, d) than chance explains.
 
-    A distinct public row equals a record by chance with the probability that a row equals another
-    row of its own table, the larger one of the two tables (Good 1953), so public rows made up from
-    a schema with few values may equal records. Without duplicates, six equal rows are allowed, so
-    whoever knows six records could test one further row by whether `fit` refuses; only the curator
-    can. The result is private; see docs/explanation/public.md.
+    The match probability is estimated by the share of rows that have a duplicate in their own table
+    (Good 1953); the larger of both shares counts. So public rows that were generated
+    from a schema with few values may equal records. Without duplicates, six equal rows are allowed,
+    so a curator who knows six records could test a further row by whether `fit` refuses. The result
+    is private; see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)
@@ -181,9 +187,9 @@ def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
 def detect_excess_matches(n_matches: int, n_public: int, match_probability: float) -> bool:
     """Return whether more public rows equal private rows than chance explains.
 
-    `n_matches` of `n_public` distinct public rows equal a private row, each by chance with
-    `match_probability`. The limit is six standard deviations above the expected number; the
-    standard deviation counts as at least one row.
+    `n_matches` of `n_public` distinct public rows equal a private row; `match_probability` is the
+    probability that one does by chance. The limit is six standard deviations above the expected
+    number, with a standard deviation of at least one row.
     """
     deviation = math.sqrt(max(n_public * match_probability * (1 - match_probability), 1))
     return n_matches > n_public * match_probability + 6 * deviation

@@ -168,7 +168,7 @@ class FileJournal:
         write_arrays(
             self._path, _pack_entry(entry, self._witness.state.identity, self._entry_tokens)
         )
-        self._witness.advance(len(self._entry_tokens), self._entry_tokens[-1])
+        self._witness.record_commit(len(self._entry_tokens), self._entry_tokens[-1])
         if len(self._entry_tokens) == 1:
             self._witness.sync()
 

@@ -18,8 +18,8 @@ from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database, Value
 from vicinal.ledger.tables import Tables
 
-DIGEST = 16
-"""Length of a query's digest in bytes."""
+DIGEST_BYTES = 16
+"""Length of a query's digest."""
 
 N_ASKED = "put"
 """Name of the model component that holds the number of queries to date that the private records
@@ -49,7 +49,7 @@ class AnswerBlock:
     """New answers for one audience, to be committed and released together; q queries, c classes.
 
     - `audience`: the charged audience.
-    - `digests`: concatenated digests of the queries.
+    - `digests`: concatenated digests of the queries (:func:`digest_queries`).
     - `answers`: released votes, float64 (q, c), or labels, int64 (q,). If votes
       are released beside a private model, float64 (q, 2 c): votes, then probabilities.
     - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
@@ -68,46 +68,45 @@ class AnswerBlock:
     proxies: UInts16 | None = None
     n_asked: int | None = None
 
-    def to_row(self, seq: int, version: int) -> tuple[Value, ...]:
+    def to_row(self, block_number: int, version: int) -> tuple[Value, ...]:
         """Return the block as a row of the table `answers`.
 
-        `seq`: number of the block, unique in the ledger. `version`: version of the queried data.
+        `block_number`: unique in the ledger. `version`: version of the queried data.
         """
         number_type = "<f8" if self.answers.ndim == 2 else "<i8"
         answers = self.answers.astype(number_type).tobytes()
-        return seq, self.audience.number, version, self.digests, answers
+        return block_number, self.audience.number, version, self.digests, answers
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
     """A request with an idempotency key, and where its answers are stored.
 
-    - `name`: digest of audience, analyst and idempotency key, see :func:`digest_request`.
+    - `name`: digest of audience, analyst and idempotency key (:func:`digest_request`).
     - `body`: digest of the queries.
-    - `seqs`, int64 (q,): number of the block that holds each query's answer.
-    - `places`, int64 (q,): index of the answer in that block.
+    - `block_numbers`, int64 (q,): number of the block that holds each query's answer.
+    - `offsets`, int64 (q,): index of the answer in that block.
     """
 
     name: bytes
     body: bytes
-    seqs: Ints
-    places: Ints
+    block_numbers: Ints
+    offsets: Ints
 
     def to_row(self) -> tuple[Value, ...]:
         """Return the request as a row of the table `requests`."""
-        seqs = self.seqs.astype("<i8").tobytes()
-        indices = self.places.astype("<i8").tobytes()
-        return self.name, self.body, seqs, indices
+        block_numbers = self.block_numbers.astype("<i8").tobytes()
+        return self.name, self.body, block_numbers, self.offsets.astype("<i8").tobytes()
 
 
 def digest_queries(queries: AnyArray) -> list[bytes]:
     """Return the BLAKE2b digest of each query, 16 bytes; `queries`: integer features (q, d)."""
     rows = np.ascontiguousarray(queries)
-    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]
+    return [hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in rows]
 
 
 def digest_request(audience: str, analyst: str, key: str) -> bytes:
-    """Return the digest of an idempotency `key` of an analyst of an audience, 32 bytes."""
+    """Return the digest of an analyst's idempotency `key` for an audience, by names, 32 bytes."""
     encoded = [text.encode() for text in (audience, analyst, key)]
     return hashlib.sha256(b"".join([len(text).to_bytes(8) + text for text in encoded])).digest()
 
@@ -120,6 +119,8 @@ class AnswerLog:
     - `width`: number of float64 values in an answer, or None if an answer is one int64 label.
     - `version`: version of the data for which queries are found; answers of other versions can
       still be read by block.
+
+    An answer's location is the number of its block and its offset, the index in the block.
     """
 
     def __init__(
@@ -133,69 +134,67 @@ class AnswerLog:
             "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
             (audience.number, version),
         )
-        for seq, digests in rows:
-            self._index_queries(seq, digests)
+        for block_number, digests in rows:
+            self._index_queries(block_number, digests)
 
-    def find(self, digest: bytes) -> tuple[int, int] | None:
-        """Return (block number, index in the block) of the answer to a query, or None.
+    def find_answer(self, digest: bytes) -> tuple[int, int] | None:
+        """Return the location of the answer to the query with this digest, or None.
 
-        `digest`: the query's digest (:func:`digest_queries`). Only answers from the version of the
-        data that the log was opened for are found.
+        Only answers from the version of the data that the log was opened for are found.
         """
         return self._locations.get(digest)
 
-    def add_block(self, seq: int, digests: bytes, answers: AnyArray) -> None:
+    def add_block(self, block_number: int, digests: bytes, answers: AnyArray) -> None:
         """Add a block of answers that has just become durable.
 
-        `seq`: number of the block. `digests`: concatenated digests of its queries. `answers`:
-        labels, int64 (q,), or numbers, float64 (q, width).
+        `digests`: concatenated digests of its queries. `answers`: labels, int64 (q,), or numbers,
+        float64 (q, width).
         """
-        self._index_queries(seq, digests)
-        self._cache_block(seq, answers)
+        self._index_queries(block_number, digests)
+        self._cache_block(block_number, answers)
 
     def forget_queries(self) -> None:
         """Find no query from now on, as the data changed; blocks can still be read."""
         self._locations.clear()
 
-    def read(self, seqs: Places, indices: Places) -> AnyArray:
-        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
+    def read_answers(self, block_numbers: Places, offsets: Places) -> AnyArray:
+        """Return the answers at q locations: numbers, float64 (q, width), or labels, int64 (q,).
 
-        `seqs`, int64 (q,): block number of each answer. `indices`, int64 (q,): its index in the
-        block. Raises StoreDamaged if a block cannot be decoded.
+        `block_numbers`, `offsets`: int64 (q,). Raises StoreDamaged if a block cannot be decoded.
         """
         empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
-        blocks = {seq: self._load_block(seq) for seq in np.unique(seqs).tolist()}
-        locations = zip(seqs.tolist(), indices.tolist(), strict=True)
-        rows = [blocks[seq][index : index + 1] for seq, index in locations]
+        blocks = {number: self._load_block(number) for number in np.unique(block_numbers).tolist()}
+        locations = zip(block_numbers.tolist(), offsets.tolist(), strict=True)
+        rows = [blocks[number][offset : offset + 1] for number, offset in locations]
         return np.concatenate([empty, *rows])
 
-    def _index_queries(self, seq: int, digests: bytes) -> None:
-        """Add a block's queries to the index by digest; `digests`: concatenated, in order."""
-        for index in range(len(digests) // DIGEST):
-            digest = digests[index * DIGEST : (index + 1) * DIGEST]
-            self._locations[digest] = (seq, index)
+    def _index_queries(self, block_number: int, digests: bytes) -> None:
+        """Add a block's queries to the index; `digests`: their digests in order, concatenated."""
+        for offset in range(len(digests) // DIGEST_BYTES):
+            digest = digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]
+            self._locations[digest] = (block_number, offset)
 
-    def _load_block(self, seq: int) -> AnyArray:
+    def _load_block(self, block_number: int) -> AnyArray:
         """Return the answers of a block, from memory or from the database."""
-        if seq not in self._cached_blocks:
+        if block_number not in self._cached_blocks:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
-                ((content, digests),) = self._database.read(query, (seq,))
+                ((content, digests),) = self._database.read(query, (block_number,))
                 number_type = "<i8" if self._width is None else "<f8"
                 answers = np.frombuffer(content, number_type).reshape(
-                    len(digests) // DIGEST, self._width or 1
+                    len(digests) // DIGEST_BYTES, self._width or 1
                 )
-                self._cache_block(seq, answers[:, 0] if self._width is None else answers)
+                self._cache_block(block_number, answers[:, 0] if self._width is None else answers)
             except (ValueError, TypeError):
                 raise StoreDamaged(
                     "A stored answer is damaged. Close the store and restore a backup."
                 ) from None
-        self._cached_blocks.move_to_end(seq)
-        return self._cached_blocks[seq]
+        self._cached_blocks.move_to_end(block_number)
+        return self._cached_blocks[block_number]
 
-    def _cache_block(self, seq: int, answers: AnyArray) -> None:
+    def _cache_block(self, block_number: int, answers: AnyArray) -> None:
         """Keep a block in memory, and drop the least recently used one if there are too many."""
-        self._cached_blocks[seq] = answers
+        self._cached_blocks[block_number] = answers
         if len(self._cached_blocks) > _MAX_CACHED_BLOCKS:
             self._cached_blocks.popitem(last=False)
 
@@ -203,31 +202,31 @@ class AnswerLog:
 def load_requests(database: Database, digests: Sequence[bytes]) -> dict[bytes, StoredRequest]:
     """Return those of some requests that were answered before, by digest.
 
-    `digests`: digests of audience, analyst and idempotency key, see :func:`digest_request`.
+    `digests`: the requests' digests (:func:`digest_request`).
     """
     requests: dict[bytes, StoredRequest] = {}
     distinct = list(dict.fromkeys(digests))
     for start in range(0, len(distinct), _DIGESTS_PER_QUERY):
         batch = distinct[start : start + _DIGESTS_PER_QUERY]
         condition = f"name IN ({', '.join('?' * len(batch))})"
-        for name, body, seqs_content, indices_content in database.rows(
-            Tables.REQUESTS, condition, batch
-        ):
-            seqs = np.frombuffer(seqs_content, dtype="<i8")
-            indices = np.frombuffer(indices_content, dtype="<i8")
-            requests[name] = StoredRequest(name, body, seqs, indices)
+        for name, body, *locations in database.read_rows(Tables.REQUESTS, condition, batch):
+            block_numbers, offsets = (np.frombuffer(content, dtype="<i8") for content in locations)
+            requests[name] = StoredRequest(name, body, block_numbers, offsets)
     return requests
 
 
-def write_components(database: Database, audience: int, components: Mapping[str, str]) -> None:
+def write_components(
+    database: Database, audience_number: int, components: Mapping[str, str]
+) -> None:
     """Write or replace components of an audience's private model, inside a transaction.
 
-    `audience`: number of the audience. `components`: contents as text, by the component's name.
+    `audience_number`: the audience. `components`: contents as text, by the component's name.
     """
-    database.replace(Tables.MODELS, [(audience, *component) for component in components.items()])
+    rows = [(audience_number, *component) for component in components.items()]
+    database.replace(Tables.MODELS, rows)
 
 
-def read_components(database: Database, audience: int) -> dict[str, str]:
-    """Return all components, as text by name, of the model of the audience of this number."""
-    rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience,))
+def read_components(database: Database, audience_number: int) -> dict[str, str]:
+    """Return all components of an audience's private model, as text by name."""
+    rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience_number,))
     return {str(name): str(content) for name, content in rows}

@@ -51,10 +51,11 @@ class Charges:
 class StoredAccount:
     """Every subject's remaining units for one audience, in memory and as committed.
 
-    Mechanisms charge the array `remaining` in place. `durable` holds the units in the database, and
-    a commit writes the differences, so no list of charges can be incomplete. If there is a total
-    over all audiences, `synced_remaining` holds the values of `remaining` when the total was last
-    charged. All arrays are indexed by slot, and private.
+    Attributes, all private arrays int64 (slots,): mechanisms charge `remaining` in place. `durable`
+    holds the units in the database; a commit writes the differences, so no list of charges can be
+    incomplete. If there is a total over all audiences, `synced_remaining` holds the values of
+    `remaining` when the total was last charged. `unwritten_pages`: numbers of the pages with
+    charges that are only in the log.
 
     `units`, int64 (slots,): remaining units in the database; the account owns the array.
     """
@@ -101,21 +102,20 @@ class StoredAccount:
     def recount_charges(self) -> bool:
         """Set the noted sum of charges to the actual one; return whether there are any charges.
 
-        For an interrupted block, which may have charged subjects without noting the sum.
+        An interrupted block may have charged subjects without noting the sum.
         """
         self._spent = sum_exactly(self.durable - self.remaining)
         return self._spent > 0
 
-    def mark_known(self, slots: Slots | slice = slice(None)) -> None:
-        """Mark the remaining units at `slots` as known to the total, which is not charged again."""
+    def mark_charged_to_total(self, slots: Slots | slice = slice(None)) -> None:
+        """Record that the total was charged for all charges at `slots` to date."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
     def set_units(self, slots: Slots, units: Units, size: int) -> None:
-        """Set the remaining units of some slots, in memory and as committed; no charge is noted.
+        """Set the remaining units of `slots`, (m,), in memory and as committed, without a charge.
 
-        `units`, int64 (m,): the units at each of `slots`, (m,). `size`: number of slots of the
-        register, to which the arrays grow.
+        `units`, int64 (m,): the new units. `size`: number of all slots, to which the arrays grow.
         """
         self.remaining = extend_units(self.remaining, size)
         self.durable = extend_units(self.durable, size)
@@ -125,7 +125,7 @@ class StoredAccount:
 
 
 def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
-    """Return the slots whose remaining units differ from the durable ones, int32 ascending."""
+    """Return the slots whose `remaining` units differ from the `durable` ones, int32, ascending."""
     chunk_size = max(_MIN_COMPARED, -(-len(remaining) // THREADS))
     starts = range(0, len(remaining), chunk_size)
     differences = map_in_threads(
@@ -138,7 +138,7 @@ def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
 
 
 def find_page_numbers(slots: Slots) -> list[int]:
-    """Return the distinct numbers of the pages (:data:`PAGE_SLOTS`) of some slots, ascending."""
+    """Return the distinct numbers of the pages (:data:`PAGE_SLOTS`) with these slots, ascending."""
     return list(np.flatnonzero(np.bincount(slots // PAGE_SLOTS)).tolist())
 
 
@@ -173,13 +173,13 @@ class Audience:
     - `initial_budget`: units of a newly enrolled subject: a full budget,
       :data:`~vicinal.accounting.budget.UNITS`; the parts of it for the periods that have begun, if
       budgets renew; or 0 once the history of charges was lost.
-    - `granted`: number of budgets given out, each of :attr:`released` units. Private.
+    - `n_granted_budgets`: number of budgets given out, each of :attr:`units_per_budget`. Private.
     - `used`: number of answers that were charged. Public.
     - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
     - `checkpointed`, `checkpointed_queries`: units charged, and number of answers paid, by charges
-      that have been folded into the pages and are not in the log any more.
-    - `analysts`: by name.
-    - `logged_bytes`: bytes of the charges in the log, which are not folded into the pages yet.
+      that are in the pages and no longer in the log.
+    - `analysts`: the audience's analysts by name.
+    - `logged_bytes`: size of the charges in the log, which are not in the pages yet.
     """
 
     number: int
@@ -187,7 +187,7 @@ class Audience:
     plan: str
     account: StoredAccount
     initial_budget: int = UNITS
-    granted: int = 0
+    n_granted_budgets: int = 0
     used: int = 0
     slack: float = 0.0
     checkpointed: int = 0
@@ -197,10 +197,7 @@ class Audience:
 
     @property
     def renewal(self) -> Renewal | None:
-        """State of the renewal in the last period begun by the ledger; None without renewal.
-
-        Public.
-        """
+        """State of the renewal in the ledger's last period; None without renewal. Public."""
         return Renewal.from_plan(self.plan)
 
     @property
@@ -214,19 +211,19 @@ class Audience:
         return renewal.advance_to_today(self.used) if renewal and self.initial_budget else renewal
 
     @property
-    def released(self) -> int:
-        """Units of a full budget that subjects may spend to date: all, unless budgets renew."""
+    def units_per_budget(self) -> int:
+        """Units of a full budget that may be spent to date: all, unless budgets renew."""
         renewal = self.renewal
-        return UNITS if renewal is None else renewal.released
+        return UNITS if renewal is None else renewal.released_units
 
-    def write(self, database: Database) -> None:
+    def write_row(self, database: Database) -> None:
         """Write or replace the audience's row in the table `audiences`."""
         row = (
             self.number,
             self.name,
             self.plan,
             self.initial_budget,
-            self.granted,
+            self.n_granted_budgets,
             self.used,
             self.slack.hex(),
             str(self.checkpointed),
@@ -234,47 +231,45 @@ class Audience:
         )
         database.replace(Tables.AUDIENCES, [row])
 
-    def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
+    def checkpoint(self, database: Database, spent: int = 0, n_answers: int = 0) -> None:
         """Write all changed pages and delete the log of charges, which the pages now include.
 
-        `spent`, `queries`: charged units, and number of answers, of the commit in progress if its
+        `spent`, `n_answers`: charged units, and number of answers, of the commit in progress if its
         charges are not in the log; they are added to the checkpointed sums with those of the log.
         """
         self._write_pages(database, self.account.unwritten_pages)
-        logged_units, logged_queries = sum_logged_charges(database, self.number)
+        logged_units, n_logged_answers = sum_logged_charges(database, self.number)
         self.checkpointed += spent + logged_units
-        self.checkpointed_queries += queries + logged_queries
+        self.checkpointed_queries += n_answers + n_logged_answers
         keys = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
         database.delete_keys(Tables.CHARGES, keys)
-        self.write(database)
+        self.write_row(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
 
     def write_newcomers(self, database: Database, slots: Slots) -> None:
         """Write the pages of newly enrolled subjects at `slots`, without emptying the log.
 
-        The log has no charges at these slots: if one was used before, its subject was erased, and
-        every erasure empties the log. For the other subjects of these pages, the log holds
-        remaining units rather than charges, so replaying it over the new pages changes nothing.
+        The log has no charges at these slots, because every erasure of an earlier subject empties
+        it. It holds remaining units, so replaying it changes nothing for the pages' other subjects.
         """
         self._write_pages(database, find_page_numbers(slots))
-        self.write(database)
+        self.write_row(database)
 
     def _write_pages(self, database: Database, page_numbers: Iterable[int]) -> None:
-        """Write the committed units of the pages of slots with these numbers."""
+        """Write the committed units at the slots of the pages with these numbers."""
         units = self.account.durable.astype("<i8", copy=False)
-        pages = (
-            (page, units[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS])
+        rows = [
+            (self.number, page, units[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
             for page in sorted(page_numbers)
-        )
-        rows = [(self.number, page, content.tobytes()) for page, content in pages]
+        ]
         database.replace(Tables.PAGES, rows)
 
-    def write_charges(self, database: Database, seq: int, queries: int) -> None:
-        """Write the charges since the last commit, inside a transaction.
+    def write_charges(self, database: Database, clock: int, n_answers: int) -> None:
+        """Write the charges since the last commit to the log or the pages, inside a transaction.
 
-        `seq`: key of the row in the log: the ledger's clock, unique. `queries`: number of answers
-        that the charges pay for.
+        `clock`: the ledger's clock, the unique key of the row in the log. `n_answers`: number of
+        answers that the charges pay for.
         """
         charges = self.account.collect_charges()
         self.account.mark_committed(charges)
@@ -283,48 +278,52 @@ class Audience:
         row_bytes = len(slots) + len(units)
         pages_bytes = self.account.durable.nbytes
         if row_bytes > max(CHECKPOINT_BYTES, pages_bytes):  # writing only the pages is shorter
-            self.checkpoint(database, charges.spent, queries)
+            self.checkpoint(database, charges.spent, n_answers)
             return
-        row = (seq, self.number, queries, str(charges.spent), slots, units)
+        row = (clock, self.number, n_answers, str(charges.spent), slots, units)
         database.insert(Tables.CHARGES, [row])
         self.logged_bytes += row_bytes
         if self.logged_bytes > max(CHECKPOINT_BYTES, 2 * pages_bytes):
             self.checkpoint(database)
 
 
-def sum_logged_charges(database: Database, audience: int) -> tuple[int, int]:
-    """Return the sums of charged units and of answers in the log of the audience of this number."""
-    rows = database.read("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
-    return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
+def sum_logged_charges(database: Database, audience_number: int) -> tuple[int, int]:
+    """Return the sums of charged units and of paid answers in an audience's log of charges."""
+    query = "SELECT spent, queries FROM charges WHERE audience = ?"
+    rows = database.read(query, (audience_number,))
+    return sum(int(spent) for spent, _ in rows), sum(n_answers for _, n_answers in rows)
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
     """Return all audiences by name, with budgets and analysts; `size`: number of all slots."""
-    rows = sorted(database.rows(Tables.AUDIENCES))
+    rows = sorted(database.read_rows(Tables.AUDIENCES))
     return {row[1]: _load_audience(database, row, size) for row in rows}
 
 
 def read_audience(row: tuple[Any, ...]) -> Audience:
-    """Return the audience of a row, without budgets and analysts; StoreDamaged for a bad plan."""
-    number, name, plan, initial_budget, granted, used, slack, spent, queries = row
+    """Return the audience of a `row` of the table `audiences`, without budgets and analysts.
+
+    Raises StoreDamaged if its plan is damaged.
+    """
+    number, name, plan, initial_budget, n_granted_budgets, used, slack, spent, n_answers = row
     audience = Audience(
         number,
         name,
         plan,
         StoredAccount(np.zeros(0, dtype=np.int64)),
         initial_budget,
-        granted,
+        n_granted_budgets,
         used,
         float.fromhex(slack),
         int(spent),
-        queries,
+        n_answers,
     )
     Renewal.from_plan(plan)
     return audience
 
 
 def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:
-    """Return the audience of a row of the table `audiences`, with its budgets and analysts."""
+    """Return the audience of a `row` with its budgets and analysts; `size`: number of all slots."""
     audience = read_audience(row)
     number = audience.number
     units = np.zeros(size, dtype=np.int64)
@@ -360,7 +359,8 @@ def find_budget_faults(database: Database, audience: Audience, is_unused: Bools)
     erased_units = sum(stored for (stored,) in database.read(query, (audience.number,)))
     spent, _ = sum_logged_charges(database, audience.number)
     charged = spent + audience.checkpointed
-    if audience.granted * audience.released != sum_exactly(units) + erased_units + charged:
+    granted_units = audience.n_granted_budgets * audience.units_per_budget
+    if granted_units != sum_exactly(units) + erased_units + charged:
         yield (
             f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
         )

@@ -79,18 +79,20 @@ class Database(ABC):
         """
         if not query.startswith("SELECT "):
             raise InvalidInput("The query must only read. Rows are written by their tables.")
-        self._check()
+        self._check_not_failed()
         with self._mark_failures():
             return self._run(query, values)
 
-    def rows(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> list[Row]:
-        """Return whole rows of a table.
+    def read_rows(
+        self, table: Table, condition: str = ALL, values: Sequence[Value] = ()
+    ) -> list[Row]:
+        """Return whole rows of a table: all, or those that meet a condition.
 
-        `condition`: SQL after WHERE, with ``?`` for each of `values`; all rows by default.
+        `condition`: SQL after WHERE, with ``?`` for each of `values`.
         """
         return self.read(table.build_selection(condition), values)
 
-    # The following methods write rows. Each passes the rows before and after to the chain, in the
+    # The following methods write rows. Each passes the old and the new rows to the chain, in the
     # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
@@ -105,7 +107,7 @@ class Database(ABC):
                 self.chain.record_changes(table.name, (), new_rows)
 
     def replace(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows, each in place of the one with the same key, if there is one."""
+        """Insert whole rows, each instead of the row with the same primary key, if there is one."""
         with self._ensure_transaction():
             for row in rows:
                 key = table.key_of(row)
@@ -115,7 +117,7 @@ class Database(ABC):
                     self.chain.record_replacement(table.name, key, old_rows, [row])
 
     def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
-        """Delete the rows of a table that :meth:`rows` returns for the same arguments."""
+        """Delete the rows of a table that :meth:`read_rows` returns for the same arguments."""
         with self._ensure_transaction():
             # Deleted rows are read only for their digests. Without a chain that is spared, as the
             # copy of a ledger may be large.
@@ -144,10 +146,9 @@ class Database(ABC):
     def scan(self, table: str) -> Iterator[list[Row]]:
         """Yield all rows of the table of this name, in any order, in lists of :data:`BATCH` rows.
 
-        The rows have all columns that the table has, also undeclared ones, so that the digests
-        cover them.
+        The rows have all columns, also undeclared ones, so that the digests cover them.
         """
-        self._check()
+        self._check_not_failed()
         with self._mark_failures():
             yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
 
@@ -164,12 +165,12 @@ class Database(ABC):
             with self._mark_failures():
                 self._begin()
             yield
-            self._check()
+            self._check_not_failed()
             with self._mark_failures():
                 link = self._write_link()  # in the same transaction as the rows that it digests
                 self._commit()
             if self.chain is not None and link is not None:
-                self.chain.commit(link)
+                self.chain.set_last_link(link)
         except BaseException:
             if self.chain is not None:
                 self.chain.discard_pending()
@@ -187,12 +188,12 @@ class Database(ABC):
     def check_no_transaction(self) -> None:
         """Raise StorageFailed, and refuse everything from then on, if a transaction is open.
 
-        Between operations a transaction can be open only if an exception prevented its end, for
-        example an interrupt inside the standard library's code for `with`.
+        Between operations that is possible only if an exception prevented its end, for example an
+        interrupt inside the standard library's code for `with`.
         """
         if self._transaction_open:
             self.failed = True
-        self._check()
+        self._check_not_failed()
 
     def check_committed(self) -> None:
         """Raise RuntimeError if a transaction is open, as its writes may never be durable."""
@@ -200,14 +201,14 @@ class Database(ABC):
             raise RuntimeError("A witness was written before its commit. Please report this bug.")
 
     def get(self, name: str) -> str | None:
-        """Return a value from the table `meta` by name; None if there is none."""
+        """Return the text of this name in the table `meta`; None if there is none."""
         rows = self.read("SELECT value FROM meta WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
-    def number(self, name: str) -> int:
-        """Return an integer from the table `meta` by name; 0 if there is none.
+    def get_integer(self, name: str) -> int:
+        """Return the integer of this name in the table `meta`; 0 if there is none.
 
-        Raises StoreDamaged if the value is not an integer.
+        Raises StoreDamaged if the text is not an integer.
         """
         text = self.get(name)
         try:
@@ -218,7 +219,7 @@ class Database(ABC):
             ) from None
 
     def put(self, name: str, value: str) -> None:
-        """Write or replace a named value in the table `meta`."""
+        """Write or replace the text `value` of this name in the table `meta`."""
         self.replace(Tables.META, [(name, value)])
 
     @property
@@ -228,7 +229,7 @@ class Database(ABC):
 
     @abstractmethod
     def read_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the column names of each table and view, in order; empty for a trigger."""
+        """Return the column names of each table and view, in order, and no columns of triggers."""
 
     @abstractmethod
     def lock(self) -> bool:
@@ -239,11 +240,11 @@ class Database(ABC):
 
     @abstractmethod
     def recover(self) -> None:
-        """Make the connection writable, and remove what an uncommitted transaction left on disk."""
+        """Make the connection writable, and remove uncommitted writes from the disk."""
 
     @contextmanager
     def delay_log_writes(self) -> Iterator[None]:
-        """Keep the log's pages out of the main file during the body, which must :meth:`scrub`."""
+        """Write nothing from the log to the main file during the body, which must :meth:`scrub`."""
         yield
 
     @abstractmethod
@@ -283,7 +284,7 @@ class Database(ABC):
     def _translate_errors(self) -> AbstractContextManager[None]:
         """Return a context that turns the driver's errors into StorageFailed."""
 
-    def _check(self) -> None:
+    def _check_not_failed(self) -> None:
         """Raise StorageFailed if the database has failed before."""
         if self.failed:
             raise StorageFailed(
@@ -291,7 +292,10 @@ class Database(ABC):
             )
 
     def _load_old_row(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
-        """Return the present row of a primary key in a list; empty if its digest is not needed."""
+        """Return the row with a primary key, in a list; empty if there is none.
+
+        Also empty if the row need not be read, as its digest is in memory or there is no chain.
+        """
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
         return self._run(table.build_selection(table.by_key), key)
@@ -300,7 +304,7 @@ class Database(ABC):
     def _ensure_transaction(self) -> Iterator[None]:
         """Run the body, which writes rows, in the open transaction or else in a new one."""
         with nullcontext() if self._transaction_open else self.transaction():
-            self._check()
+            self._check_not_failed()
             with self._mark_failures():
                 yield
 
@@ -308,7 +312,7 @@ class Database(ABC):
         """Write and return the chain link of the open transaction; None if it wrote no rows."""
         if self.chain is None or not self.chain.has_pending:
             return None
-        link = self.chain.make_link(self.number("clock"))
+        link = self.chain.make_link(self.get_integer("clock"))
         self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
@@ -345,15 +349,16 @@ class ChainLink:
     head: bytes
 
     @classmethod
-    def after(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
-        """Return the link with this number, clock and content after a chain with this `head`."""
+    def from_previous(cls, head: bytes, number: int, clock: int, content: bytes) -> ChainLink:
+        """Return the link of this number, clock and content; `head`: that of the previous link."""
         counts = number.to_bytes(8) + clock.to_bytes(8)
         new_head = hashlib.sha256(_DOMAIN + head + counts + content).digest()
         return cls(number, clock, content, new_head)
 
     def is_successor_of(self, previous: ChainLink) -> bool:
         """Return whether this link has the number and the head of a link after `previous`."""
-        return self == ChainLink.after(previous.head, previous.number + 1, self.clock, self.content)
+        number = previous.number + 1
+        return self == ChainLink.from_previous(previous.head, number, self.clock, self.content)
 
 
 _GENESIS_LINK = ChainLink(-1, 0, bytes(32), GENESIS_HEAD)
@@ -364,7 +369,8 @@ class Chain:
     """The last link, and the sum of all rows' digests with the changes of the open transaction.
 
     `key`: the store's secret key. Digests are keyed, so that they do not confirm a guess of an
-    erased row.
+    erased row. Arguments of the methods: `table`, a table's name; `key`, the values of a row's
+    primary key.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -377,7 +383,7 @@ class Chain:
         self.last = _GENESIS_LINK
 
     def record_changes(self, table: str, removed: Rows, added: Rows) -> None:
-        """Record whole rows that the open transaction removed from a table and added to it."""
+        """Record the whole rows that the open transaction removed from a table and added to it."""
         if removed:
             self._digests.pop(table, None)
         self._add_pending(self.sum_digests(table, [added]) - self.sum_digests(table, [removed]))
@@ -389,8 +395,8 @@ class Chain:
     def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
         """Record that the open transaction inserted, replaced or deleted the row of a key.
 
-        `old_rows`: the old row in a list, if there was one and its digest is not in memory, see
-        :meth:`has_digest`; else empty. `new_rows`: the new row in a list; empty after a deletion.
+        `old_rows`: the old row in a list; empty if there was none or :meth:`has_digest` of it.
+        `new_rows`: the new row in a list; empty after a deletion.
         """
         digests = self._digests.setdefault(table, {})
         old_digest = digests.pop(key, None)
@@ -402,10 +408,7 @@ class Chain:
         self._add_pending(new_digest - old_digest)
 
     def sum_digests(self, table: str, batches: Iterable[Rows]) -> int:
-        """Return the sum of the keyed digests of rows of a table, modulo 2^128.
-
-        `batches`: the rows, in any number of lists.
-        """
+        """Return the sum of the keyed digests of a table's rows in `batches`, modulo 2^128."""
         if table not in self._prefixes:
             name_hash = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST_BYTES)
             self._prefixes[table] = name_hash.digest()
@@ -425,23 +428,23 @@ class Chain:
     def make_link(self, clock: int) -> ChainLink:
         """Return the link of the open transaction; `clock` is the ledger's clock."""
         content = _encode_sum(self._sum + (self._pending or 0))
-        return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
+        return ChainLink.from_previous(self.last.head, self.last.number + 1, clock, content)
 
-    def commit(self, link: ChainLink) -> None:
+    def set_last_link(self, link: ChainLink) -> None:
         """Make `link` the last link, after its commit or after it was read from the database."""
         self._sum = int.from_bytes(link.content)
         self._pending = None
         self.last = link
 
     def _add_pending(self, change: int) -> None:
-        """Add `change` to what the open transaction changes in the sum of digests."""
+        """Add `change` to the open transaction's change of the sum of digests."""
         self._pending = (self._pending or 0) + change
 
 
-def columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table, in order.
+def group_columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """Return the column names of each table, in order.
 
-    `rows`: pairs of table and column, the columns of a table in order; a column may be None.
+    `rows`: (table, column), the columns of a table in order; None instead of a column adds none.
     """
     columns: dict[str, tuple[str, ...]] = {}
     for table, column in rows:
@@ -450,7 +453,7 @@ def columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
 
 
 def attach_chain(database: Database, key: bytes) -> Chain:
-    """Return the database's chain after verifying its rows, and digest all further writes.
+    """Return the database's chain after verifying all rows, and attach it for further writes.
 
     `key`: the store's secret key. Raises StoreDamaged if tables, rows or the last link differ from
     the written ones.
@@ -465,23 +468,23 @@ def attach_chain(database: Database, key: bytes) -> Chain:
     # The head of a link can be computed without the key, but the clock is also a row, which the
     # keyed digests cover. So an older ledger cannot be given the clock that a witness remembers.
     content = _compute_content(database, chain)
-    clock = database.number("clock")
+    clock = database.get_integer("clock")
     if not links or (last.content, last.clock) != (content, clock):
         raise StoreDamaged(f"{_ROWS_DIFFER} Restore a backup.")
     if not last.is_successor_of(previous):
         raise StoreDamaged(
             "The ledger was changed or damaged: its last link differs. Restore a backup."
         )
-    chain.commit(last)
+    chain.set_last_link(last)
     database.chain = chain
     return chain
 
 
 def find_chain_faults(database: Database, key: bytes) -> list[str]:
-    """Return a sentence for each fault of rows or chain; `key`: the store's secret key."""
+    """Return a sentence for each fault of the rows or the chain; `key`: the store's secret key."""
     links = [_GENESIS_LINK, *reversed(list(_iterate_links_backward(database)))]
     content = _compute_content(database, Chain(key))
-    clock = database.number("clock")
+    clock = database.get_integer("clock")
     expected = (links[-1].content, links[-1].clock, DECLARED_COLUMNS)
     faults = [] if expected == (content, clock, database.read_columns()) else [_ROWS_DIFFER]
     if not all(link.is_successor_of(previous) for previous, link in pairwise(links)):
@@ -490,7 +493,7 @@ def find_chain_faults(database: Database, key: bytes) -> list[str]:
 
 
 def _compute_content(database: Database, chain: Chain) -> bytes:
-    """Return the sum of the digests of all rows, 16 bytes, which the last link must hold."""
+    """Return the sum of the digests of all rows, 16 bytes: the last link's `content`."""
     names = DECLARED_COLUMNS.keys() - {Tables.CHAIN.name}
     return _encode_sum(sum(chain.sum_digests(name, database.scan(name)) for name in names))
 
@@ -501,9 +504,9 @@ def _encode_sum(total: int) -> bytes:
 
 
 def has_commit(database: Database, clock: int, head: bytes) -> bool:
-    """Return whether the chain has a link with this clock and head, followed by valid links.
+    """Return whether the chain has a link with this clock and head, and only valid links after it.
 
-    Only links with at least this clock are read, as the clock never decreases.
+    Links with a smaller clock are not read, as the clock never decreases.
     """
     next_link: ChainLink | None = None
     for link in _iterate_links_backward(database):
@@ -519,7 +522,7 @@ def _iterate_links_backward(database: Database, batch_size: int = 256) -> Iterat
     """Yield all links, the last one first, reading `batch_size` of them at a time."""
     condition = f"number <= ? ORDER BY number DESC LIMIT {batch_size}"
     max_number = (1 << 63) - 1  # the largest integer of the database, so no link is skipped
-    while rows := database.rows(Tables.CHAIN, condition, (max_number,)):
+    while rows := database.read_rows(Tables.CHAIN, condition, (max_number,)):
         yield from map(_parse_link, rows)
         max_number = rows[-1][0] - 1
 
@@ -537,7 +540,7 @@ def _parse_link(row: Sequence[Any]) -> ChainLink:
 def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
     """Return the digest of a row as an integer; different rows have different encodings.
 
-    `prefix`: the keyed digest of the table's name, which is digested with the row.
+    `prefix`: the keyed digest of the table's name; it is hashed before the row.
     """
     chunks = [prefix]
     for value in row:
@@ -553,7 +556,7 @@ def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return an encoding of a row's value that differs from that of every other value and type."""
+    """Return bytes for a row's value that differ from those of every other value and type."""
     if isinstance(value, bytes):
         return _encode_sized(b"b", value)
     if isinstance(value, int):
@@ -565,7 +568,7 @@ def _encode_value(value: Any) -> bytes:
 
 
 def _encode_sized(kind: bytes, content: bytes) -> bytes:
-    """Return `kind` and length, followed by `content` or, if it is long, by its SHA-256."""
+    """Return `kind`, a letter for the type, and length, then `content` or, if long, its SHA-256."""
     size = len(content)
     if size < MIN_HASHED_BYTES:
         return b"%b%d:%b" % (kind, size, content)

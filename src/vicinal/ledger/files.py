@@ -47,7 +47,7 @@ def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -
     """Write all of `content` to an open file, from byte `offset` on.
 
     The system's call may write only a part without an error, for example on a nearly full disk, so
-    it is repeated until everything is written or an error is raised.
+    it is repeated.
     """
     remaining = memoryview(content)
     while remaining:
@@ -66,10 +66,10 @@ def overwrite_with_zeros(descriptor: int, start: int = 0) -> None:
 
 
 def create_file(path: Path, flags: int) -> int:
-    """Open a file that only its owner may read, created if it does not exist; return a descriptor.
+    """Open a file, created for its owner alone if it does not exist; return a descriptor.
 
-    `flags`: those of `os.open` beside O_CREAT; links are refused. A file that root creates belongs
-    to the owner of its folder.
+    `flags`: flags of `os.open` besides O_CREAT; symbolic links are refused. A file that root
+    creates belongs to the owner of its folder.
     """
     flags |= os.O_CREAT | os.O_NOFOLLOW
     is_new = True
@@ -98,10 +98,9 @@ def create_folder(path: Path) -> None:
 
 
 def _give_to_folder_owner(descriptor: int, path: Path) -> None:
-    """Give a new file or folder of root to the owner and group of the folder around it.
+    """Give a new file or folder of root to the owner of the folder around it, such as a service.
 
-    Otherwise, a service could not read what a command of root writes into its store. A file with
-    another hard link is left to root: a user may have linked a file of root's there.
+    A file with another hard link is left to root: a user may have linked a file of root's there.
     """
     status = os.fstat(descriptor)
     if os.geteuid() != ROOT_USER or status.st_uid != ROOT_USER:
@@ -136,8 +135,8 @@ def is_writable(path: Path) -> bool:
 def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool = False) -> int:
     """Return a descriptor of a file that is open for reading and writing.
 
-    `create`: create a missing file with :func:`create_file`. `accept_unwritable`: open a file for
-    reading alone if this process may not write it.
+    `create`: create a missing file with :func:`create_file`. `accept_unwritable`: open the file
+    read-only if this process may not write it; otherwise an OSError is raised.
     """
     try:
         return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR)
@@ -150,8 +149,8 @@ def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool
 class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
-    `path`: the file, created if needed. The file alone, without a lock on it, has no meaning.
-    `accept_unwritable`: also accept a file that this process may not write.
+    `path`: the file, created if needed; only the lock on it counts. `accept_unwritable`: lock the
+    file also if this process may not write it.
 
     Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
     Raises MissingExtra if the operating system has no such locks.

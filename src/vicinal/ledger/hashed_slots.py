@@ -5,8 +5,9 @@ number: 32 bits of a hash of its framed id (:mod:`vicinal.ledger.id_encoding`) i
 its slot in the lower half. All entries are sorted, so a hash is found by bisection. As a hash can
 belong to several ids, every match is compared with the id at its slot in the database.
 
-An "open frame" is a framed id without its closing bracket, as
-:func:`~vicinal.ledger.subject_pages.split_ids` returns it.
+A *framed id* is an id as stored bytes, for example ``b"<id:sanna>"`` for the text "anna" and
+``b"<id:i7>"`` for the integer 7. An *open frame* is a framed id without its closing bracket:
+``b"<id:sanna"``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,14 +55,14 @@ class HashedSlotTable:
         return len(self._entries)
 
     @property
-    def taken(self) -> Slots:
+    def taken_slots(self) -> Slots:
         """Slots of all enrolled subjects, int32, in no particular order."""
         return (self._entries & _SLOT_MASK).astype(np.int32)
 
     def mark_unused(self) -> Bools:
-        """Return whether each slot is unused, that is without a subject, bool (slots,)."""
+        """Return whether each slot has no subject, bool (slots,)."""
         is_free = np.ones(self.size, dtype=np.bool_)
-        is_free[self.taken] = False
+        is_free[self.taken_slots] = False
         return is_free
 
     @property
@@ -69,14 +70,20 @@ class HashedSlotTable:
         """Slot of every enrolled subject, by id; for small tables, as it holds all ids. Private."""
         return dict(self.iterate_slots())
 
-    def find(self, subjects: Iterable[SubjectId]) -> Slots:
+    def find_slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slot of each subject, int32 (subjects,); -1 for those not enrolled."""
-        return self._find_frames(_make_open_frames(subjects))
+        ids = list(subjects)
+        try:
+            framed_ids = frame_ids(ids)
+        except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
+            framed_ids = [frame_id_of_any_length(subject) for subject in ids]
+        return self._find_framed_ids(framed_ids)
 
-    def _find_frames(self, ids: Sequence[bytes]) -> Slots:
-        """Return the slot of each id, int32 (ids,), -1 if not enrolled; `ids`: open frames."""
-        slots = np.full(len(ids), NOT_ENROLLED, dtype=np.int32)
-        hashes = _hash_frames(ids)
+    def _find_framed_ids(self, framed_ids: Sequence[bytes]) -> Slots:
+        """Return :meth:`find_slots` of the subjects with these framed ids."""
+        open_frames = [framed_id[:-1] for framed_id in framed_ids]
+        slots = np.full(len(open_frames), NOT_ENROLLED, dtype=np.int32)
+        hashes = _hash_frames(open_frames)
         entries = self._entries
         first_matches = np.searchsorted(entries, hashes)
         n_matches = np.searchsorted(entries, hashes | _SLOT_MASK, side="right") - first_matches
@@ -84,7 +91,8 @@ class HashedSlotTable:
         for match in range(int(n_matches.max(initial=0))):
             indices = np.flatnonzero(n_matches > match)
             candidates = (entries[first_matches[indices] + match] & _SLOT_MASK).astype(np.int32)
-            is_equal = self._compare_ids(candidates, [ids[index] for index in indices.tolist()])
+            frames = [open_frames[index] for index in indices.tolist()]
+            is_equal = self._compare_frames(candidates, frames)
             slots[indices[is_equal]] = candidates[is_equal]
         return slots
 
@@ -106,14 +114,14 @@ class HashedSlotTable:
         return first_matches < np.searchsorted(self._folded, hashes, side="right")
 
     def contains_all(self, framed_ids: Sequence[bytes]) -> bool:
-        """Return whether the subjects of all these framed ids, with brackets, are enrolled."""
-        return bool((self._find_frames([frame[:-1] for frame in framed_ids]) != NOT_ENROLLED).all())
+        """Return whether the subjects of all these framed ids are enrolled."""
+        return bool((self._find_framed_ids(framed_ids) != NOT_ENROLLED).all())
 
     def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
         """Enter new subjects, and return the slot of each, int32 (ids,); `size` grows as needed.
 
-        `framed_ids`: distinct ids that are not enrolled, with closing brackets. The caller writes
-        them to the database.
+        `framed_ids`: framed ids of the subjects, distinct and not enrolled. The caller writes them
+        to the database.
         """
         n_missing = len(framed_ids) - len(self._free)
         if n_missing > 0:
@@ -132,10 +140,10 @@ class HashedSlotTable:
         return slots
 
     def free_slots(self, slots: Slots) -> None:
-        """Remove the subjects at `slots`, which are distinct, from the table."""
+        """Remove the subjects at these distinct slots from the table."""
         is_freed = np.zeros(self.size, dtype=np.bool_)
         is_freed[slots] = True
-        self._entries = self._entries[~is_freed[self.taken]]
+        self._entries = self._entries[~is_freed[self.taken_slots]]
         # Slots are assigned from the end, so descending order assigns the smallest first, as in a
         # table that was just opened.
         self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
@@ -148,8 +156,8 @@ class HashedSlotTable:
                 ids = (parse_framed_id(frame + b">") for frame in frames)
                 yield from zip(ids, slots.tolist(), strict=True)
 
-    def _compare_ids(self, slots: Slots, ids: Sequence[bytes]) -> Bools:
-        """Return whether each of `ids`, open frames, is stored at its slot, bool (slots,)."""
+    def _compare_frames(self, slots: Slots, open_frames: Sequence[bytes]) -> Bools:
+        """Return whether each open frame is that of the subject at its slot, bool (slots,)."""
         is_equal = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
         order = np.argsort(pages, kind="stable")
@@ -161,17 +169,8 @@ class HashedSlotTable:
                 stored_slots, stored_ids = split_rows(rows)
                 stored_id_at = dict(zip(stored_slots.tolist(), stored_ids, strict=True))
                 for index in indices_of[number].tolist():
-                    is_equal[index] = stored_id_at.get(int(slots[index])) == ids[index]
+                    is_equal[index] = stored_id_at.get(int(slots[index])) == open_frames[index]
         return is_equal
-
-
-def _make_open_frames(subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the open frame of each id."""
-    ids = list(subjects)
-    try:
-        return [frame[:-1] for frame in frame_ids(ids)]
-    except InvalidInput:  # an id is too long to be stored, so no stored frame equals its frame
-        return [frame_id_of_any_length(subject)[:-1] for subject in ids]
 
 
 def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
@@ -179,13 +178,13 @@ def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
     return np.array([hash(folded) for folded in fold_ids(subjects)], dtype=np.int64).view(np.uint64)
 
 
-def _hash_frames(ids: Sequence[bytes]) -> UInts64:
+def _hash_frames(open_frames: Sequence[bytes]) -> UInts64:
     """Return 32-bit hashes of open frames in the upper halves of uint64 numbers, lower halves 0.
 
     They are valid in this process only.
     """
-    hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).view(np.uint64)
-    return hashes << np.uint64(_SLOT_BITS)
+    hashes = np.fromiter(map(hash, open_frames), dtype=np.int64, count=len(open_frames))
+    return hashes.view(np.uint64) << np.uint64(_SLOT_BITS)
 
 
 def _read_entries(database: Database, size: int) -> UInts64:

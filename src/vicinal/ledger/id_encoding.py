@@ -32,7 +32,7 @@ _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 """Lines of unescaped characters only."""
 
 _INTEGER_KIND = ord("i")
-"""The byte after the opening of an integer's frame; "s" stands there for text."""
+"""The byte after the opening of an integer's framed id; that of a text has "s" there."""
 
 _NUMBER_WITH_SIGNS = re.compile(
     r"^(?=[^\n]*[+.e])[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]{1,2})?$", re.MULTILINE
@@ -45,7 +45,7 @@ Exponents have at most two digits, so that the value has at most some hundred di
 SPELLING = (
     "spelling only: leading zeros, case, blanks, dashes, quotes, or characters that look alike"
 )
-"""Differences between ids with equal folded forms (:func:`fold_ids`), in words, for messages."""
+"""Description of the differences between ids with equal folded forms (:func:`fold_ids`)."""
 
 FORMULA_OPENINGS = "=+-@\t\r"
 """First characters of texts that spreadsheets execute. CSV files of answers have an apostrophe
@@ -154,6 +154,7 @@ class _FoldedCharacters(dict[int, str]):
     """The folded form of every character by code point, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
+        """Compute, store and return the folded form of the character with this code point."""
         character = chr(code)
         folded = _fold_character(character, category(character), name(character, ""))
         self[code] = folded
@@ -164,7 +165,7 @@ _folded_characters = _FoldedCharacters()
 
 
 def _fold_character(character: str, kind: str, description: str) -> str:
-    """Return the folded form of a character, given its category and its name in Unicode."""
+    """Return the folded form of a character of Unicode category `kind` and name `description`."""
     if character == "\n":
         return character
     if kind == "Nd":
@@ -180,7 +181,7 @@ def _fold_character(character: str, kind: str, description: str) -> str:
 
 
 def _format_decimal_value(number: re.Match[str]) -> str:
-    """Return the exact value of a matched number without plus sign, exponent and final zeros."""
+    """Return the value of a matched number, exactly, without plus sign, exponent, final zeros."""
     sign, digits, exponent = Decimal(number[0]).as_tuple()
     text = "".join(map(str, digits)) + "0" * max(int(exponent), 0)
     n_decimals = max(-int(exponent), 0)
@@ -203,13 +204,13 @@ def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
 
 
 def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
-    """Return the framed id that begins at an offset of a file's content; None if none does."""
+    """Return the framed id that begins at this offset of a file's content; None if none does."""
     match = _FRAMED.match(content, offset)
     return None if match is None else match[0]
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
-    """Return the HMAC-SHA-256 of an id, 32 bytes; without the key no guess can be tested."""
+    """Return the HMAC-SHA-256 of a subject id, 32 bytes; without `key` no guess can be tested."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 

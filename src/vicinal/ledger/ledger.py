@@ -1,9 +1,8 @@
 """The durable ledger: subjects, audiences, budgets, charges and answers in one database.
 
 Order of durability: charges and the answers they pay for become durable in one transaction, and
-an answer leaves the process only afterwards. A crash before the commit leaves neither, a crash
-after it leaves both. So every answer that left the process has its charge on disk, and no charge
-is lost or made twice.
+an answer leaves the process only afterwards. So every answer that left the process has its charge
+on disk, and no charge is lost or made twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,12 +48,12 @@ from vicinal.ledger.tables import FORMAT, Tables
 from vicinal.ledger.total import TOTAL, TotalFilter
 
 EVALUATED = -1
-"""Replaces the audience number in a row of the table `departed`: the subject of this hash was
-evaluated, but never had records in the store. Other rows of the same hash hold its budgets."""
+"""Value of the column `audience` of the table `departed` that marks a subject that was evaluated,
+but never had records in the store. Other rows of the same hash hold its budgets."""
 
 FOLDED_ID = -2
-"""Replaces the audience number in a row of the table `departed`: the hash is that of a folded id
-(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject, not of an id."""
+"""Value of the column `audience` of the table `departed` that marks the hash of a folded id
+(:func:`~vicinal.ledger.id_encoding.fold_ids`) of an erased or evaluated subject."""
 
 _LOST_AUDIENCES = "closed audiences"
 """Name in the table `meta` of the digests of lost audiences' names: audiences that a newer copy of
@@ -65,10 +64,10 @@ _HASHES_PER_QUERY = 256
 
 
 class EnrollmentStatus(IntEnum):
-    """What a ledger knows of a subject.
+    """Status of a subject in a ledger.
 
-    `UNKNOWN`: nothing. `EVALUATED`: only evaluations, which charged it. `ERASED`: it had records,
-    which were erased. `ENROLLED`: it has records. All but the unknown have a budget.
+    `UNKNOWN`: not in the ledger. `EVALUATED`: charged by evaluations only. `ERASED`: its records
+    were erased. `ENROLLED`: it has records. All but unknown subjects have a budget.
     """
 
     UNKNOWN = 0
@@ -83,14 +82,17 @@ class Ledger:
     `database`: an open database that has the ledger's tables. `key`: the store's secret key, of
     the hashes of erased subjects' ids and of the digests of rows.
 
-    Its `clock` is a counter that grows with every block of answers, change and other release; it
-    numbers blocks. Raises StoreDamaged if the rows differ from their digests.
+    Attributes: `clock`, a counter that grows with every block of answers, change and other release,
+    and numbers blocks; `version`, the number of changes of the data; `audiences` by name; `total`,
+    the account of all audiences together, or None; `slot_table`, the slots of enrolled subjects.
+
+    A keyed hash of an id (`hashed`, `hashes`) is the result of :meth:`hash_id`. Raises StoreDamaged
+    if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
-        self._chain = database.chain or attach_chain(
-            database, key
-        )  # verified before anything is read
+        # Rows are verified before anything is read.
+        self._chain = database.chain or attach_chain(database, key)
         self.database = database
         self._key = key
         size = int(database.get("slots") or 0)
@@ -99,7 +101,7 @@ class Ledger:
         total = self.audiences.pop(TOTAL, None)
         self.total = None if total is None else TotalFilter(total)
         for audience in self.accounts if total else ():
-            audience.account.mark_known()
+            audience.account.mark_charged_to_total()
         self._broken = False
         self._change_incomplete = False
         self.clock = int(database.get("clock") or 0)
@@ -107,7 +109,7 @@ class Ledger:
 
     @classmethod
     def create(cls, database: Database, key: bytes) -> Self:
-        """Return a new ledger in an empty database: create its tables and start its chain."""
+        """Create the tables and the chain of an empty database; return its ledger."""
         database.create_tables()
         database.chain = Chain(key)
         with database.transaction():
@@ -169,35 +171,24 @@ class Ledger:
         budgets only, so the version stays. An exception inside closes the ledger.
 
         From its commit until :meth:`complete_change`, the ledger refuses everything, because record
-        files and memory do not agree with the database yet. An exception in between therefore
-        leaves a ledger that has to be opened again, which completes the change.
+        files and memory do not agree with the database yet; opening it again completes the change.
         """
         with self._open_transaction():
             yield
             self.version += kind != RENEWAL
-            self._append_history(kind)
+            self.clock += 1
+            timestamp = datetime.now(UTC).isoformat("T", "seconds")
+            self.database.insert(Tables.HISTORY, [(self.clock, timestamp, kind, self.version)])
+            self.database.put("clock", str(self.clock))
             self.database.put("version", str(self.version))
-            self._check_readable()
+            # If the reader refuses an audience as written, the ledger could not be opened again.
+            for row in self.database.read_rows(Tables.AUDIENCES):
+                read_audience(row)
             self._change_incomplete = True  # before the commit: no line separates the two
-
-    def _check_readable(self) -> None:
-        """Raise StoreDamaged, before the commit, if an opening would refuse the written audiences.
-
-        A writer that is less strict than the reader could commit a ledger that cannot be opened.
-        """
-        for row in self.database.rows(Tables.AUDIENCES):
-            read_audience(row)
 
     def complete_change(self) -> None:
         """Accept further operations: record files and memory agree with the last :meth:`change`."""
         self._change_incomplete = False
-
-    def _append_history(self, kind: str) -> None:
-        """Append a history row for a change of enrolment or of erased subjects' budgets."""
-        self.clock += 1
-        timestamp = datetime.now(UTC).isoformat("T", "seconds")
-        self.database.insert(Tables.HISTORY, [(self.clock, timestamp, kind, self.version)])
-        self.database.put("clock", str(self.clock))
 
     @property
     def due_renewals(self) -> list[tuple[Audience, Renewal]]:
@@ -213,10 +204,7 @@ class Ledger:
         return due
 
     def renew(self) -> bool:
-        """Begin all due renewal periods in one commit, and return whether there were any.
-
-        Each adds a part of the budget to what subjects may spend.
-        """
+        """Begin all due renewal periods in one commit, and return whether there were any."""
         due = self.due_renewals
         if due:
             with self.change(RENEWAL):
@@ -225,26 +213,26 @@ class Ledger:
         return bool(due)
 
     def start_period(self, audience: Audience, renewal: Renewal) -> None:
-        """Start a renewal period: set the budget of every enrolled or erased subject.
+        """Start a renewal period: set the remaining units of every enrolled or erased subject.
 
         Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
         a subject does not get, also because of the total, are recorded as charged.
         """
-        slots = self.slot_table.taken
-        released_before = audience.released
+        slots = self.slot_table.taken_slots
+        previous_units = audience.units_per_budget
         account = audience.account
-        enrolled_units = renewal.compute_remaining(account.remaining[slots], released_before)
+        enrolled_units = renewal.compute_remaining(account.remaining[slots], previous_units)
         if self.total is not None:
             total_remaining = self.total.audience.account.remaining[slots]
-            allowed = self.total.max_units(audience.number, total_remaining)
+            allowed = self.total.compute_max_units(audience.number, total_remaining)
             enrolled_units = np.minimum(enrolled_units, allowed)
-        rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
+        rows = self.database.read_rows(Tables.DEPARTED, "audience = ?", (audience.number,))
         erased_before = np.array([units for *_, units in rows], dtype=np.int64)
-        erased_units = renewal.compute_remaining(erased_before, released_before)
+        erased_units = renewal.compute_remaining(erased_before, previous_units)
         granted_units = sum_exactly(enrolled_units - account.durable[slots])
         granted_units += sum_exactly(erased_units - erased_before)
         audience.checkpointed += (
-            audience.granted * (renewal.released - released_before) - granted_units
+            audience.n_granted_budgets * (renewal.released_units - previous_units) - granted_units
         )
         audience.plan = renewal.insert_into(audience.plan)
         audience.initial_budget = renewal.max_units
@@ -261,7 +249,7 @@ class Ledger:
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
     def _write_total_charges(self) -> None:
-        """Charge the total for all audiences' charges, and write it and the audiences it cut."""
+        """Charge the total for all uncommitted charges, and write all accounts' charges."""
         for audience in self.audiences.values():
             if audience.account.is_charged:
                 self.charge_total(audience)
@@ -277,10 +265,10 @@ class Ledger:
         """Bound each subject's loss to all audiences together by (`epsilon`, `delta`).
 
         Call it inside a :meth:`change`, before the first audience is opened. `budget`: the zCDP
-        budget of `epsilon` and `delta`.
+        that guarantees (`epsilon`, `delta`).
         """
-        self.total = TotalFilter.new(epsilon, delta, budget)
-        self.total.audience.write(self.database)
+        self.total = TotalFilter.create(epsilon, delta, budget)
+        self.total.audience.write_row(self.database)
 
     def charge_total(self, audience: Audience) -> None:
         """Charge the total, if there is one, for the units that mechanisms charged to an audience.
@@ -294,9 +282,9 @@ class Ledger:
     def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
         """Make charges, answers and idempotency keys durable together.
 
-        `blocks`: new answers; the block at position i gets the number ``clock + 1 + i``, with the
-        value of :attr:`clock` at the call. `requests`: requests with an idempotency key whose
-        answers are in these or earlier blocks.
+        `blocks`: new answers; block i gets the number ``clock + 1 + i``, with the clock at the
+        call. `requests`: requests with an idempotency key whose answers are in these or earlier
+        blocks.
 
         Raises StorageFailed or PrivacyRefused. Then nothing may be answered, and the ledger must
         be opened again.
@@ -316,42 +304,42 @@ class Ledger:
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Commit the charges and writes of the body, a release other than answers.
+        """Commit the charges and writes of the body: a release other than answers.
 
-        The version of the data stays. `audience`: the one that the body charges. An exception
+        `audience`: the one that the body charges. The version of the data stays. An exception
         inside closes the ledger.
         """
         with self._open_transaction():
             yield
             self.write_charges(audience, 0)
-            audience.write(self.database)
+            audience.write_row(self.database)
             self.database.put("clock", str(self.clock))
 
     def open_audience(self, name: str, plan: str, budget: float = 0.0) -> Audience:
-        """Return a new audience, for which every subject has a new budget. For a :meth:`change`.
+        """Add an audience, for which every subject has a new budget, inside a :meth:`change`.
 
-        `name`: differs from those of all audiences. `plan`: its plan as JSON. `budget`: the zCDP
-        budget of a full account; it is needed only if there is a total.
+        Returns the audience. `name`: no existing audience has it. `plan`: its plan as JSON.
+        `budget`: the zCDP of a full budget; it is needed only if there is a total.
         """
         number = 1 + max((audience.number for audience in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
-        audience.write(self.database)
+        audience.write_row(self.database)
         if self.total is not None:
             self.total.add_audience(number, budget)
-            self.total.audience.write(self.database)
-        self._assign_initial_budgets(audience, self.slot_table.taken, {})
+            self.total.audience.write_row(self.database)
+        self._assign_initial_budgets(audience, self.slot_table.taken_slots, {})
         audience.checkpoint(self.database)
         self.audiences[name] = audience
         return audience
 
-    def record_lost_audiences(self, names: Iterable[bytes]) -> None:
+    def record_lost_audiences(self, name_digests: Iterable[bytes]) -> None:
         """Record that audiences are lost, inside a :meth:`change`, so that none is opened again.
 
-        `names`: digests of audience names (:func:`~vicinal.ledger.rollback_guard.digest_name`).
-        Those of existing audiences are skipped.
+        `name_digests`: digests of their names (:func:`~vicinal.ledger.rollback_guard.digest_name`);
+        those of existing audiences are skipped.
         """
         existing = {digest_name(name) for name in self.audiences}
-        lost = (digest.hex() for digest in names if digest not in existing)
+        lost = (digest.hex() for digest in name_digests if digest not in existing)
         all_lost = {*self._load_lost_audiences(), *lost}
         if all_lost:
             self.database.put(_LOST_AUDIENCES, " ".join(sorted(all_lost)))
@@ -368,23 +356,21 @@ class Ledger:
         """Return the hexadecimal digests of lost audiences' names."""
         return (self.database.get(_LOST_AUDIENCES) or "").split()
 
-    def write_charges(self, audience: Audience, queries: int) -> None:
+    def write_charges(self, audience: Audience, n_answers: int) -> None:
         """Write the charges to an audience since the last commit, inside a transaction.
 
-        The total is charged first. `queries`: number of answers that the charges pay for.
+        The total is charged first. `n_answers`: number of answers that the charges pay for.
         """
         self.charge_total(audience)
         self.clock += 1
-        audience.write_charges(self.database, self.clock, queries)
+        audience.write_charges(self.database, self.clock, n_answers)
 
     def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
         """Commit the charges of interrupted blocks of answers, which are never released.
 
-        Noise may have been sampled for them and may even have caused the interruption, so the
-        subjects stay charged. Clock and chain are in receipts, so both advance whether or not any
-        subject was charged.
-
-        `audiences`: those with an interrupted block.
+        `audiences`: those with an interrupted block. Noise may have been sampled for it and may
+        even have caused the interruption, so the subjects stay charged. Clock and chain are in
+        receipts, so both advance whether or not any subject was charged.
         """
         # An interruption can fall between a charge and its note, also of the total or of an
         # audience that the total cut.
@@ -398,19 +384,18 @@ class Ledger:
                     self.clock += 1
                     if audience.account.is_charged:
                         audience.write_charges(self.database, self.clock, 0)
-                    audience.write(self.database)
+                    audience.write_row(self.database)
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
-        """Charge every remaining unit of every subject; give new subjects no budget from now on.
+        """Charge every remaining unit of every subject; new subjects get no budget from now on.
 
-        Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup after
-        its loss was accepted.
+        Call it inside a :meth:`change` of a ledger that lacks charges, such as an old backup.
         """
         for audience in self.accounts:
             audience.account.remaining[:] = 0
             if self.total is not None:
-                audience.account.mark_known()
+                audience.account.mark_charged_to_total()
             audience.account.recount_charges()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
@@ -419,35 +404,41 @@ class Ledger:
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        departed = self.database.rows(Tables.DEPARTED, "units > 0")
+        departed = self.database.read_rows(Tables.DEPARTED, "units > 0")
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that the analyst of this name may get; None: no own limit."""
+        """Set the number of answers that the `analyst` of this name may get, or None.
+
+        None: as many as the audience may get.
+        """
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
             self._write_analyst(audience, analyst)
 
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
-        """Write the used shares of public points' virtual budgets, (points,), in a transaction."""
+        """Write the used `shares` of the public points' virtual budgets, (points,).
+
+        Call it inside a transaction.
+        """
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
     def _write_block(self, block: AnswerBlock) -> None:
         """Write a block of answers, its charges and its counters, inside a transaction."""
         audience = block.audience
-        queries = len(block.answers)
-        audience.used += queries
+        n_answers = len(block.answers)
+        audience.used += n_answers
         audience.slack = block.slack
-        self.write_charges(audience, queries)
-        audience.write(self.database)
+        self.write_charges(audience, n_answers)
+        audience.write_row(self.database)
         self.database.insert(Tables.ANSWERS, [block.to_row(self.clock, self.version)])
         if block.proxies is not None:
             self.write_proxy_shares(audience, block.proxies)
         if block.n_asked is not None:
             write_components(self.database, audience.number, {N_ASKED: str(block.n_asked)})
-        for analyst, queries in block.n_queries_by_analyst.items():
-            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
+        for analyst, n_queries in block.n_queries_by_analyst.items():
+            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += n_queries
             self._write_analyst(audience, analyst)
 
     @property
@@ -457,18 +448,17 @@ class Ledger:
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of those of `subjects` that are enrolled, ascending."""
-        slots = self.slot_table.find(subjects)
+        slots = self.slot_table.find_slots(subjects)
         return np.unique(slots[slots != NOT_ENROLLED])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every subject after enrolling the new ones, inside :meth:`change`.
+        """Enroll the new ones of some subjects, inside :meth:`change`; return the slot of each.
 
         `subjects`: ids, which may repeat; the result is int32 (subjects,), in the same order. A new
-        subject gets each audience's initial budget. An erased subject that re-enrolls gets the
-        units that it had when it was erased.
+        subject gets each audience's initial budget, an erased one the units that it had left.
         """
         distinct = list(dict.fromkeys(subjects))
-        slots = self.slot_table.find(distinct)
+        slots = self.slot_table.find_slots(distinct)
         is_new = slots == NOT_ENROLLED
         newcomers = [distinct[index] for index in np.flatnonzero(is_new).tolist()]
         framed_ids = frame_ids(newcomers)
@@ -490,10 +480,10 @@ class Ledger:
         return np.fromiter((slot_of[subject] for subject in subjects), np.int32, len(subjects))
 
     def find_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> list[SubjectId]:
-        """Return the unknown ids that probably belong to a known subject or to each other.
+        """Return the unknown ids of `subjects` that probably belong to a known one or each other.
 
         Their folded form (:func:`~vicinal.ledger.id_encoding.fold_ids`) equals that of an enrolled,
-        erased or evaluated subject, or that of another unknown id of `subjects`.
+        erased or evaluated subject, or that of another unknown id.
         """
         ids = list(dict.fromkeys(subjects))
         statuses = zip(ids, self.find_statuses(ids), strict=True)
@@ -507,33 +497,32 @@ class Ledger:
     def list_enrolled(
         self, subjects: Iterable[SubjectId]
     ) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return the arguments of :meth:`erase_slots` that erase the enrolled ones of `subjects`.
+        """Return slots, keyed hashes of ids and keyed hashes of folded ids of enrolled subjects.
 
-        Three sequences, one entry per enrolled subject: slots, keyed hashes of ids, and keyed
-        hashes of folded ids.
+        Each has an entry for every enrolled one of `subjects`; :meth:`erase_slots` erases them.
         """
         distinct = list(dict.fromkeys(subjects))
-        slots = self.slot_table.find(distinct)
+        slots = self.slot_table.find_slots(distinct)
         is_enrolled = slots != NOT_ENROLLED
         enrolled = [distinct[index] for index in np.flatnonzero(is_enrolled).tolist()]
         hashes = list(map(self.hash_id, enrolled))
         return slots[is_enrolled], hashes, fold_and_hash(self._key, enrolled)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Erase subjects from the register, inside :meth:`change`.
+        """Erase those of `subjects` that are enrolled, inside :meth:`change`.
 
         Only a keyed hash of each id remains, with the subject's remaining units for every audience.
-        Subjects that are not enrolled are skipped.
         """
         self.erase_slots(*self.list_enrolled(subjects))
 
-    def erase_slots(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
-        """Erase enrolled subjects, given as :meth:`list_enrolled` returns them.
+    def erase_slots(
+        self, slots: Slots, hashes: Sequence[bytes], folded_hashes: Sequence[bytes]
+    ) -> None:
+        """Erase the enrolled subjects at `slots`, inside :meth:`change`.
 
-        `slots`, `hashes`, `folded`: slot, keyed hash of the id, and keyed hash of the folded id of
-        each subject.
+        `hashes`, `folded_hashes`: keyed hash of each subject's id and of its folded id.
         """
-        self.database.replace(Tables.DEPARTED, {(hashed, FOLDED_ID, 0) for hashed in folded})
+        self.database.replace(Tables.DEPARTED, {(hashed, FOLDED_ID, 0) for hashed in folded_hashes})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free_slots(slots)
         for audience in self.accounts:
@@ -548,9 +537,9 @@ class Ledger:
         return self.find_statuses([subject])[0]
 
     def find_statuses(self, subjects: Iterable[SubjectId]) -> list[EnrollmentStatus]:
-        """Return :meth:`find_status` of each subject, with few SQL statements."""
+        """Return :meth:`find_status` of each subject, in their order, with few SQL statements."""
         ids = list(subjects)
-        slots = self.slot_table.find(ids)
+        slots = self.slot_table.find_slots(ids)
         statuses = [EnrollmentStatus.ENROLLED] * len(ids)
         unenrolled_indices = np.flatnonzero(slots == NOT_ENROLLED).tolist()
         erased = self._find_erased([ids[index] for index in unenrolled_indices])
@@ -574,7 +563,7 @@ class Ledger:
     def _find_departed(
         self, make_hashes: Callable[[], list[bytes]]
     ) -> dict[int, tuple[bytes, int]]:
-        """Return which keyed hashes of ids have rows in the table `departed`.
+        """Return which keyed hashes have rows in the table `departed`.
 
         The result maps the index of a hash to the hash and the least audience number of its rows.
         `make_hashes`: returns the hashes; not called while the table is empty, as hashing is slow.
@@ -601,16 +590,20 @@ class Ledger:
         initial budget. A total limits the units of all. Private.
         """
         hashes = list(map(self.hash_id, subjects))
-        units = self._load_units_of_hashes(audience, hashes)
+        units = self._load_departed_budgets(audience, hashes)
         if self.total is not None:
-            total_remaining = self._load_units_of_hashes(self.total.audience, hashes)
-            units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
+            total_remaining = self._load_departed_budgets(self.total.audience, hashes)
+            allowed = self.total.compute_max_units(audience.number, total_remaining)
+            units = np.minimum(units, allowed)
         return units
 
-    def _load_units_of_hashes(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
-        """Return the units stored under each id hash, or the initial budget, int64 (hashes,)."""
+    def _load_departed_budgets(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
+        """Return the remaining units of unenrolled subjects for an audience, without the total.
+
+        `hashes`: keyed hashes of their ids; a new one has the initial budget. int64 (hashes,).
+        """
         initial = audience.initial_budget
-        stored = (self._load_units(hashed, audience) for hashed in hashes)
+        stored = (self._load_departed_units(hashed, audience) for hashed in hashes)
         return np.array([initial if units is None else units for units in stored], dtype=np.int64)
 
     def charge_unenrolled(
@@ -619,10 +612,8 @@ class Ledger:
         """Charge unenrolled subjects, inside a :meth:`release` of an evaluation.
 
         They have no slot, so their remaining units are stored under the keyed hash of the id, like
-        those of erased subjects.
-
-        `subjects`: distinct ids. `before`, `after`, int64 (subjects,): units of each before and
-        after the release; their difference is charged.
+        those of erased subjects. `subjects`: distinct ids. `before`, `after`, int64 (subjects,):
+        remaining units of each before and after the release; the difference is charged.
         """
         for subject, charged in zip(subjects, before - after, strict=True):
             hashed = self.hash_id(subject)
@@ -636,11 +627,14 @@ class Ledger:
                 price = self.total.price(audience.number, charged)
                 self._charge_hash(self.total.audience, hashed, int(price))
         if self.total is not None:
-            self.total.audience.write(self.database)
+            self.total.audience.write_row(self.database)
 
     def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
-        """Subtract `charged` units from the budget under an id's hash, or from the initial one."""
-        remaining = self._load_units(hashed, audience)
+        """Subtract `charged` units from an unenrolled subject's budget for an audience.
+
+        `hashed`: keyed hash of its id.
+        """
+        remaining = self._load_departed_units(hashed, audience)
         if remaining is None:
             remaining = audience.initial_budget
             self._add_granted_budgets(audience, 1)
@@ -653,7 +647,8 @@ class Ledger:
         """Set the budgets of newly enrolled subjects for one audience.
 
         `slots`: their slots. `erased_units`: stored units by audience number for each subject that
-        was erased or evaluated before, by index in `slots`. The others get the initial budget.
+        was erased or evaluated before, by index in `slots`. All other subjects get the initial
+        budget.
         """
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
         n_granted = len(slots)
@@ -664,35 +659,40 @@ class Ledger:
         self._add_granted_budgets(audience, n_granted)
         if self.total is not None and audience is not self.total.audience:
             total_remaining = self.total.audience.account.remaining[slots]
-            cut_units = np.minimum(units, self.total.max_units(audience.number, total_remaining))
+            allowed = self.total.compute_max_units(audience.number, total_remaining)
+            cut_units = np.minimum(units, allowed)
             audience.checkpointed += sum_exactly(units - cut_units)
             units = cut_units
         self._assign_units(audience, slots, units)
 
     @staticmethod
     def _add_granted_budgets(audience: Audience, n_budgets: int) -> None:
-        """Add `n_budgets` new initial budgets to the audience's sums of granted budgets.
+        """Add `n_budgets` to an audience's number of granted budgets.
 
         Units of earlier renewal periods, which new subjects do not get, are recorded as charged.
         """
         if audience.initial_budget:
-            audience.granted += n_budgets
-            audience.checkpointed += n_budgets * (audience.released - audience.initial_budget)
+            audience.n_granted_budgets += n_budgets
+            missing_units = audience.units_per_budget - audience.initial_budget
+            audience.checkpointed += n_budgets * missing_units
 
     def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
-        """Set the remaining units of some slots for one audience, without charging anything."""
+        """Set the remaining units at some slots for one audience, without a charge."""
         audience.account.set_units(slots, units, self.size)
         if self.total is not None:
-            audience.account.mark_known(slots)
+            audience.account.mark_charged_to_total(slots)
 
-    def _load_units(self, hashed: bytes, audience: Audience) -> int | None:
-        """Return an audience's units under the keyed hash of an id; None if none are stored."""
+    def _load_departed_units(self, hashed: bytes, audience: Audience) -> int | None:
+        """Return the units that an unenrolled subject has left for `audience`; None if not stored.
+
+        `hashed`: keyed hash of its id.
+        """
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         rows = self.database.read(query, (hashed, audience.number))
         return int(rows[0][0]) if rows else None
 
     def hash_id(self, subject: SubjectId) -> bytes:
-        """Return the keyed hash under which an erased subject is stored, 32 bytes."""
+        """Return the keyed hash under which an unenrolled subject is stored, 32 bytes."""
         return keyed_hash(self._key, subject)
 
     def keyed_digest(self, content: bytes) -> bytes:

@@ -26,7 +26,7 @@ class Account(Protocol):
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
 
     def note_charged_total(self, spent: int) -> None:
-        """Note `spent`, the sum of a block's charges, already taken from :attr:`remaining`."""
+        """Note `spent`, the sum of a block's charges, by which :attr:`remaining` is reduced."""
 
 
 class Register(Protocol):
@@ -37,14 +37,14 @@ class Register(Protocol):
         """Number of slots, taken or free."""
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
+        """Enroll the new ones of `subjects`, and return the slot of each, int32 (subjects,).
 
-        Ids may repeat. A new subject gets the account's initial budget, an erased one the
-        units that it had left.
+        Ids may repeat. A new subject gets the initial budget, an erased one the units that it had
+        left.
         """
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the distinct slots of those of `subjects` that are enrolled."""
+        """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
@@ -83,7 +83,7 @@ class MemoryLedger:
         self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll those of `subjects` that are not, and return each one's slot, int32 (subjects,).
+        """Enroll the new ones of `subjects`, and return the slot of each, int32 (subjects,).
 
         Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """
@@ -104,7 +104,7 @@ class MemoryLedger:
         return np.fromiter(slots, np.int32, len(subjects))
 
     def has_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> bool:
-        """Return whether an unknown id is similar to a known one, or to another unknown one.
+        """Return whether an unknown id of `subjects` is similar to a known or another unknown one.
 
         Similar ids have equal folded forms. Known subjects are enrolled or erased.
         """
@@ -119,7 +119,7 @@ class MemoryLedger:
         return self._folded_hashes
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the distinct slots of those of `subjects` that are enrolled, int32 ascending."""
+        """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
         slots = {self._slot_of[subject] for subject in subjects if subject in self._slot_of}
         return np.array(sorted(slots), dtype=np.int32)
 
@@ -139,7 +139,7 @@ class MemoryLedger:
 
 
 def extend_units(units: Units, size: int) -> Units:
-    """Return `units` extended by zeros to length `size`; the same array if it has that length."""
+    """Return `units`, int64, extended by zeros to length `size`; itself if it has that length."""
     if len(units) == size:
         return units
     extended = np.zeros(size, dtype=np.int64)
@@ -159,6 +159,7 @@ class ForkSafeLock:
         self._process = os.getpid()
 
     def __enter__(self) -> None:
+        """Acquire the lock in the process that created it."""
         if os.getpid() != self._process:
             raise PrivacyRefused(
                 "A forked process holds a copy of the budgets and could spend them again. Use the "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
+from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 SCHEMA = "vicinal"
@@ -119,7 +119,8 @@ class PostgresDatabase(Database):
             raise
 
     def read_columns(self) -> dict[str, tuple[str, ...]]:
-        return columns_by_table(self.read(_COLUMNS_QUERY, (SCHEMA,)))
+        """Return the column names of each table of the schema, in order."""
+        return group_columns_by_table(self.read(_COLUMNS_QUERY, (SCHEMA,)))
 
     def lock(self) -> bool:
         """Take the database's advisory lock; return False if another connection keeps it.
@@ -145,28 +146,32 @@ class PostgresDatabase(Database):
                 self._run(f"VACUUM FULL {SCHEMA}.{name}", ())
 
     def find_faults(self) -> list[str]:
-        return []  # a server checks its own structure
+        """Return no messages, because a server checks its own structure."""
+        return []
 
     def close(self) -> None:
         self._connection.close()
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        """Execute a statement with a value for each ``?``, and return its rows."""
         cursor = self._connection.execute(_translate_statement(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
-        """Execute a query and yield its rows in lists."""
+        """Execute a query and yield its rows in lists of :data:`BATCH`."""
         with self._connection.cursor(binary=True) as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(BATCH):
                 yield rows
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        """Execute a statement once for the values of each row."""
         with self._connection.cursor() as cursor:
             cursor.executemany(_translate_statement(statement), rows)
 
     def _commit(self) -> None:
-        self._check_settings()  # an operator may have changed them since the last commit
+        """Commit, unless an operator has changed a required setting since the last commit."""
+        self._check_settings()
         super()._commit()
 
     def _check_settings(self) -> None:
@@ -182,6 +187,7 @@ class PostgresDatabase(Database):
             )
 
     def _rollback(self) -> None:
+        """Undo the open transaction; without a connection, the server has undone it."""
         if not self._connection.closed:
             super()._rollback()
 
@@ -201,9 +207,9 @@ class PostgresDatabase(Database):
 
 
 def choose_server(url: str) -> None:
-    """Allow connections to a server, which a user of this machine has named as a ledger's server.
+    """Store in the user's configuration that connections to a server are allowed.
 
-    `url`: URL of a database on the server. The choice is stored in the user's configuration.
+    `url`: URL of a database on the server. Call it only if the user named that server.
     """
     server = _parse_server(url)
     if server not in ("", *_read_chosen_servers()):
@@ -216,9 +222,9 @@ def choose_server(url: str) -> None:
 
 
 def _parse_server(url: str) -> str:
-    """Return the server in a URL as "host:port"; "" if the environment chooses the server.
+    """Return the server in a PostgreSQL URL as "host:port"; "" if the environment chooses it.
 
-    Raises InvalidInput if it is no URL, or has other options than :data:`_URL_OPTIONS`.
+    Raises InvalidInput for another text, or options that are not in :data:`_URL_OPTIONS`.
     """
     driver = _import_psycopg()
     try:
@@ -241,7 +247,7 @@ def _parse_server(url: str) -> str:
 
 
 def _servers_path() -> Path:
-    """Return the path of the user's file that lists the chosen servers, a "host:port" per line."""
+    """Return the path of the user's file of chosen servers, which has a "host:port" per line."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     return base.expanduser() / "vicinal" / "servers"
 

@@ -83,6 +83,7 @@ class Renewal:
     answers: int = 0
 
     def __post_init__(self) -> None:
+        """Check the declared attributes."""
         if not isinstance(self.every, str):
             every: str | int = checks.check_integer(
                 "renew", self.every, minimum=1, maximum=_MAX_PERIODS
@@ -106,7 +107,7 @@ class Renewal:
 
     @classmethod
     def from_plan(cls, plan: str) -> Self | None:
-        """Return the renewal in an audience's plan, given as JSON; None if budgets do not renew.
+        """Return the renewal in an audience's `plan`, given as JSON; None if budgets do not renew.
 
         Raises StoreDamaged if the plan is no JSON or its renewal is impossible.
         """
@@ -125,7 +126,7 @@ class Renewal:
         return renewal
 
     def insert_into(self, plan: str) -> str:
-        """Return an audience's plan, given as JSON, with this renewal instead of its own."""
+        """Return an audience's `plan`, given as JSON, with its renewal replaced by this one."""
         return json.dumps({**parse_json(plan), "renewal": asdict(self)})
 
     def begin(self, first_share: float, n_queries: int) -> Self:
@@ -154,7 +155,7 @@ class Renewal:
         return begun
 
     def advance_to_today(self, used: int) -> Self:
-        """Return the state in today's period; `used`: number of answers to date.
+        """Return the state in today's period; `used`: number of the audience's answers to date.
 
         It is this object if no period has begun since, also if the machine's clock was set back.
         """
@@ -165,7 +166,7 @@ class Renewal:
         if period == self.period:
             return self
         answers = self.n_queries * period // self.periods
-        if self.loses:
+        if self.loses_unspent:
             # Unused answers of earlier periods are lost, so the limit is the number of used answers
             # and one period's. `used` may exceed the old limit by answers given at midnight before
             # this release; those count for the new period.
@@ -190,11 +191,11 @@ class Renewal:
 
     @property
     def declared(self) -> Self:
-        """The same schedule before its first period: it releases the full budget at once."""
+        """The same schedule as if all parts were released at once, with the full budget."""
         return replace(self, period=1, part=0)
 
     @property
-    def loses(self) -> bool:
+    def loses_unspent(self) -> bool:
         """Whether units not spent in their period are lost."""
         return self.unspent == LOST_PARTS
 
@@ -204,24 +205,24 @@ class Renewal:
         return None if self.period == self.periods else f"{self.compute_first_day(self.period + 1)}"
 
     @property
-    def released(self) -> int:
+    def released_units(self) -> int:
         """Units of a full budget that have been released to date."""
         return UNITS - (self.periods - self.period) * self.part
 
     @property
     def max_units(self) -> int:
         """Maximal remaining units of a subject in this period, and the units of a new subject."""
-        return self.part if self.loses and self.period > 1 else self.released
+        return self.part if self.loses_unspent and self.period > 1 else self.released_units
 
-    def compute_remaining(self, units: Units, released: int) -> Units:
+    def compute_remaining(self, units: Units, previous_released_units: int) -> Units:
         """Return the subjects' remaining units when this period begins, int64 (n,).
 
-        `units`, int64 (n,): their remaining units before. `released`: units of a full budget that
-        had been released before.
+        `units`, int64 (n,): their remaining units in the previous period, and
+        `previous_released_units` the :attr:`released_units` in it.
         """
-        if self.loses and self.period > 1:
+        if self.loses_unspent and self.period > 1:
             return np.full_like(units, self.part)
-        return np.maximum(units + (self.released - released), 0)
+        return np.maximum(units + (self.released_units - previous_released_units), 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes, :attr:`next_date` ("next") and `str` ("text"), as JSON values."""

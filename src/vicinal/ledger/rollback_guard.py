@@ -1,19 +1,15 @@
 """The witness: a small file outside the store that detects rollbacks and copies of the store.
 
-It holds the clock and head of the ledger's last known commit. A store that was put back to an
-earlier state, by a restored backup or a copied folder, lacks this commit: charges would be
-forgotten and budgets refilled. A copy of the store that ran elsewhere lacks it, too. The witness is
-locked while its store is open, so two copies of a folder with one witness are never open together.
-Each opening also writes a random epoch, and a store that finds another epoch writes nothing more.
+It holds the clock and head of the ledger's last known commit, which a restored backup or a copied
+folder lacks: its charges would be forgotten and budgets refilled. The witness is locked while its
+store is open, so two copies with one witness are never open together. Each opening also writes a
+random epoch, and a store that finds another epoch writes nothing more. The witness also keeps the
+keyed hashes of erased subjects, so that an old backup cannot restore them, and digests of audience
+names, so that a lost audience cannot be opened with new budgets.
 
-The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot restore
-them, and digests of audience names, so that a lost audience cannot be opened with new budgets.
-
-The witness changes after the ledger: it cannot be written while a transaction of the ledger is
-open, so it never holds the clock and head of a commit that is not durable. Clock and head are
-written after every commit, which is enough if the process dies, and flushed to the disk when the
-store is opened, changed or closed. After a loss of power the witness may be behind the store, never
-ahead. (docs/decisions/0042-chain-and-epochs.md)
+Clock and head are written after every commit, never during a transaction of the ledger, and flushed
+to the disk when the store is opened, changed or closed. So after a loss of power the witness may be
+behind the store, never ahead. (docs/decisions/0042-chain-and-epochs.md)
 """
 
 import hashlib
@@ -51,8 +47,8 @@ SHA-256 of these fields follows."""
 _ENTRIES_OFFSET = _HEADER.size + 32
 """Offset of the first entry in the file, in bytes."""
 _ENTRY = struct.Struct(">c32sQ")
-"""Kind of entry; keyed hash of an erased subject's id or digest of an audience's name; and the
-ledger's clock when it was added."""
+"""Kind of entry; keyed hash of an erased subject's id, or digest of an audience's name; and the
+ledger's clock when the entry was added."""
 _MAX_ENTRIES = 1 << 26
 """Maximal number of entries that are read (2.75 GB): a forged header may count any number."""
 _ERASED_KIND = b"e"
@@ -180,12 +176,13 @@ def check_replaceable(path: Path) -> None:
 
 
 class RollbackGuard:
-    """A witness that is locked and open for writing. Nothing is written before :meth:`begin`.
+    """A witness that is locked and open for writing. Nothing is written before :meth:`begin_epoch`.
 
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
-    - `check`: called before each write; raises an error if the ledger has an open transaction.
-    - `accept_unwritable`: also accept a file that this process may not write.
+    - `check_committed`: function that raises an error if the ledger has an open transaction; called
+      before each write.
+    - `accept_unwritable`: open the file read-only if this process may not write it.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
     StoreInUse if another process has it open, with a copy of the same store.
@@ -195,12 +192,12 @@ class RollbackGuard:
         self,
         path: Path,
         identity: bytes,
-        check: Callable[[], object] = int,
+        check_committed: Callable[[], object] = int,
         *,
         accept_unwritable: bool = False,
     ) -> None:
         self._path = path
-        self._check = check
+        self._check_committed = check_committed
         with translate_os_errors(path):
             self._descriptor = open_descriptor(path, accept_unwritable=accept_unwritable)
         try:
@@ -219,14 +216,15 @@ class RollbackGuard:
         cls,
         path: Path,
         identity: bytes,
-        check: Callable[[], object] = int,
+        check_committed: Callable[[], object] = int,
         *,
         replace_existing: bool = False,
     ) -> Self:
         """Create a witness and return it, locked and open for writing.
 
-        It has a random head, so it agrees with no ledger until :meth:`begin`. `replace_existing`:
-        whether to replace a witness at `path`; the other arguments are those of the class.
+        It has a random head, so it agrees with no ledger until :meth:`begin_epoch`.
+        `replace_existing`: whether to replace a witness at `path`. The other arguments are those of
+        the class.
 
         Raises InvalidInput if a file is at `path`; with `replace_existing`, if it is no witness.
         """
@@ -234,7 +232,7 @@ class RollbackGuard:
             check_replaceable(path)
         guard = cls.__new__(cls)
         guard._path = path
-        guard._check = check
+        guard._check_committed = check_committed
         new_path = path.with_name(path.name + ".new") if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
         flags = os.O_RDWR | (os.O_TRUNC if replace_existing else os.O_EXCL)
@@ -257,20 +255,21 @@ class RollbackGuard:
             raise
         return guard
 
-    def begin(self, clock: int, head: bytes) -> None:
-        """Write a new random epoch with the ledger's clock and head (32 bytes), and flush.
+    def begin_epoch(self, clock: int, head: bytes) -> None:
+        """Write a new random epoch with the ledger's `clock` and `head` (32 bytes), and flush.
 
         A store that opened the witness before cannot write it any more.
         """
-        self._write(replace(self.state, epoch=fresh_key(_EPOCH_BYTES), clock=clock, head=head))
+        epoch = fresh_key(_EPOCH_BYTES)
+        self._write_header(replace(self.state, epoch=epoch, clock=clock, head=head))
         self.sync()
 
-    def advance(self, clock: int, head: bytes) -> None:
-        """Write clock and head (32 bytes) of the ledger's last commit, without a flush.
+    def record_commit(self, clock: int, head: bytes) -> None:
+        """Write the ledger's `clock` and `head` (32 bytes) at its last commit, without a flush.
 
         Raises StorageFailed if the witness has another epoch: its store was opened elsewhere since.
         """
-        self._check()
+        self._check_committed()
         with translate_os_errors(self._path):
             present_epoch = os.pread(self._descriptor, _EPOCH_BYTES, _EPOCH_OFFSET)
         if present_epoch != self.state.epoch:
@@ -279,7 +278,7 @@ class RollbackGuard:
                 "copy no longer answers."
             )
         if (clock, head) != (self.state.clock, self.state.head):
-            self._write(replace(self.state, clock=clock, head=head))
+            self._write_header(replace(self.state, clock=clock, head=head))
 
     def sync(self) -> None:
         """Flush the file to the disk."""
@@ -288,13 +287,13 @@ class RollbackGuard:
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
         """Add the keyed hashes of erased subjects, and flush; `clock` is the ledger's clock."""
-        self._add(_ERASED_KIND, hashes, clock)
+        self._append_entries(_ERASED_KIND, hashes, clock)
 
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
         """Add the digests of new audience names, and flush; `clock` is the ledger's clock."""
         known_digests = self.state.audiences
         digests = [digest for digest in map(digest_name, names) if digest not in known_digests]
-        self._add(_AUDIENCE_KIND, digests, clock)
+        self._append_entries(_AUDIENCE_KIND, digests, clock)
 
     def close(self) -> None:
         """Flush and close the file, which releases the lock even if the flush fails."""
@@ -303,35 +302,34 @@ class RollbackGuard:
         finally:
             os.close(self._descriptor)
 
-    def _add(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
-        """Append entries of one kind with these digests and the ledger's clock, and flush."""
+    def _append_entries(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
+        """Append entries of one kind, `_ERASED_KIND` or `_AUDIENCE_KIND`, and flush.
+
+        `digests`: 32 bytes for each entry. `clock`: the ledger's clock.
+        """
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
             return
-        self._put(content, _ENTRIES_OFFSET + len(self.state.entries))
+        self._write_bytes(content, _ENTRIES_OFFSET + len(self.state.entries))
         self.sync()  # entries must be durable before a header that counts them
-        self._write(self.state.with_entries(self.state.entries + content))
+        self._write_header(self.state.with_entries(self.state.entries + content))
         self.sync()
 
-    def _write(self, state: WitnessState) -> None:
+    def _write_header(self, state: WitnessState) -> None:
         """Write the header of `state`; raises StorageFailed if the path leads to another file."""
         with translate_os_errors(self._path):
             opened = os.fstat(self._descriptor)
             present = self._path.stat()
-            if (opened.st_dev, opened.st_ino, 1) != (
-                present.st_dev,
-                present.st_ino,
-                present.st_nlink,
-            ):
+            if not os.path.samestat(opened, present) or present.st_nlink != 1:
                 raise StorageFailed(
                     f"{self._path} was replaced while the store was open, or has a second name. "
                     "The store no longer answers. Remove the other name, then open it again."
                 )
-        self._put(state.encode_header(), 0)
+        self._write_bytes(state.encode_header(), 0)
         self.state = state
 
-    def _put(self, content: bytes, offset: int) -> None:
-        """Write bytes at an offset; raises an error if the ledger has an open transaction."""
-        self._check()
+    def _write_bytes(self, content: bytes, offset: int) -> None:
+        """Write `content` at an offset in bytes, unless the ledger has an open transaction."""
+        self._check_committed()
         with translate_os_errors(self._path):
             write_whole(self._descriptor, content, offset)

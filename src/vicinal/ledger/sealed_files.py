@@ -39,20 +39,19 @@ def parse_json(
     try:
         value = json.loads(content, object_pairs_hook=_refuse_duplicates)
         _check_depth(value, _MAX_DEPTH)
+        return value
     except RecursionError:
         reason = f"it has more than {_MAX_DEPTH} levels"
     except ValueError as problem:
         reason = str(problem)
-    else:
-        return value
     raise error(f"{source} is not valid JSON: {reason}.")
 
 
 def read_json(path: Path, noun: str) -> Any:
     """Return the value of a JSON file of the user.
 
-    `noun`: what the file is, such as "plan", for messages. Raises InvalidInput if it cannot be
-    read, or if :func:`parse_json` refuses it.
+    `noun`: name of the kind of file in messages, such as "plan". Raises InvalidInput if it cannot
+    be read, or if :func:`parse_json` refuses it.
     """
     try:
         with path.open("rb") as file:
@@ -113,7 +112,7 @@ def seal_archive(archive: bytes) -> bytes:
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless the `content` of the file `path` is from :func:`seal_archive`."""
+    """Raise InvalidInput unless :func:`seal_archive` returned the `content` of the file `path`."""
     if seal_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger.database import BATCH, Database, Row, Value, columns_by_table
+from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
 from vicinal.ledger.files import PRIVATE_FILE, create_file, is_writable, translate_os_errors
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
@@ -33,10 +33,9 @@ class SQLiteDatabase(Database):
 
     - `path`: the file.
     - `create`: whether to create it if it does not exist.
-    - `read_only`: whether nothing can be written before :meth:`recover`. If it is closed before
-      that, its files stay as they were, byte by byte. A ledger of unknown origin must be verified
-      this way before anything is written, because SQLite deletes any file that a forged journal
-      beside the database names.
+    - `read_only`: whether nothing is written before :meth:`recover`; if it is closed before that,
+      its files stay as they were, byte by byte. A ledger of unknown origin must be verified this
+      way, because SQLite deletes any file that a forged journal beside the database names.
 
     Raises InvalidInput if the file does not exist and `create` is false.
     """
@@ -115,19 +114,19 @@ class SQLiteDatabase(Database):
             "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
             "WHERE m.type <> 'index' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
         )
-        return columns_by_table(self.read(query))
+        return group_columns_by_table(self.read(query))
 
     def lock(self) -> bool:
-        return True  # the file is on this machine, where the store's lock file suffices
+        """Return True: the file is on this machine, where the store's lock file suffices."""
+        return True
 
     def recover(self) -> None:
         """Make the connection writable and truncate the log.
 
-        After its last commit, the log may hold pages of a transaction that a kill interrupted, for
-        example the id of a subject that was to be enrolled again. While another program reads
-        the database, the log stays until the next opening.
+        The log may hold pages of an interrupted transaction, for example the id of a subject that
+        was to be enrolled. While another program reads the database, it stays.
         """
-        self._check()
+        self._check_not_failed()
         if self._original_logs is not None:
             self._connection.close()
             self._original_logs = None
@@ -136,7 +135,7 @@ class SQLiteDatabase(Database):
 
     def _pragma(self, setting: str) -> list[Row]:
         """Execute a PRAGMA statement, ``name`` or ``name = value``, and return its rows."""
-        self._check()
+        self._check_not_failed()
         with self._mark_failures():
             return self._connection.execute(f"PRAGMA {setting}").fetchall()
 
@@ -153,7 +152,7 @@ class SQLiteDatabase(Database):
 
     def scrub(self) -> None:
         """Rewrite the file and empty the log, so that no deleted value remains in them."""
-        self._check()
+        self._check_not_failed()
         with self._mark_failures():
             self._connection.execute("VACUUM")  # it writes to the log, which is truncated next
         ((busy, _, _),) = self._pragma("wal_checkpoint(TRUNCATE)")
@@ -181,18 +180,21 @@ class SQLiteDatabase(Database):
         self._original_logs = None
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        """Execute a statement with a value for each ``?``, and return its rows."""
         return self._connection.execute(statement, values).fetchall()
 
     def _scan(self, statement: str) -> Iterator[list[Row]]:
-        """Execute a query and yield its rows in lists."""
+        """Execute a query and yield its rows in lists of :data:`BATCH`."""
         cursor = self._connection.execute(statement)
         while rows := cursor.fetchmany(BATCH):
             yield rows
 
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
+        """Execute a statement once for the values of each row."""
         self._connection.executemany(statement, rows)
 
     def _rollback(self) -> None:
+        """Undo the open transaction, unless SQLite has already undone it."""
         if self._connection.in_transaction:
             super()._rollback()
 

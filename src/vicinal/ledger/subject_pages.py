@@ -5,7 +5,8 @@ A page is a range of :data:`PAGE_SLOTS` slots, stored in one or more rows of the
 fits into one page of SQLite's file, so the file holds every id in one piece, where a search finds
 it. Enrolling or erasing a subject rewrites the rows of its page in the same transaction.
 
-An "open frame" is a framed id without its closing bracket.
+A *framed id* is, for example, ``b"<id:sanna>"``, an *open frame* the same without its closing
+bracket: ``b"<id:sanna"``.
 """
 
 from collections import defaultdict
@@ -40,13 +41,13 @@ Row = tuple[bytes, bytes]
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield (page number, rows) of the pages with these numbers, ascending, without empty pages."""
     condition = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
-    rows = database.rows(Tables.SUBJECT_PAGES, condition, pages)
+    rows = database.read_rows(Tables.SUBJECT_PAGES, condition, pages)
     for page, page_rows in groupby(rows, key=itemgetter(0)):
         yield page, [(slots, ids) for *_, slots, ids in page_rows]
 
 
 def split_ids(stored: bytes) -> list[bytes]:
-    """Return the open frames in a row's concatenated framed ids; there must be at least one."""
+    """Return the open frames of the framed ids that are concatenated in `stored`, at least one."""
     return stored[:-1].split(b">")
 
 
@@ -67,7 +68,8 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
         rows_of: dict[int, list[Row]] = {page: [] for _, page in run}
         first_page = min(rows_of)
         last_page = max(rows_of)
-        stored = database.rows(Tables.SUBJECT_PAGES, _IN_RANGE_ORDERED, (first_page, last_page))
+        page_range = (first_page, last_page)
+        stored = database.read_rows(Tables.SUBJECT_PAGES, _IN_RANGE_ORDERED, page_range)
         for page, _, slots, ids in stored:
             rows_of[page].append((slots, ids))
         new_rows = [
@@ -78,7 +80,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
             )
         ]
         if stored:
-            database.delete(Tables.SUBJECT_PAGES, _IN_RANGE, (first_page, last_page))
+            database.delete(Tables.SUBJECT_PAGES, _IN_RANGE, page_range)
         database.insert(Tables.SUBJECT_PAGES, new_rows)
 
 
@@ -98,8 +100,8 @@ def _split_into_rows(
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield all pages' rows of the table: page, number in the page, slots, framed ids.
 
-    `ends`, int64 (subjects,): offset at which each framed id ends in `ids`. `stored_bytes`, int64
-    (subjects,): bytes of all ids and slots up to and including each subject's.
+    `ids`: all framed ids, concatenated. `ends`, int64 (subjects,): offset at which each ends.
+    `stored_bytes`, int64 (subjects,): bytes of all ids and slots up to each subject's, inclusive.
     """
     for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
         start = first_slot
@@ -118,9 +120,9 @@ def _split_into_rows(
 def _update_rows(
     rows: Sequence[Row], first_slot: int, changes: Mapping[int, bytes | None]
 ) -> Sequence[Row]:
-    """Return the rows of a page after a change of some of its slots.
+    """Return the new rows of a page in which the subjects of some slots change.
 
-    `rows`: the rows before. `first_slot`: the first slot of the page. `changes`: the new framed id
+    `rows`: its present rows. `first_slot`: the first slot of the page. `changes`: the new framed id
     at each changed slot, or None for a slot that becomes free.
     """
     is_unchanged = np.ones(PAGE_SLOTS, dtype=np.bool_)
@@ -164,6 +166,6 @@ def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
 
 
 def split_rows(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
-    """Return the slots in some rows, int32 (m,), and the open frame at each slot."""
+    """Return the taken slots in some rows, int32 (m,), and the open frame at each."""
     slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
     return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

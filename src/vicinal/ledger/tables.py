@@ -72,7 +72,7 @@ class Table:
         )
 
     def key_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of the primary key's columns in a whole row."""
+        """Return the values of the primary key's columns in a whole `row`."""
         return tuple(row[index] for index in self._key_indices)
 
     def build_selection(self, condition: str = ALL) -> str:

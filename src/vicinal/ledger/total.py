@@ -1,10 +1,9 @@
 """A bound on each subject's loss to all audiences together: one account for all charges.
 
 The budgets of several audiences do not compose if the data adapt to answers: an action taken
-because of an answer to one audience changes records that answer another audience, though the
-other budget was not charged for it. One filter over all releases does compose (proof note:
-total.md). Each audience's remaining units are cut to the number that this account still allows. So
-mechanisms read one number per subject, and contributions stop when either budget ends.
+because of an answer to one audience changes records that answer another audience. One filter over
+all releases does compose (proof note: total.md). Each audience's remaining units are cut to the
+number that this account still allows, so contributions stop when either budget ends.
 """
 
 import json
@@ -20,7 +19,7 @@ from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.mechanisms.charging import find_differences
 
 TOTAL = ""
-"""Replaces the audience name in the row of the account of all audiences together."""
+"""Name of the pseudo-audience that has the account of all audiences together."""
 
 _RATE_BITS = 24
 """Number of binary fraction digits of a rate, so that all products fit into 64 bits."""
@@ -41,10 +40,10 @@ class TotalFilter:
         self._plan = json.loads(audience.plan)
 
     @classmethod
-    def new(cls, epsilon: float, delta: float, budget: float) -> Self:
+    def create(cls, epsilon: float, delta: float, budget: float) -> Self:
         """Return a total without audiences and subjects.
 
-        `budget`: the zCDP budget that guarantees (`epsilon`, `delta`).
+        `budget`: the zCDP that guarantees (`epsilon`, `delta`).
         """
         fields = {"epsilon": epsilon, "delta": delta, "budget": budget.hex(), "rates": {}}
         account = StoredAccount(np.zeros(0, dtype=np.int64))
@@ -56,7 +55,7 @@ class TotalFilter:
         return self._plan["epsilon"], self._plan["delta"]
 
     def add_audience(self, audience_number: int, budget: float) -> None:
-        """Set the rate of a new audience, rounded up; `budget`: its zCDP budget in full."""
+        """Set the rate of a new audience, rounded up; `budget`: the zCDP of its full budget."""
         ratio = math.nextafter(budget / float.fromhex(self._plan["budget"]), math.inf)
         self._plan["rates"][str(audience_number)] = math.ceil(ratio * (1 << _RATE_BITS))
         self.audience.plan = json.dumps(self._plan)
@@ -68,8 +67,11 @@ class TotalFilter:
         low = units & ((1 << _RATE_BITS) - 1)
         return np.asarray(high * rate - (-(low * rate) >> _RATE_BITS))
 
-    def max_units(self, audience_number: int, total_remaining: Units) -> Units:
-        """Return the maximal units of an audience that remaining units of the total pay for."""
+    def compute_max_units(self, audience_number: int, total_remaining: Units) -> Units:
+        """Return the largest units of an audience that remaining units of the total pay for.
+
+        `total_remaining`, int64 (m,): remaining units of m subjects in the total.
+        """
         rate = self._plan["rates"][str(audience_number)]
         quotient, remainder = np.divmod(total_remaining, rate)
         # No audience has more than UNITS units, and the shift of a larger quotient could overflow.
@@ -81,7 +83,7 @@ class TotalFilter:
     def find_faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
         """Yield a sentence for each contradiction between the total and the audiences.
 
-        `stored`: all audiences by name, including the total, as read from the database.
+        `stored`: all audiences by name, with the total, as read from the database.
 
         A subject with fewer units than the total allows was never cut for this audience, so the
         total was charged at least the price of its missing units. That does not hold if the
@@ -92,7 +94,7 @@ class TotalFilter:
         for name in sorted(stored.keys() - {TOTAL}):
             units = stored[name].account.durable
             number = stored[name].number
-            allowed = self.max_units(number, total_remaining)
+            allowed = self.compute_max_units(number, total_remaining)
             if stored[name].renewal is None:
                 min_charged += np.where(units < allowed, self.price(number, UNITS - units), 0)
             if (units > allowed).any():
@@ -101,11 +103,10 @@ class TotalFilter:
             yield "The total over all audiences lacks what audiences were charged."
 
     def charge(self, audience: Audience, audiences: Iterable[Audience]) -> None:
-        """Charge the total for an audience's charges since the last call.
+        """Charge the total for the charges to an `audience` since the last call, in memory.
 
-        `audience`: the audience that mechanisms charged. `audiences`: all audiences; their
-        remaining units are reduced ("cut") to what the total still allows. Everything happens in
-        memory, and becomes durable with the charges to the audience.
+        `audiences`: all audiences; their remaining units are reduced ("cut") to those that the
+        total still allows.
         """
         account = audience.account
         total = self.audience.account
@@ -116,16 +117,17 @@ class TotalFilter:
         total.note_charged_total(sum_exactly(price))
         for other in audiences:
             self._cut_units(other, slots)
-        account.mark_known(slots)  # last: an interrupted charge is made twice rather than never
+        # Last, because an interrupted charge is made twice rather than never.
+        account.mark_charged_to_total(slots)
 
     def _cut_units(self, audience: Audience, slots: Slots) -> None:
-        """Reduce an audience's remaining units at `slots` to what the total still allows.
+        """Reduce an audience's remaining units at `slots` to those that the total still allows.
 
         The difference is recorded as a charge to the audience, but not charged to the total again.
         """
         account = audience.account
         units = account.remaining[slots]
-        allowed = self.max_units(audience.number, self.audience.account.remaining[slots])
+        allowed = self.compute_max_units(audience.number, self.audience.account.remaining[slots])
         excess = np.maximum(units - allowed, 0)
         account.remaining[slots] -= excess
         account.synced_remaining[slots] -= excess

@@ -1,14 +1,12 @@
 """Compiled functions that compute and charge the contributions of the neighbours of a query block.
 
 The individual filter (votes.md) charges every subject for its own contribution, in the order of
-the queries. A subject's budget is read and written by that subject's contributions only, and sums
-of integers do not depend on the order of addition. The subjects can therefore be processed in any
-order and on any number of threads with the same sums and the same charges.
+the queries. Subjects can be processed in any order and on any number of threads with the same
+result: a budget belongs to one subject, and sums of integers do not depend on the order.
 
-Work is split among threads in two ways. Subjects with one record are processed by tiles of
-consecutive rows, so that the data of a tile stays in the cache of a core while all queries pass
-over it. The records of a subject with several records may lie in different tiles; those subjects
-are split among the threads by their slot instead.
+Subjects with one record are processed by tiles of consecutive rows, so that the data of a tile
+stays in the cache of a core while all queries pass over it. Subjects with several records, which
+may lie in different tiles, are split among the threads by their slot instead.
 
 Terms: a *slot* is the index of a subject in the arrays of subjects; a *hit* is one (query, record)
 pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one step of the vote
@@ -21,7 +19,12 @@ int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `
 :class:`KernelWeights`; `vote_prices` a :class:`VotePrices`; `slot_residue` a (remainder, modulus),
 which restricts a call to subjects whose slot has this remainder; `scratch` a :class:`Scratch` of
 the thread. The contributions are added to `votes` or `sums`, int64 (q, c), in steps. The sum of
-all charges is returned as (high, low), and is ``high * 2^24 + low`` units.
+all charges is returned as (high, low), and is ``high * 2^24 + low`` units; `n_skipped` is the
+number of hits that belong to subjects with several records and were not charged.
+
+Arguments of the other functions: `vector` (a contribution in steps), `is_touched` and `touched` are
+the buffers of :class:`Scratch`; `rows`, int32 (hits,), is the row of each hit; `slots`, int32 (n,),
+the slot of each row's subject; `n_records`, int32 (m,), the number of rows of each subject.
 """
 
 from __future__ import annotations
@@ -118,7 +121,7 @@ class VotePrices(NamedTuple):
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
     - `label_only`: whether a contribution to a single coordinate is charged only a share of this
       price, ``price_table[row, column]``: a row for each level of the remaining budget, and the
-      column ``norm * columns_per_step[j] / row``.
+      column ``norm * columns_per_step[j] / row`` for a contribution of `norm` steps.
     - `columns_per_step`, float64 (q,); `price_table`, float64 (r, m): used with `label_only` alone.
     """
 
@@ -175,13 +178,10 @@ class QueryPrice(NamedTuple):
 def charge_votes(  # type: ignore[no-untyped-def]
     hits, labels, subjects, kernel_weights, vote_prices, _scratch, votes
 ):
-    """Add and charge the class votes of all subjects with one record.
+    """Add and charge the class votes of subjects with one record; return (high, low, n_skipped).
 
     The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
     contribution is a single number, which makes this function faster; `_scratch` is not used.
-
-    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
-    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -269,13 +269,10 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 def charge_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel_weights, vote_prices, scratch, sums
 ):
-    """Add and charge the contributions of all subjects with one record.
+    """Add and charge the contributions of subjects with one record; return (high, low, n_skipped).
 
     A contribution is the kernel weight of a record near the query times the record's vector,
     rounded towards zero and scaled down to the subject's remaining budget.
-
-    Returns (high, low, n_skipped): the sum of all charges, and the number of hits that belong to
-    subjects with several records and were not charged.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -454,10 +451,8 @@ def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
 def _add_record(vectors, row, weight, vector, is_touched, touched, n_touched):  # type: ignore[no-untyped-def]
     """Add the weighted vector of one record to a contribution; return the new `n_touched`.
 
-    - `vectors`: :class:`VectorArrays`; `row`: index of the record in it.
-    - `weight`: kernel weight of the record in steps.
-    - `vector`, `is_touched`, `touched`: the buffers of :class:`Scratch`.
-    - `n_touched`: number of valid entries of `touched`.
+    `vectors`: :class:`VectorArrays`; `row`: index of the record in it; `weight`: its kernel weight
+    in steps; `n_touched`: number of valid entries of `touched`.
     """
     starts, coordinates, values = vectors
     for entry in range(starts[row], starts[row + 1]):
@@ -475,9 +470,8 @@ def _add_record(vectors, row, weight, vector, is_touched, touched, n_touched):  
 def _add_and_reset_scratch(sums, vector, is_touched, touched):  # type: ignore[no-untyped-def]
     """Add a contribution to the sums of one query and reset the buffers of :class:`Scratch`.
 
-    - `sums`, int64 (c,): sums of the query in steps.
-    - `vector`, int64 (c,): the contribution, 0 except at the coordinates `touched`.
-    - `is_touched`, bool (c,): mask of the same coordinates.
+    `sums`, int64 (c,): sums of the query in steps. `vector` is 0 except at the coordinates
+    `touched`, where alone `is_touched` holds.
     """
     for c in touched:
         sums[c] += vector[c]
@@ -487,7 +481,10 @@ def _add_and_reset_scratch(sums, vector, is_touched, touched):  # type: ignore[n
 
 @compiled
 def _compute_level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the index of an integer similarity in :class:`KernelWeights`."""
+    """Return the level of an integer similarity, its index in the table of kernel weights.
+
+    `origin`, `shift`: those of :class:`KernelWeights`.
+    """
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 
@@ -495,13 +492,9 @@ def _compute_level(similarity, origin, shift):  # type: ignore[no-untyped-def]
 def group_hits_by_subject(start, stop, rows, slots, n_records, slot_residue):  # type: ignore[no-untyped-def]
     """Return the indices of the hits of subjects with several records, grouped by subject.
 
-    Subjects are in ascending order of their slots; the hits of a subject keep their order.
-
-    - `start`, `stop`: only the hits from `start` to ``stop - 1``, those of one query, are grouped.
-    - `rows`, int32 (hits,): row of the record of each hit.
-    - `slots`, int32 (n,): slot of each row's subject.
-    - `n_records`, int32 (m,): number of rows of each subject, by slot.
-    - `slot_residue`: (remainder, modulus); hits of subjects with other slots are left out.
+    Subjects are in ascending order of their slots; the hits of a subject keep their order. Only the
+    hits of one query, from `start` to ``stop - 1``, are grouped, and of these only the hits of
+    subjects whose slot has the `slot_residue` (remainder, modulus).
     """
     remainder, modulus = slot_residue
     # The key has the slot in its high 31 bits and the hit in its low 32 bits: a single sort of
@@ -524,8 +517,7 @@ def group_hits_by_subject(start, stop, rows, slots, n_records, slot_residue):  #
 def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
     """Return the index in `order` after the last hit of the subject whose hits begin at `first`.
 
-    `order` are indices of hits, grouped by subject; `rows`, int32 (hits,), the row of each hit, and
-    `slots`, int32 (n,), the slot of each row's subject.
+    `order`, int64: indices of hits, grouped by subject (:func:`group_hits_by_subject`).
     """
     slot = slots[rows[order[first]]]
     last = first + 1
@@ -538,7 +530,7 @@ def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
 def find_differences(first_values, second_values, offset):  # type: ignore[no-untyped-def]
     """Return the indices at which two arrays of equal length differ, int32, ascending.
 
-    `offset` is added to every index.
+    `offset`: number that is added to every index.
     """
     # Only the pages that are written to take up memory.
     indices = np.empty(len(first_values) + 1, dtype=np.int32)
@@ -600,7 +592,10 @@ def charge_neighbours(
     def charge_block(
         charge_hits: Callable[..., Any], block_bounds: Steps, *slot_residue: object
     ) -> tuple[Any, Steps]:
-        """Return the result of `charge_hits`, one of the four functions above, and its sums."""
+        """Return the result of `charge_hits`, one of the four functions above, and its sums.
+
+        `block_bounds`: the :class:`NeighbourArrays` bounds of the tiles to process.
+        """
         sums = np.zeros((len(neighbours), width), dtype=np.int64)
         scratch = Scratch.allocate(width)
         hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
@@ -630,11 +625,8 @@ def charge_neighbours(
 def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int) -> Steps:
     """Return the offsets of the hits of each query in each tile, int64 (tiles + 1, q).
 
-    There is a single tile if the rows of some query are not ascending.
-
-    - `neighbours`: neighbour lists of q queries.
-    - `n_rows`: number of rows of the shard.
-    - `n_threads`: number of threads; several tiles are a multiple of it.
+    `neighbours`: neighbour lists of q queries. `n_rows`: number of rows of the shard. The number of
+    tiles is a multiple of `n_threads`, or 1 if the rows of some query are not ascending.
     """
     starts = neighbours.starts
     rows = neighbours.rows
@@ -646,11 +638,8 @@ def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int)
 
 @compiled
 def _are_ascending(starts, rows):  # type: ignore[no-untyped-def]
-    """Return whether the rows of every query are strictly ascending.
-
-    The rows of query j are ``rows[starts[j] : starts[j + 1]]``.
-    """
-    ascending = True  # without an early exit the comparisons are vectorised
+    """Return whether ``rows[starts[j] : starts[j + 1]]`` ascend strictly for every query j."""
+    ascending = True  # without an early exit the comparisons are vectorized
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):
             ascending &= rows[hit - 1] < rows[hit]
@@ -659,9 +648,9 @@ def _are_ascending(starts, rows):  # type: ignore[no-untyped-def]
 
 @compiled
 def _find_tile_bounds(starts, rows, edges):  # type: ignore[no-untyped-def]
-    """Return the offset of the first row that is at least each edge, int64 (edges, q).
+    """Return the index in `rows` of each query's first row in each tile, int64 (edges, q).
 
-    `edges` are the first rows of the tiles; the ascending rows of query j are
+    `edges`: first row of each tile, and the number of rows. The rows of query j, ascending, are
     ``rows[starts[j] : starts[j + 1]]``.
     """
     bounds = np.empty((len(edges), len(starts) - 1), dtype=np.int64)

@@ -1,6 +1,10 @@
 """Noisy counts: the number of a query's neighbours (paper preset) and the number of records.
 
 Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
+
+Parameters of both mechanisms: `budget`, the zCDP that a subject's full budget stands for; `grid`,
+the grid of counts and noise; `noise`, the source of the noise; `slack_accountant`, the account of
+the delta that rounding to the grid costs.
 """
 
 import math
@@ -43,13 +47,8 @@ class NoisyCount:
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2). A subject
     that cannot afford its charge is excluded from the query, from the count and from the vote.
 
-    - `sigma`: standard deviation of the noise, in records.
-    - `budget`: the zCDP that a subject's full budget stands for.
-    - `grid`: the grid of counts and noise.
-    - `noise`: the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
-
-    Attributes: `scale`, the noise scale in grid steps.
+    `sigma`: standard deviation of the noise, in records. Attributes: `scale`, the noise scale in
+    grid steps.
     """
 
     def __init__(
@@ -85,8 +84,10 @@ class NoisyCount:
 
         The counts, int64 (q,), are in grid steps without noise; bool (hits,) states whether the
         hit's subject could afford its charge; the charges are in units. Call it after
-        :meth:`charge_slack`, once for each shard that holds records. The remaining units of
-        `subjects` are charged in place.
+        :meth:`charge_slack`, once for each shard.
+
+        `neighbours`: neighbour lists of the q queries; a *hit* is one of their entries. `subjects`:
+        the shard's subjects, whose remaining units are charged in place.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
         is_paid = np.zeros(len(neighbours.rows), dtype=np.bool_)
@@ -113,10 +114,7 @@ class NoisyCount:
 
 
 def compute_size_noise(budget: float) -> float:
-    """Return the standard deviation, in records, of the noise of the estimated data size.
-
-    `budget`: the zCDP that a subject's full budget stands for.
-    """
+    """Return the standard deviation, in records, of the noise of the estimated data size."""
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -130,13 +128,8 @@ def release_noisy_size(
     """Return a noisy number of records (public) and the sum of all charges in units (private).
 
     A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
-    budget, or neither if less remains. Raises PrivacyRefused, before any charge, if the delta
-    slack is used up.
-
-    - `subjects`: all subjects; their remaining units are charged in place.
-    - `budget`: the zCDP that a subject's full budget stands for.
-    - `grid`, `noise`: the grid of counts, and the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
+    budget, or neither if less remains. `subjects`: all subjects, whose remaining units are charged
+    in place. Raises PrivacyRefused, before any charge, if the delta slack is used up.
     """
     scale = grid.convert_noise(compute_size_noise(budget))
     rate = unit_rate(scale, budget)
@@ -152,10 +145,9 @@ def release_noisy_size(
 def charge_counts(  # type: ignore[no-untyped-def]
     starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_paid
 ):
-    """Add the neighbours of each paying subject to the counts, and charge these subjects.
+    """Charge all subjects that can afford it for their neighbours, and add these to the counts.
 
-    A subject with m neighbours of a query adds all m of them for one charge, or none
-    (:class:`NoisyCount`).
+    A subject with m neighbours of a query adds all m of them for one charge, or none.
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
@@ -212,16 +204,11 @@ def charge_counts(  # type: ignore[no-untyped-def]
 
 @compiled
 def charge_sizes(n_records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
-    """Charge every subject that can afford it for its record count; return the sum of the counts.
+    """Charge every subject that can afford it for its record count, and sum the counts.
 
-    - `n_records`, int32 (subjects,): number of records of each subject.
-    - `max_records`: a subject with more records than this counts for this many.
-    - `remaining`, int64 (subjects,): remaining budget in units, charged in place.
-    - `steps`: grid steps of one record.
-    - `scale`: noise scale in grid steps.
-    - `rate`: units charged for a squared step.
-
-    Returns (count in steps, high, low): the sum of all charges is ``high * 2^24 + low`` units.
+    Returns (sum of the counts in steps, high, low); the sum of all charges is ``high * 2^24 + low``
+    units. `max_records`: a subject with more records than this counts for this many. `n_records`,
+    `remaining`, `steps`, `scale` and `rate` are those of :func:`charge_counts` above.
     """
     total = 0
     high = 0

@@ -7,6 +7,10 @@ All summed quantities are integers. A record's features are an integer row u, th
 loss with respect to the scores a vector e, and its gradient is the outer product of the two, of
 norm |u| |e|. The vector e is scaled down to the clipping bound and rounded towards zero; the outer
 product is exact.
+
+Arguments of the compiled functions: `scores`, float64, in integer steps, one row per record;
+`score_unit`, value of one such step; `steps_per_unit`, grid steps per unit of the integer gradient
+if it is not clipped; `max_norm`, the clipping bound in grid steps.
 """
 
 import math
@@ -114,7 +118,8 @@ class NoisyGradient:
         self.release_counter = release_counter
         self.records = records
         self.n_classes = n_classes
-        self._unit = unit
+        self._score_unit = 1 / (unit * WEIGHT_STEPS)
+        self._steps_per_unit = self.steps / (self.clip * unit)
         self._noise = noise
         self._sampler = sampler
 
@@ -131,8 +136,8 @@ class NoisyGradient:
     def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
         """Return the sum of the clipped gradients of a batch, int64 (d, c), in grid steps; private.
 
-        - `weights`, float64 (d, c): public, finite weights; rounded to a grid of 2^-18 here.
-        - `batch`, bool (subjects,): whether each subject is in the batch.
+        `weights`, float64 (d, c): public weights, as for :meth:`publish`. `batch`, bool
+        (subjects,): whether each subject is in the batch.
         """
         integer_weights = round_weights(weights)
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
@@ -149,44 +154,37 @@ class NoisyGradient:
     def _add_single(self, row_indices: Ints, integer_weights: Floats, sums: Ints) -> None:
         """Add the clipped gradients of subjects with one record each to `sums`, int64 (d, c).
 
-        `row_indices`: their rows; `integer_weights`, float64 (d, c): weights in steps of 2^-18.
+        `row_indices`: their rows. `integer_weights`, float64 (d, c): weights in steps of 2^-18.
         """
         rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
         norms = self.records.norms[row_indices]
+        labels = self.records.labels[row_indices]
+        max_norm = float(self.steps)
         compute_clipped_residuals(
-            residuals,
-            self.records.labels[row_indices],
-            norms,
-            1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit),
-            float(self.steps),
+            residuals, labels, norms, self._score_unit, self._steps_per_unit, max_norm
         )
         sums += (rows.T @ residuals).astype(np.int64)
 
     def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
         """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
 
-        `subject`: its slot; `integer_weights`, float64 (d, c): weights in steps of 2^-18.
+        `subject`: its slot. `integer_weights`, float64 (d, c): weights in steps of 2^-18.
         """
         own_records = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[own_records]
         residuals = rows.astype(np.float64) @ integer_weights
+        labels = self.records.labels[own_records]
+        max_norm = float(self.steps)
         add_clipped_gradient(
-            residuals,
-            rows,
-            self.records.labels[own_records],
-            1 / (self._unit * WEIGHT_STEPS),
-            self.steps / (self.clip * self._unit),
-            float(self.steps),
-            sums,
+            residuals, rows, labels, self._score_unit, self._steps_per_unit, max_norm, sums
         )
 
 
 def choose_gradient_grid(sigma: float) -> tuple[int, int]:
     """Return the grid steps in a clipping bound, a power of two, and the noise scale in steps.
 
-    `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9; public, as is the result.
+    `sigma`: noise scale in clipping bounds, 0.01 <= sigma <= 10^9; public, as is the result.
     """
     sigma = checks.check_real("sigma", sigma, minimum=1e-2, maximum=1e9)
     steps = min(_MAX_STEPS, 1 << math.floor(math.log2(FINE_SCALE / sigma)))
@@ -199,9 +197,7 @@ def choose_gradient_grid(sigma: float) -> tuple[int, int]:
 def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-untyped-def]
     """Replace the scores of one record by the derivatives of its softmax loss, in place.
 
-    - `scores`, float64 (c,): scores in integer steps.
-    - `label`: class index of the record.
-    - `score_unit`: value of one step of a score.
+    `scores`, float64 (c,): scores in integer steps of `score_unit`. `label`: the class index.
     """
     max_score = scores.max()  # subtracted so that no exponential overflows
     total = 0.0
@@ -214,17 +210,14 @@ def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-unt
 
 
 @compiled
-def compute_clipped_residuals(scores, labels, norms, score_unit, factor, bound):  # type: ignore[no-untyped-def]
+def compute_clipped_residuals(scores, labels, norms, score_unit, steps_per_unit, max_norm):  # type: ignore[no-untyped-def]
     """Replace scores by integer derivatives e of clipped gradients, in place.
 
-    For each record the norm of the gradient, ``norms[i] * |e|``, is at most `bound`.
+    For each record the norm of the gradient, ``norms[i] * |e|``, is at most `max_norm` grid steps.
 
-    - `scores`, float64 (n, c): scores in integer steps, one record per subject.
-    - `labels`, int32 (n,): class indices.
-    - `norms`, float64 (n,): norms of the integer rows.
-    - `score_unit`: value of one step of a score.
-    - `factor`: grid steps per unit of the gradient, without clipping.
-    - `bound`: the clipping bound in grid steps.
+    - `scores`, float64 (n, c): scores in integer steps of `score_unit`, one record per subject.
+    - `labels`, int32 (n,): class indices. `norms`, float64 (n,): norms of the integer rows.
+    - `steps_per_unit`: grid steps per unit of the integer gradient if it is not clipped.
     """
     for i in range(len(scores)):
         compute_softmax_residuals(scores[i], labels[i], score_unit)
@@ -232,9 +225,9 @@ def compute_clipped_residuals(scores, labels, norms, score_unit, factor, bound):
         for c in range(scores.shape[1]):
             square += scores[i, c] * scores[i, c]
         size = norms[i] * math.sqrt(square)
-        clipped_factor = factor if factor * size <= bound else bound / size
+        factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
         for c in range(scores.shape[1]):
-            scores[i, c] = np.trunc(scores[i, c] * clipped_factor * _ROUNDING_MARGIN)
+            scores[i, c] = np.trunc(scores[i, c] * factor * _ROUNDING_MARGIN)
 
 
 @compiled
@@ -250,40 +243,38 @@ def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
     with its last records. The derivatives are therefore rounded to multiples of 2^-30, so that
     every partial sum is exact (linear_model.md, "Contribution of u").
     """
-    steps_per_unit = float(1 << 30)
+    n_steps = float(1 << 30)
     # Times entries of rows, below 2^13, a sum of n derivatives stays below 2^53. For larger n the
     # steps are coarser, which depends on the number of the subject's records alone.
-    while len(residuals) * steps_per_unit > 2.0**40:
-        steps_per_unit /= 2
+    while len(residuals) * n_steps > 2.0**40:
+        n_steps /= 2
     gradient = np.zeros((rows.shape[1], residuals.shape[1]))
     for i in range(len(residuals)):
         for c in range(residuals.shape[1]):
-            residuals[i, c] = np.rint(residuals[i, c] * steps_per_unit)
+            residuals[i, c] = np.rint(residuals[i, c] * n_steps)
         for j in range(rows.shape[1]):
             for c in range(residuals.shape[1]):
                 gradient[j, c] += rows[i, j] * residuals[i, c]
-    return gradient / steps_per_unit
+    return gradient / n_steps
 
 
 @compiled
-def add_clipped_gradient(scores, rows, labels, score_unit, factor, bound, sums):  # type: ignore[no-untyped-def]
+def add_clipped_gradient(scores, rows, labels, score_unit, steps_per_unit, max_norm, sums):  # type: ignore[no-untyped-def]
     """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
 
-    - `scores`, float64 (n, c): scores of its records in integer steps; overwritten.
-    - `rows`, int16 (n, d): integer features of its records.
-    - `labels`, int32 (n,): class indices of its records.
-    - `score_unit`: value of one step of a score.
-    - `factor`: grid steps per unit of the gradient, without clipping.
-    - `bound`: the clipping bound in grid steps.
+    - `scores`, float64 (n, c): scores of its records in integer steps of `score_unit`; overwritten.
+    - `rows`, int16 (n, d), `labels`, int32 (n,): integer features and class indices of the records.
+    - `steps_per_unit`: grid steps per unit of the integer gradient if it is not clipped.
+    - `max_norm`: the clipping bound in grid steps.
     """
     for i in range(len(scores)):
         compute_softmax_residuals(scores[i], labels[i], score_unit)
     gradient = sum_gradient(scores, rows)
     size = math.sqrt((gradient * gradient).sum())
-    clipped_factor = factor if factor * size <= bound else bound / size
+    factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
     for j in range(rows.shape[1]):
         for c in range(scores.shape[1]):
-            sums[j, c] += np.int64(gradient[j, c] * clipped_factor * _ROUNDING_MARGIN)
+            sums[j, c] += np.int64(gradient[j, c] * factor * _ROUNDING_MARGIN)
 
 
 class NoisySize:
@@ -299,7 +290,10 @@ class NoisySize:
         self._noise = noise
 
     def publish(self, size: int) -> float:
-        """Return the private number of subjects, `size`, with noise; a second call is refused."""
+        """Return the private number of subjects `size` with noise.
+
+        Raises PrivacyRefused if called again.
+        """
         self._quota.note_releases(1)
         (noisy,) = self._noise.add_to(np.array([size * self.steps], dtype=np.int64), self.scale)
         return int(noisy) / self.steps

@@ -8,7 +8,20 @@ by their own norm); Goodfellow 2015 (norms of gradients that are outer products)
 
 All summed quantities are integers. A record's features are an integer row x, the derivatives of its
 loss with respect to the scores an integer vector e, and its gradient is the outer product x e^T, of
-norm |x| |e|.
+norm |x| |e|. The *slot* of a subject is its index in the array `remaining`.
+
+Arguments that several functions have:
+
+- `scores`, (n, c): integer scores of n records.
+- `score_unit`, float: value of one step of an integer score.
+- `targets`, int32 (n, 1) or (n, c): class indices, or target vectors in steps of 2^-30.
+- `is_squared_loss`, bool: whether the targets are vectors.
+- `remaining`, int64 (subjects,): remaining budget units by slot, charged in place.
+- `steps_per_unit`, float: grid steps per unit of the integer gradient if it is not clipped.
+- `max_norm`, float: largest norm of a contribution, in grid steps.
+- `rate`, float: units charged for a squared grid step of a contribution.
+- `reserve`, int: units that training leaves to every subject.
+- `prepared_weights`: integer weights in the layout of the engine of int16 products.
 """
 
 from __future__ import annotations
@@ -120,29 +133,30 @@ class IndividualGradient:
         self._noise = noise
         self._slack_accountant = slack_accountant
 
-    def release(self, noise: float) -> GradientRelease:
+    def release(self, noise_std: float) -> GradientRelease:
         """Return the release of one training step and charge its delta slack.
 
-        `noise`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any subject
-        is charged, if the slack exceeds its limit.
+        `noise_std`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any
+        subject is charged, if the slack exceeds its limit.
         """
-        scale = self._convert_noise(noise)
+        scale = self._convert_noise(noise_std)
         self._slack_accountant.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
-    def check_slack(self, noise: float, n_releases: int) -> None:
+    def check_slack(self, noise_std: float, n_releases: int) -> None:
         """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit.
 
-        `noise`: their noise scale in clipping bounds.
+        `noise_std`: their noise scale in clipping bounds.
         """
+        slack_per_coordinate = grid_slack(self._convert_noise(noise_std))
         slack_per_release = (
             self.n_features * self.n_scores * compute_grid_slack(self._convert_noise(noise))
         )
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
-    def _convert_noise(self, noise: float) -> int:
-        """Return a noise scale in grid steps, rounded up within limits; `noise`: in clips."""
-        noise_steps = checks.check_real("noise", noise, above=0) * self.steps
+    def _convert_noise(self, noise_std: float) -> int:
+        """Return a noise scale, given in clipping bounds, in grid steps: rounded up, in bounds."""
+        noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
@@ -170,8 +184,7 @@ class GradientRelease:
         The gradients, int64 (d, c), are in grid steps and may be released only through
         :meth:`publish`, which adds noise; the charges are in units.
 
-        - `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
-        - `remaining`, int64 (subjects,): remaining units by slot, charged in place.
+        `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
         """
         gradient = self.mechanism
         integer_weights, weight_step = _round_weights(weights)
@@ -204,14 +217,10 @@ class GradientRelease:
     def _charge_single(
         self, starts: Ints, prepared_weights: Any, score_unit: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Return the sum of gradients of subjects with one record and the sum of their charges.
+        """Charge subjects with one record; return the sums of their clipped gradients and charges.
 
-        The gradients are in grid steps, int64 (c, d).
-
-        - `starts`: first indices of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single``.
-        - `prepared_weights`: integer weights in the layout of the engine of int16 products.
-        - `score_unit`: value of one step of an integer score.
-        - `remaining`: remaining units by slot, charged in place.
+        The gradients are in grid steps, int64 (c, d). `starts`: first indices of blocks of
+        `_BLOCK_ROWS` subjects in ``mechanism.single``.
         """
         gradient = self.mechanism
         records = gradient._records
@@ -228,15 +237,11 @@ class GradientRelease:
             ]
             scores = gradient._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
+            squares = gradient.squares[row_indices]
+            targets = self._select_targets(row_indices)
+            loss_and_price = self._loss_and_price
             high, low = charge_records(
-                scores,
-                derivatives,
-                gradient.squares[row_indices],
-                self._select_targets(row_indices),
-                slots,
-                remaining,
-                score_unit,
-                *self._loss_and_price,
+                scores, derivatives, squares, targets, slots, remaining, score_unit, *loss_and_price
             )
             gradient._products.add_product(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
@@ -245,13 +250,10 @@ class GradientRelease:
     def _charge_several(
         self, slots: Ints, prepared_weights: Any, score_unit: float, remaining: Units, sums: Steps
     ) -> int:
-        """Add the gradients of subjects with several records to `sums`; return the sum of charges.
+        """Charge subjects with several records and add their clipped gradients to `sums`.
 
-        - `slots`: slots of the subjects.
-        - `prepared_weights`: integer weights in the layout of the engine of int16 products.
-        - `score_unit`: value of one step of an integer score.
-        - `remaining`: remaining units by slot, charged in place.
-        - `sums`, int64 (d, c): sums of gradients in grid steps.
+        Returns the sum of the charges. `slots`: slots of the subjects. `sums`, int64 (d, c): sums
+        of gradients in grid steps.
         """
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
@@ -260,38 +262,26 @@ class GradientRelease:
         rows = records.rows[row_indices]
         scores = self.mechanism._products.multiply(rows, prepared_weights).astype(np.float64)
         targets = self._select_targets(row_indices)
-        return int(
-            charge_multirecord_subjects(
-                scores,
-                rows,
-                targets,
-                starts,
-                slots,
-                remaining,
-                score_unit,
-                *self._loss_and_price,
-                sums,
-            )
+        spent = charge_multirecord_subjects(
+            scores, rows, targets, starts, slots, remaining, score_unit, *self._loss_and_price, sums
         )
+        return int(spent)
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
-        """Return the targets of some records, int32: class indices (m, 1), or vectors (m, c).
-
-        Vectors are in steps of 2^-30; `row_indices` are the rows of the m records.
-        """
+        """Return the `targets` of the records in these rows, int32 (rows, 1) or (rows, c)."""
         return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
-        """The five last arguments of :func:`charge_records`."""
+        """The arguments `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
         gradient = self.mechanism
-        factor = gradient.steps / (gradient.clip * gradient.unit)
-        bound = min(gradient.steps, self.scale)
-        return gradient._is_squared_loss, factor, float(bound), self.rate, gradient.reserve
+        steps_per_unit = gradient.steps / (gradient.clip * gradient.unit)
+        max_norm = float(min(gradient.steps, self.scale))
+        return gradient._is_squared_loss, steps_per_unit, max_norm, self.rate, gradient.reserve
 
 
 def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
-    """Return public weights as int16 multiples of a step, (d, c), and that step, a power of two.
+    """Return public `weights`, (d, c), as int16 multiples of a step, and that step, a power of two.
 
     The step is the finest for which the integer scores are exact in int32 and the weights fit into
     int16, and at least 2^-18.
@@ -307,25 +297,19 @@ def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
 @compiled
 def charge_records(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
-    score_unit, is_squared_loss, factor, bound, rate, reserve,
+    score_unit, is_squared_loss, steps_per_unit, max_norm, rate, reserve,
 ):  # fmt: skip
-    """Compute and charge the integer derivatives e of the loss for subjects with one record.
+    """Compute and charge the clipped integer derivatives e of subjects with one record.
 
     The contribution of record i is the outer product of its row with ``derivatives[:, i]``, of
     squared norm ``squares[i] * |derivatives[:, i]|^2``.
 
     - `scores`, int32 (n, c): integer scores of the records.
-    - `derivatives`, int16 (c, n): written here.
-    - `squares`, int64 (n,): squared norms of the rows.
-    - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
+    - `derivatives`, int16 (c, n): the derivatives e, written here.
+    - `squares`, int64 (n,): squared norms of the records' rows.
     - `slots`, int64 (n,): slots of the subjects.
-    - `remaining`, int64 (subjects,): remaining units, charged in place.
-    - `score_unit`: value of one step of an integer score.
-    - `is_squared_loss`: whether the targets are vectors.
-    - `factor`: grid steps per unit of the gradient, without clipping.
-    - `bound`: largest norm of a contribution, in grid steps.
-    - `rate`: units charged for a squared step.
-    - `reserve`: units that training leaves to every subject.
+
+    The module text describes the other arguments.
 
     Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
     """
@@ -333,7 +317,7 @@ def charge_records(  # type: ignore[no-untyped-def]
     low = 0
     n_scores = scores.shape[1]
     block_size = MAX_SUMMED_PRODUCTS
-    # Classes come first, so that the inner loops run over records and are vectorised.
+    # Classes come first, so that the inner loops run over records and are vectorized.
     residuals = np.empty((n_scores, block_size))
     sizes = np.empty(block_size)
     squared_norms = np.empty(block_size)
@@ -347,9 +331,8 @@ def charge_records(  # type: ignore[no-untyped-def]
             _compute_class_residuals(
                 block_scores, targets[first:, 0], score_unit, residuals, powers, sizes
             )
-        _clip_to_integers(
-            residuals, squares[first : first + count], factor, bound, sizes, squared_norms
-        )
+        block_squares = squares[first : first + count]
+        _clip_to_integers(residuals, block_squares, steps_per_unit, max_norm, sizes, squared_norms)
         for i in range(count):
             # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
             cost = charge(np.int64(squared_norms[i]) * squares[first + i], rate)
@@ -370,13 +353,11 @@ def charge_records(  # type: ignore[no-untyped-def]
 def _compute_class_residuals(scores, labels, score_unit, residuals, powers, totals):  # type: ignore[no-untyped-def]
     """Write the derivatives of the softmax loss with respect to the scores, (c, n).
 
-    All operations are elementwise over records, in the same order and with the same rounding, so
-    that the result of a record does not depend on other records.
+    All operations are elementwise, so that the result of a record does not depend on other records.
 
     - `scores`, int32 (n, c): integer scores of the records.
     - `labels`, int32 (at least n,): class indices.
-    - `score_unit`: value of one step of an integer score.
-    - `residuals`, float64 (c, at least n): written here.
+    - `residuals`, float64 (c, at least n): the derivatives, written here.
     - `powers`, `totals`: scratch, int64 and float64 (at least n,).
     """
     count, n_scores = scores.shape
@@ -404,12 +385,8 @@ def _compute_class_residuals(scores, labels, score_unit, residuals, powers, tota
 def _compute_vector_residuals(scores, targets, score_unit, residuals):  # type: ignore[no-untyped-def]
     """Write the derivatives of half the squared distance with respect to the scores, (c, n).
 
-    They are scores minus targets, limited to -1..1.
-
-    - `scores`, int32 (n, c): integer scores of the records.
-    - `targets`, int32 (at least n, c): target vectors in steps of 2^-30.
-    - `score_unit`: value of one step of an integer score.
-    - `residuals`, float64 (c, at least n): written here.
+    They are scores, int32 (n, c), minus targets, int32 (at least n, c), limited to -1..1;
+    `residuals`, float64 (c, at least n), is written here.
     """
     for c in range(scores.shape[1]):
         for i in range(len(scores)):
@@ -432,15 +409,11 @@ def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # t
 
     Exponents below -700 count as -700.
 
-    Compiled `np.exp` calls a scalar function for each number, or a vector library whose results
-    for the last numbers of a column differ in the last bit; a contribution would then depend on the
-    position of its record. Here the operations are the same for every record (linear_model.md,
-    "Other records"), and the compiler vectorises them.
+    The operations are the same for every record (linear_model.md, "Other records"). Those of
+    compiled `np.exp` are not: a contribution would depend on the position of its record.
 
     - `scores`, `max_scores`, int (n,): integer scores of one class, and the largest of all classes.
-    - `score_unit`, float: value of one integer step of a score.
-    - `powers`, int64 (at least n,): scratch.
-    - `results`, float64 (n,): written here.
+    - `powers`, int64 (at least n,): scratch. `results`, float64 (n,): written here.
     """
     powers_of_two = powers.view(np.float64)
     for i in range(len(scores)):
@@ -457,14 +430,12 @@ def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # t
 
 
 @compiled
-def _clip_to_integers(residuals, squares, factor, bound, scratch, squared_norms):  # type: ignore[no-untyped-def]
+def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squared_norms):  # type: ignore[no-untyped-def]
     """Scale derivatives to grid steps in place, clip them and truncate them to integers.
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
     - `squares`, int64 (n,): squared norms of the records' rows.
-    - `factor`: grid steps per unit of the gradient, without clipping.
-    - `bound`: largest norm of a contribution, in grid steps.
-    - `scratch`, float64 (at least n,): scratch.
+    - `scratch`, float64 (at least n,): buffer.
     - `squared_norms`, float64 (at least n,): squared norms of the resulting columns, written here.
     """
     # Clipping comes after all other roundings, and truncation cannot lengthen a vector, so the
@@ -476,9 +447,10 @@ def _clip_to_integers(residuals, squares, factor, bound, scratch, squared_norms)
         for i in range(len(squares)):
             scratch[i] += residuals[c, i] * residuals[c, i]
     for i in range(len(squares)):
-        largest = min(bound / math.sqrt(np.float64(squares[i])), _MAX_INT16)
+        largest = min(max_norm / math.sqrt(np.float64(squares[i])), _MAX_INT16)
         # 1e-300 avoids a division by zero where a record is fitted perfectly; zeros remain zeros.
-        scratch[i] = min(factor, largest / max(math.sqrt(scratch[i]), 1e-300)) * _ROUNDING_MARGIN
+        max_factor = largest / max(math.sqrt(scratch[i]), 1e-300)
+        scratch[i] = min(steps_per_unit, max_factor) * _ROUNDING_MARGIN
     for c in range(len(residuals)):
         for i in range(len(squares)):
             residuals[c, i] = np.trunc(residuals[c, i] * scratch[i])
@@ -487,13 +459,12 @@ def _clip_to_integers(residuals, squares, factor, bound, scratch, squared_norms)
 
 @compiled
 def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no-untyped-def]
-    """Shrink an integer vector in place to a charge of at most `available`; return the charge.
+    """Shrink an integer vector in place until its charge is at most `available`; return the charge.
 
-    - `vector`: integers stored as float64: a gradient, or the factor of a row in it.
+    - `vector`: integers stored as float64: a gradient, or its factor e beside a row x.
     - `available`: largest charge, in units.
     - `cost`: charge of `vector` on entry, in units; above `available`.
-    - `square`: squared norm of the row of which `vector` is the factor; 1 for a whole gradient.
-    - `rate`: units charged for a squared step.
+    - `square`: squared norm of the row x; 1 for a whole gradient.
     """
     cost = _scale_and_charge(vector, math.sqrt(available / cost) * _ROUNDING_MARGIN, square, rate)
     # The loop is needed for charges beyond 2^62, which are reported as 2^62. It ends, because a
@@ -506,17 +477,20 @@ def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no
 @compiled
 def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     scores, rows, targets, starts, slots, remaining,
-    score_unit, is_squared_loss, factor, bound, rate, reserve, sums,
+    score_unit, is_squared_loss, steps_per_unit, max_norm, rate, reserve, sums,
 ):  # fmt: skip
-    """Add the gradients of subjects with several records to `sums`; return the sum of charges.
+    """Clip, charge to `remaining` and add to `sums` the gradients of subjects with several records.
+
+    A gradient is the sum over the subject's records, clipped to `max_norm` and scaled down until
+    its charge leaves at least `reserve` units. Returns the sum of all charges, in units.
 
     - `scores`, float64 (n, c): integer scores of the records; overwritten.
     - `rows`, int16 (n, d): integer features.
-    - `targets`, int32 (n, 1) or (n, c): class indices, or vectors in steps of 2^-30.
     - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
-      ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
+      ``starts[i + 1] - 1``; ``slots[i]`` is its slot, its index in `remaining`.
     - `sums`, int64 (d, c): sums of gradients in grid steps.
-    - The arguments from `remaining` to `reserve` are those of :func:`charge_records`.
+
+    The module text describes the other arguments.
     """
     spent = 0
     width = sums.shape[1]
@@ -533,8 +507,8 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
                 compute_softmax_residuals(residuals[j], targets[first + j, 0], score_unit)
         gradient = sum_gradient(residuals, rows[first:last]).ravel()
         size = math.sqrt((gradient * gradient).sum())
-        shrink_factor = (factor if factor * size <= bound else bound / size) * _ROUNDING_MARGIN
-        cost = _scale_and_charge(gradient, shrink_factor, 1, rate)
+        factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
+        cost = _scale_and_charge(gradient, factor * _ROUNDING_MARGIN, 1, rate)
         available = max(remaining[slot] - reserve, 0)
         if cost > available:
             cost = _shrink_to_charge(gradient, available, cost, 1, rate)
@@ -550,9 +524,8 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
 def _scale_and_charge(vector, factor, square, rate):  # type: ignore[no-untyped-def]
     """Multiply `vector` by `factor` in place, rounding towards zero; return its charge in units.
 
-    - `vector`: integers stored as float64, in grid steps.
-    - `square`: the squared norm of `vector` is multiplied by it.
-    - `rate`: units charged for a squared step.
+    `vector`: integers stored as float64, in grid steps. `square`: the charge is that of the squared
+    norm of `vector` times this number.
     """
     total = 0  # an exact integer below 2^62: the charge is computed from the integers to be summed
     for c in range(len(vector)):

@@ -52,15 +52,15 @@ class ClassScores:
         self._classes = np.arange(len(values))
 
     def __call__(
-        self, votes: npt.ArrayLike, noise: npt.ArrayLike, units_per_vote: float = 1.0
+        self, votes: npt.ArrayLike, noise_std: npt.ArrayLike, units_per_vote: float = 1.0
     ) -> Floats:
         """Return the score of every class, float64 (q, c).
 
         - `votes`, (q, c): noisy votes, in any unit, such as grid steps.
-        - `noise`, (q,): standard deviation of their noise, in the same unit.
+        - `noise_std`, (q,): standard deviation of their noise, in the same unit.
         - `units_per_vote`: number of these units in one vote.
         """
-        scale = np.asarray(noise, dtype=np.float64)[:, None]
+        scale = np.asarray(noise_std, dtype=np.float64)[:, None]
         position = np.asarray(votes, dtype=np.float64) / scale - self._shift_per_scale * (
             scale / units_per_vote
         )
@@ -76,10 +76,13 @@ class ClassScores:
 class NoisyLabels(VoteMechanism):
     """Mechanism that releases only the winning class, at a fraction of the price of noisy votes.
 
+    - `kernel`, `n_features`, `grid`, `noise_source`, `slack_accountant`: similarity kernel, number
+      of features, grid, source of the noise and account of the delta slack, as of every
+      :class:`~vicinal.mechanisms.votes.VoteMechanism`.
+    - `n_classes`: number of classes c.
     - `table`: the prices of labels; its budget is the zCDP of a subject's full budget.
-    - `scores`, optional: public score functions; the class with the largest score wins. Without
-      them, the class with the largest noisy sum of votes wins.
-    - The other parameters are those of :class:`VoteMechanism`.
+    - `scores`: public score functions; the class with the largest score wins. None: the class with
+      the largest noisy sum of votes wins.
 
     Raises InvalidInput if there are scores and the prices of `table` are valid only for a certain
     number of classes.
@@ -94,24 +97,26 @@ class NoisyLabels(VoteMechanism):
         n_classes: int,
         table: ChargeTable,
         grid: VoteGrid,
-        noise: NoiseSource,
+        noise_source: NoiseSource,
         slack_accountant: DeltaSlackAccountant,
         scores: ClassScores | None = None,
     ) -> None:
         if scores is not None and table.classes is not None:
             raise InvalidInput("The 'table' parameter must hold for any classes, as scores differ.")
-        super().__init__(kernel, n_features, n_classes, table.budget, grid, noise, slack_accountant)
+        super().__init__(
+            kernel, n_features, n_classes, table.budget, grid, noise_source, slack_accountant
+        )
         self._table = table
         self._scores = scores
 
-    def release(self, noise: Floats) -> LabelRelease:
+    def release(self, noise_std: Floats) -> LabelRelease:
         """Return the release of one block of q queries and charge its delta slack.
 
-        `noise`, float64 (q,): public noise scale of every query, in votes. Raises InvalidInput if
-        one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
+        `noise_std`, float64 (q,): public noise scale of every query, in votes. Raises InvalidInput
+        if one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
         delta slack is used up.
         """
-        scales, rates = self._price_and_account(noise)
+        scales, rates = self._convert_noise_and_charge_slack(noise_std)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         single_rates = self._table.squared_shift_factor * rates

@@ -47,7 +47,7 @@ class ReleaseCounter:
             )
 
     def note_releases(self, n_releases: int) -> None:
-        """Count releases before they are made; raise PrivacyRefused if the plan lacks them."""
+        """Count `n_releases` before they are made; raise PrivacyRefused if the plan lacks them."""
         self.check_remaining(n_releases)
         self.used += n_releases
 
@@ -67,8 +67,7 @@ class NoisyThreshold:
     t is the largest vote count of a query; its sensitivity to one subject is 1. Counting the
     release and adding the noise happen in one call, :meth:`publish`.
 
-    - `threshold`, `sigma`: threshold T and noise scale in votes, as in the accounting; finite,
-      sigma > 0.
+    - `threshold`, `sigma`: threshold T and noise scale in votes; finite, sigma > 0.
     - `release_counter`: counter of the planned screenings.
     - `noise`: the source of the Gaussian noise.
     - `sampler`: the source of the Bernoulli sample that decides ties.
@@ -109,16 +108,16 @@ class NoisyThreshold:
     def compute_noise_limit(self, votes: int) -> tuple[int, float]:
         """Return the limit that noise must exceed: whole grid steps and a fraction of a step.
 
-        `votes`: the largest vote count. The limit is T - votes in steps plus one half, computed in
-        exact integers. Noise above the whole steps passes, noise below them fails, and noise equal
-        to them fails with the probability given by the fraction.
+        `votes`: the largest vote count of a query. The limit is T - votes in steps plus one half,
+        computed in exact integers. Noise above the whole steps passes, noise below them fails, and
+        noise equal to them fails with the probability given by the fraction.
         """
-        threshold_top, threshold_bottom = self._threshold
-        sigma_top, sigma_bottom = self._sigma
-        denominator = 2 * threshold_bottom * sigma_top
+        threshold_numerator, threshold_denominator = self._threshold
+        sigma_numerator, sigma_denominator = self._sigma
+        denominator = 2 * threshold_denominator * sigma_numerator
+        excess = threshold_numerator - votes * threshold_denominator  # T - votes, as a numerator
         numerator = (
-            2 * (threshold_top - votes * threshold_bottom) * self.scale * sigma_bottom
-            + threshold_bottom * sigma_top
+            2 * excess * self.scale * sigma_denominator + threshold_denominator * sigma_numerator
         )
         quotient, remainder = divmod(numerator, denominator)
         return min(max(quotient, -_MAX_LIMIT), _MAX_LIMIT), remainder / denominator
@@ -128,19 +127,20 @@ class NoisyThreshold:
 MAX_VOTE_SUM = 1 << 60
 
 
-def compute_vote_steps(noise: float, max_sum: float) -> int:
+def compute_vote_steps(noise_std: float, max_sum: float) -> int:
     """Return the number of grid steps in a vote, a power of two; public.
 
     It is the largest for which the noise scale is at most 2^40 steps and sums fit into int64.
 
-    - `noise`: the noise scale in votes, > 0.
+    - `noise_std`: the noise scale in votes, > 0.
     - `max_sum`: upper bound on the sum of votes of a class, in votes.
     """
-    noise = checks.check_real("noise scale", noise, above=0, maximum=FINE_SCALE)
+    noise_std = checks.check_real("noise scale", noise_std, above=0, maximum=FINE_SCALE)
     max_sum = checks.check_real("largest sum", max_sum, minimum=1, maximum=MAX_VOTE_SUM)
-    steps = 1 << math.floor(min(math.log2(FINE_SCALE / noise), math.log2(MAX_VOTE_SUM / max_sum)))
+    max_bits = min(math.log2(FINE_SCALE / noise_std), math.log2(MAX_VOTE_SUM / max_sum))
+    steps = 1 << math.floor(max_bits)
     # The logarithm may have been rounded up to an integer, which makes the grid too fine.
-    return steps if math.ceil(noise * steps) <= FINE_SCALE else steps >> 1
+    return steps if math.ceil(noise_std * steps) <= FINE_SCALE else steps >> 1
 
 
 class NoisyMax:

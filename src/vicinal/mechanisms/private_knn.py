@@ -24,6 +24,9 @@ from vicinal.neighbours.kernels import FLOAT32, RBF, IntegerMatrix
 from vicinal.neighbours.poisson_knn import NO_RECORD, NearestRows, PoissonKNN, select_candidates
 from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 
+# `nearest_rows`, int32 (q, k), always are the rows of each query's nearest sampled records, at most
+# one of a subject, padded with ``NO_RECORD`` where there are fewer than k.
+
 
 class VoteEncoding(ABC):
     """Encoding of the records' targets as votes, fixed before the first query."""
@@ -32,9 +35,8 @@ class VoteEncoding(ABC):
     def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
         """Return the sums of votes over the nearest records, int64 (q, c), in steps; private.
 
-        - `nearest_rows`, int32 (q, k): rows of the nearest records of each query, at most one of a
-          subject, padded with ``NO_RECORD``.
-        - `steps`: grid steps in a vote.
+        `nearest_rows`, int32 (q, k): rows of the records, padded with ``NO_RECORD``. `steps`: grid
+        steps in a vote.
         """
 
 
@@ -96,8 +98,8 @@ class ClippedVotes(VoteEncoding):
 def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped-def]
     """Add one vote of `steps` grid steps for the label of every nearest record to `sums`, (q, c).
 
-    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing; `labels`,
-    int32 (n,): class index of each row.
+    `nearest_rows`, int32 (q, k): rows of the records, -1 where missing; `labels`, int32 (n,): class
+    index of each row.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):
@@ -109,9 +111,8 @@ def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped
 def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[no-untyped-def]
     """Add the votes of every nearest record for each of its attributes to `sums`, int64 (q, c).
 
-    `nearest_rows`, int32 (q, k): rows of each query's nearest records, -1 where missing;
-    `attributes`, bool (n, c): whether the record in each row has each attribute; `weights`, int64
-    (n,): its vote for one attribute, in grid steps.
+    `nearest_rows`, int32 (q, k): rows of the records, -1 where missing; `attributes`, bool (n, c):
+    whether each row's record has each attribute; `weights`, int64 (n,): its vote for one, in steps.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):
@@ -128,6 +129,8 @@ class NearestOfSample:
     - `knn`: the private records, their subjects, and k.
     - `gamma`: probability with which each subject is in a sample.
     - `sampler`: the source of the samples.
+
+    `queries`, (q, d), are integer features.
     """
 
     def __init__(self, knn: PoissonKNN, gamma: float, sampler: BernoulliSource) -> None:
@@ -136,10 +139,9 @@ class NearestOfSample:
         self._sampler = sampler
 
     def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists | None:
-        """Return the records that may be among the nearest, in any number of samples; private.
+        """Return the records that may be among the nearest of any sample; private.
 
-        None if the sample is drawn before the search, which then needs no candidates. `queries`,
-        (q, d): integer features.
+        None if the sample is drawn before the search, which then needs no candidates.
         """
         return None if self.knn.sample_first else self.knn.find_candidates(queries)
 
@@ -150,15 +152,14 @@ class NearestOfSample:
 
         Each pair of query and subject is sampled independently. A subject is represented by its
         nearest record. Rows are padded with ``NO_RECORD`` where the sample has fewer than k
-        subjects.
-
-        - `queries`, (q, d): integer features.
-        - `candidates`: result of :meth:`find_candidates` for the same queries.
+        subjects. `candidates`: result of :meth:`find_candidates` for the same queries; None if all
+        subjects are sampled first, and only the sampled ones are searched.
         """
         n_blocks = 1 if self._sampler.ordered else min(THREADS, len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
 
         def draw_block(bounds: tuple[int, int]) -> NearestRows:
+            """Return the result for the queries from index ``bounds[0]`` to ``bounds[1] - 1``."""
             block_queries = queries[slice(*bounds)]
             if candidates is None:
                 sample = self._sampler.sample(self.gamma, len(block_queries) * len(self.knn))
@@ -171,7 +172,7 @@ class NearestOfSample:
     def _draw_from_candidates(
         self, queries: IntegerMatrix, candidates: NeighbourLists
     ) -> NearestRows:
-        """Return the rows of the k nearest sampled records, int32 (q, k).
+        """Return :meth:`draw_nearest` of `queries`, given their `candidates`.
 
         Subjects that are not candidates are sampled only for queries whose sampled candidates are
         fewer than k.
@@ -189,10 +190,9 @@ class NearestOfSample:
         return nearest_rows
 
     def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
-        """Return the rows of the k nearest sampled records of one query, int32 (1, k).
+        """Return :meth:`draw_nearest` of one `query`, (1, d), as int32 (1, k), from all subjects.
 
-        - `query`, (1, d): its integer features.
-        - `rows`: rows of the candidates; whether their subjects are sampled has been decided.
+        - `rows`: rows of the candidates, whose subjects have been sampled or not.
         - `hits`: indices in `rows` of the sampled candidates. Subjects without a candidate are
           sampled now.
         """
@@ -214,7 +214,7 @@ _MAX_HITS = 1 << 22
 # records.
 BLOCK = 256
 
-# Function that returns the kernel for public rows (m, d) and a margin: the factor by which the
+# Function that returns the kernel for public rows (m, d) and a margin, the factor by which the
 # norms of private rows may exceed those of the public rows.
 KernelFactory = Callable[[FloatMatrix, float], RBF]
 
@@ -229,7 +229,7 @@ class PrivateKNNRelease(PlannedAnswers):
       chosen.
     - `slots`, int32 (n,): slot of every record's subject.
     - `n_subjects`: number of subjects.
-    - `encoding`: the records' votes.
+    - `vote_encoding`: the records' votes.
     - `k`: number of neighbours that vote.
     - `gamma`: probability with which each subject is in a sample.
     - `choose_kernel`: :data:`KernelFactory` of the kernel, which rounds features to integers.
@@ -244,7 +244,7 @@ class PrivateKNNRelease(PlannedAnswers):
         features: FloatMatrix,
         slots: Ints32,
         n_subjects: int,
-        encoding: VoteEncoding,
+        vote_encoding: VoteEncoding,
         *,
         k: int,
         gamma: float,
@@ -259,14 +259,14 @@ class PrivateKNNRelease(PlannedAnswers):
         self._slots = slots
         self._n_subjects = n_subjects
         super().__init__(screening, voting, query_counter)
-        self._encoding = encoding
+        self._vote_encoding = vote_encoding
         self._k = k
         self._gamma = gamma
         self._choose_kernel = choose_kernel
         self._sampler = sampler
 
-    def fit_encoding(self, public_rows: FloatMatrix, margin: float) -> None:
-        """Choose the kernel from public rows (m, d) and encode the private records.
+    def choose_kernel_and_encode(self, public_rows: FloatMatrix, margin: float) -> None:
+        """Choose the kernel from public rows (m, d) and encode the private records as integers.
 
         The largest norm of the public rows times `margin` bounds the norms of encoded rows; longer
         ones are clipped. The unencoded features are dropped; further calls do nothing.
@@ -279,13 +279,13 @@ class PrivateKNNRelease(PlannedAnswers):
         self.nearest = NearestOfSample(knn, self._gamma, self._sampler)
         self._features = None
 
-    def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield blocks of :data:`BLOCK` consecutive queries.
+    def split_blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
+        """Yield blocks of :data:`BLOCK` consecutive `queries`, (q, d).
 
         If the kernel has not been chosen yet, it is chosen from these queries, with a margin for
         later queries of larger norm.
         """
-        self.fit_encoding(queries, margin=1.25)
+        self.choose_kernel_and_encode(queries, margin=1.25)
         for start in range(0, len(queries), BLOCK):
             yield queries[start : start + BLOCK]
 
@@ -312,12 +312,12 @@ class PrivateKNNRelease(PlannedAnswers):
         def compute_max_votes() -> Ints:
             """Return the largest vote count of each query in a new sample, int64 (q,); private."""
             nearest_rows = self.nearest.draw_nearest(queries, candidates)
-            return np.asarray(self._encoding.count_votes(nearest_rows, 1).max(axis=1))
+            return np.asarray(self._vote_encoding.count_votes(nearest_rows, 1).max(axis=1))
 
         passed = self._select_answered(len(queries), compute_max_votes)
         if candidates is not None:
             candidates = select_candidates(candidates, passed)
         # A new sample: screening and vote are priced as two releases with independent samples.
         nearest_rows = self.nearest.draw_nearest(queries[passed], candidates)
-        vote_sums = self._encoding.count_votes(nearest_rows, self._voting.steps)
+        vote_sums = self._vote_encoding.count_votes(nearest_rows, self._voting.steps)
         return passed, self._voting.publish(vote_sums)

@@ -81,7 +81,7 @@ class RecordVectors:
         return len(self.starts) - 1
 
     def __getitem__(self, rows: AnyInts) -> RecordVectors:
-        """Return the vectors with the indices `rows`, in their order."""
+        """Return the vectors of the records with these indices, in their order."""
         lengths = np.diff(self.starts)[rows]
         starts = _compute_starts(lengths)
         entries = np.repeat(self.starts[:-1][rows] - starts[:-1], lengths) + np.arange(starts[-1])
@@ -97,7 +97,7 @@ RecordTargets = Ints32 | RecordVectors
 
 
 def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
-    """Return the targets of two groups of records, those of `first` before those of `second`.
+    """Return the targets of two groups of records together, `first` before `second`.
 
     Raises InvalidInput unless both are class indices or both are vectors of the same width. An
     empty `first` may be of either kind.
@@ -120,7 +120,7 @@ def join_targets(first: RecordTargets, second: RecordTargets) -> RecordTargets:
 
 
 def _compute_starts(lengths: AnyInts | Sequence[int]) -> Ints:
-    """Return the offsets of n consecutive groups of the given lengths, int64 (n + 1,)."""
+    """Return the offsets of n consecutive groups of these `lengths`, and the end, (n + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

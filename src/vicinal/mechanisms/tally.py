@@ -31,7 +31,7 @@ _ROOT_MARGIN = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TallyPlan:
-    """Table sizes and price of a tally; public.
+    """Table sizes and price of a tally, that is of histograms of subjects' rows; public.
 
     - `sizes`: number of cells of each table.
     - `share`: largest share of a full budget that a subject is charged, 1e-6 <= share <= 1.
@@ -123,9 +123,8 @@ class NoisyTally:
     def _scale_down_and_charge(self, values: Steps, slots: Steps, remaining: Units) -> None:
         """Scale contributions down to affordable ones and charge the subjects, both in place.
 
-        - `values`, int64 (entries,): nonzero entries of all contributions in steps.
-        - `slots`, int64 (entries,): slot of each entry's subject, ascending.
-        - `remaining`, int64 (subjects,): remaining units by slot.
+        `values`, int64 (entries,): nonzero entries of all contributions in steps. `slots`, int64
+        (entries,): slot of each entry's subject, ascending, an index into `remaining`.
         """
         starts = np.flatnonzero(np.diff(slots, prepend=-1))
         for start, stop in pairwise([*starts, len(slots)]):
@@ -135,9 +134,9 @@ class NoisyTally:
             remaining[slot] -= self._scale_down(contribution, max_charge)
 
     def _scale_down(self, contribution: Steps, max_charge: int) -> int:
-        """Shrink a contribution in place to a charge of at most `max_charge`; return the charge.
+        """Shrink a contribution in place to a charge of at most `max_charge` units; return it.
 
-        `contribution`, int64 (entries,), is in steps, and charges are in units.
+        `contribution`, int64 (entries,): one subject's nonzero entries in steps.
         """
         cost = self._compute_charge(contribution)
         while cost > max_charge:

@@ -28,10 +28,10 @@ _BLOCK = 1000
 
 
 def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
-    """Return the index of a subject's teacher, a secret function of its id only.
+    """Return the index of a subject's teacher, 0 to `n_teachers` - 1, a function of its id only.
 
-    - `subject`: the id in canonical form, as :func:`vicinal.checks.subject_ids` returns it.
-    - `key`: the secret key of the hash that assigns subjects to teachers.
+    `subject`: the id in canonical form (:func:`vicinal.checks.subject_ids`). `key`: the secret key
+    of the hash that assigns subjects to teachers.
     """
     message = f"{type(subject).__name__}:{subject}".encode()
     digest = hashlib.blake2b(message, key=key, digest_size=16).digest()
@@ -39,9 +39,9 @@ def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
 
 
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
-    """Return the index of the teacher of every record's subject, int64 (n,).
+    """Return :func:`assign_teacher` of every record's subject, int64 (n,).
 
-    `ids`: canonical subject id of every record; `key`: secret key of the hash that assigns them.
+    `ids`: canonical subject id of every record. `key`: the secret key of the assignment.
     """
     teacher_by_subject = {
         subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)
@@ -90,9 +90,7 @@ class Teacher:
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
     """Return a clone of `model`, trained on copies of a teacher's records; None if training fails.
 
-    - `model`: unfitted scikit-learn classifier.
-    - `X`, float (m, d), `labels`, int32 (m,): features and class indices of the records.
-    - `seed`: value of every ``random_state`` parameter of the clone.
+    The arguments are those of :class:`Teacher`.
     """
     try:
         with warnings.catch_warnings():
@@ -100,14 +98,21 @@ def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any |
             from sklearn.base import clone  # slow to load, and only teachers need it
 
             teacher = clone(model)
-            seeds = {name: seed for name in teacher.get_params() if _is_random_state(name)}
+            seeds = {
+                name: seed
+                for name in teacher.get_params()
+                if name == "random_state" or name.endswith("__random_state")  # of a nested model
+            }
             return teacher.set_params(**seeds).fit(X.copy(), labels.copy())
     except Exception:  # noqa: BLE001 (whether a teacher fails depends on private records)
         return None
 
 
 def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
-    """Return the predicted class indices of queries (q, d), int64 (q,); all -1 if unusable."""
+    """Return the class indices that `model` predicts for queries (q, d), int64 (q,).
+
+    All are -1 if the model fails or predicts something other than an integer per query.
+    """
     unusable = np.full(len(queries), -1, dtype=np.int64)
     try:
         with warnings.catch_warnings():
@@ -120,13 +125,8 @@ def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
     return integers if are_integers else unusable
 
 
-def _is_random_state(name: str) -> bool:
-    """Return whether a (possibly nested) scikit-learn parameter is a seed."""
-    return name == "random_state" or name.endswith("__random_state")
-
-
 def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
-    """Return the number of teachers that vote for each class, int64 (q, c), by query; private."""
+    """Return how many teachers vote for each class at each query (q, d), int64 (q, c); private."""
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
     query_indices = np.arange(len(queries))
     for teacher in teachers:
@@ -149,6 +149,7 @@ def train_teachers(
     - `X`, float (n, d), `labels`, int32 (n,): features and class indices of the records.
     - `ids`: canonical subject id of every record.
     - `key`: the secret key that assigns subjects to teachers and derives the teachers' seeds.
+    - `n_teachers`, `n_classes`: number of teachers, and of classes.
     """
     teacher_indices = assign_teachers(ids, key, n_teachers)
     return [
@@ -188,8 +189,8 @@ class PATERelease(PlannedAnswers):
         self._n_classes = n_classes
         super().__init__(screening, voting, query_counter)
 
-    def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield blocks of consecutive queries, each between two reports of progress."""
+    def split_blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
+        """Yield blocks of consecutive `queries`, (q, d), each between two reports of progress."""
         for start in range(0, len(queries), _BLOCK):
             yield queries[start : start + _BLOCK]
 

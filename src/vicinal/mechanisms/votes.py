@@ -33,10 +33,10 @@ class VoteMechanism(ABC):
 
     - `kernel`: the similarity kernel; its values, rounded down to whole steps, weight the votes.
     - `n_features`: number of features of a record.
-    - `n_classes`: number of coordinates c of the sums: of classes, or of the records' vectors.
+    - `n_coordinates`: number of coordinates c of the sums: classes, or entries of target vectors.
     - `budget`: the zCDP that a subject's full budget stands for.
     - `grid`: the grid of votes and noise.
-    - `noise`: the source of the noise.
+    - `noise_source`: the source of the noise.
     - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `weights`, int64 (levels,), vote weights in steps by similarity level.
@@ -48,16 +48,16 @@ class VoteMechanism(ABC):
         self,
         kernel: Kernel,
         n_features: int,
-        n_classes: int,
+        n_coordinates: int,
         budget: float,
         grid: VoteGrid,
-        noise: NoiseSource,
+        noise_source: NoiseSource,
         slack_accountant: DeltaSlackAccountant,
     ) -> None:
         self.kernel = kernel
-        self.n_classes = n_classes
+        self.n_coordinates = n_coordinates
         self.grid = grid
-        self.noise = noise
+        self.noise_source = noise_source
         self.budget = budget
         self.slack_accountant = slack_accountant
         # Rounded down. The charge is computed from the rounded weights that are added, so rounding
@@ -65,27 +65,28 @@ class VoteMechanism(ABC):
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
-    def release(self, noise: Floats) -> BlockRelease:
+    def release(self, noise_std: Floats) -> BlockRelease:
         """Return the release of one block of q queries and charge its delta slack.
 
-        `noise`, float64 (q,): noise scale of every query in votes; a function of public
-        information only. Raises PrivacyRefused if the delta slack is used up.
+        `noise_std`, float64 (q,): noise scale of every query in votes; a function of public
+        information only. Raises PrivacyRefused, before any subject is charged, if the delta slack
+        is used up.
         """
 
     def bound_slack(self, min_noise: float) -> float:
-        """Return the largest delta slack of a release whose noise is at least `min_noise` votes."""
-        return self.n_classes * compute_grid_slack(self.grid.convert_noise(min_noise))
+        """Return the largest delta slack of a query with noise of at least `min_noise` votes."""
+        return self.n_coordinates * compute_grid_slack(self.grid.convert_noise(min_noise))
 
-    def _price_and_account(self, noise: Floats) -> tuple[Steps, Floats]:
-        """Return noise scales in steps, int64 (q,), and the units charged for a squared step, (q,).
+    def _convert_noise_and_charge_slack(self, noise_std: Floats) -> tuple[Steps, Floats]:
+        """Return each query's noise scale in grid steps, int64 (q,), and its charge rate, float64.
 
-        `noise`, float64 (q,), is in votes. The delta slack is charged here, which may refuse the
-        release with PrivacyRefused before any subject is charged.
+        The rate, (q,), is the number of budget units per squared grid step of a contribution.
+        Charges the delta slack of the queries. `noise_std`, float64 (q,), is in votes.
         """
-        distinct_noise, noise_index = np.unique(noise, return_inverse=True)
+        distinct_noise, noise_index = np.unique(noise_std, return_inverse=True)
         scales = [self.grid.convert_noise(value) for value in distinct_noise]
         rates = [unit_rate(scale, self.budget) for scale in scales]
-        self.slack_accountant.charge([scales[index] for index in noise_index], self.n_classes)
+        self.slack_accountant.charge([scales[index] for index in noise_index], self.n_coordinates)
         query_scales = np.array(scales, dtype=np.int64)[noise_index]
         return query_scales, np.array(rates, dtype=np.float64)[noise_index]
 
@@ -95,9 +96,9 @@ class NoisyVotes(VoteMechanism):
 
     label_only = False
 
-    def release(self, noise: Floats) -> VoteRelease:
-        """Return the release of q queries with noise scales `noise`, (q,), in votes."""
-        scales, rates = self._price_and_account(noise)
+    def release(self, noise_std: Floats) -> VoteRelease:
+        """Return the release of q queries with noise scales `noise_std`, (q,), in votes."""
+        scales, rates = self._convert_noise_and_charge_slack(noise_std)
         return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
 
 
@@ -113,7 +114,7 @@ class BlockRelease(ABC):
       ``s * columns_per_step / row`` of `price_table`.
     - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
       single coordinate is charged, by remaining budget (rows) and by the size of the contribution
-      relative to it (columns). Not used where votes are released.
+      relative to it (columns). Used for labels only.
     """
 
     mechanism: VoteMechanism
@@ -129,7 +130,7 @@ class BlockRelease(ABC):
         return self.scales / self.mechanism.grid.steps
 
     def select_queries(self, queries: slice) -> Self:
-        """Return the release of consecutive queries of the block, to be charged separately."""
+        """Return the release of a slice of the block's queries, to be charged separately."""
         return replace(
             self,
             scales=self.scales[queries],
@@ -145,9 +146,11 @@ class BlockRelease(ABC):
 
         The contribution of a subject to a query is the sum of its records' vectors, weighted by
         the kernel and scaled down to its remaining budget. The vector of a record with a class is
-        1 at that class. Every subject is charged for its contribution, query after query; the
-        remaining units of `subjects` are charged in place. The sums, int64 (q, c), are in grid
-        steps and may be released only through :meth:`publish`; the charges are in units.
+        1 at that class. The sums, int64 (q, c), are in grid steps and may be released only through
+        :meth:`publish`; the charges are in units.
+
+        `neighbours`: neighbour lists of the q queries. `subjects`: the shard's subjects, whose
+        remaining units are charged in place, query after query.
         """
         mechanism = self.mechanism
         kernel = mechanism.kernel
@@ -160,7 +163,7 @@ class BlockRelease(ABC):
             self.price_table,
             mechanism.label_only,
         )
-        return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
+        return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_coordinates)
 
     @abstractmethod
     def publish(self, vote_sums: Steps) -> AnyArray:
@@ -171,13 +174,13 @@ class BlockRelease(ABC):
         """
 
     def _add_noise(self, vote_sums: Steps) -> Steps:
-        """Return the sums plus discrete Gaussian noise of each query's scale, int64 (q, c)."""
-        noise = self.mechanism.noise
+        """Return `vote_sums` plus discrete Gaussian noise of each query's scale, int64 (q, c)."""
+        noise_source = self.mechanism.noise_source
         # Equal scales, the common case, need a single call. The order of the samples is the same.
         if len(set(self.scales.tolist())) == 1:
-            return noise.add_to(vote_sums, int(self.scales[0]))
+            return noise_source.add_to(vote_sums, int(self.scales[0]))
         rows = zip(vote_sums, self.scales.tolist(), strict=True)
-        noisy = [noise.add_to(row, scale) for row, scale in rows]
+        noisy = [noise_source.add_to(row, scale) for row, scale in rows]
         return np.array(noisy, dtype=np.int64).reshape(vote_sums.shape)
 
 
@@ -225,6 +228,7 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless the number of steps is an allowed power of two."""
         # With more than 2^29 steps the square of a kernel weight of 1 could overflow int64 and
         # make the charge negative.
         steps = checks.check_integer("steps", self.steps, minimum=1, maximum=MAX_UNIT_STEPS)
@@ -242,12 +246,11 @@ class VoteGrid:
     ) -> VoteGrid:
         """Return the coarsest grid on which the delta slack of a whole plan is negligible.
 
-        Raises InvalidInput if the noise is too small for the finest possible grid.
-
         - `min_noise`: the smallest noise scale that will be used, in unit contributions.
-        - `n_releases`, `n_coordinates`: planned releases, and coordinates of each.
+        - `n_releases`, `n_coordinates`: number of planned releases, and of coordinates of each.
         - `delta`: the delta of the guarantee.
-        - `remedy`: advice on parameters that increase the noise, for the message of InvalidInput.
+        - `remedy`: advice on parameters that increase the noise, for the message of the
+          InvalidInput that is raised if the noise is too small for the finest possible grid.
         """
         min_noise = checks.check_real("noise scale", min_noise, above=0)
         # compute_grid_slack(s) <= 0.43 / s^2 for s >= 4 (2 * 2.57 / 12, plus a vanishing term).
@@ -271,9 +274,9 @@ class VoteGrid:
         """The largest noise scale, in unit contributions, that the integer arithmetic allows."""
         return MAX_SCALE / self.steps
 
-    def convert_noise(self, noise: float) -> int:
+    def convert_noise(self, noise_std: float) -> int:
         """Return a noise scale, given in unit contributions, in steps, rounded up."""
-        return math.ceil(checks.check_real("noise scale", noise, above=0) * self.steps)
+        return math.ceil(checks.check_real("noise scale", noise_std, above=0) * self.steps)
 
 
 class DeltaSlackAccountant:
@@ -305,15 +308,14 @@ class DeltaSlackAccountant:
         return self._spent
 
     def resume(self, spent: float) -> None:
-        """Continue from the recorded delta `spent`; releases not on record were never published."""
+        """Continue with the recorded `spent` delta; no release without a record was published."""
         self._spent = checks.check_real("spent", spent, minimum=0)
 
     def check_slack(self, additional: float) -> None:
-        """Raise PrivacyRefused if releases with `additional` slack in total would exceed the limit.
+        """Raise PrivacyRefused if `additional` delta slack would exceed the limit.
 
-        Call it for a whole request before any noise is drawn. `additional` must be at least the sum
-        passed to :meth:`charge` for the request, in any number of calls and for any outcome of the
-        noise.
+        Call it for a whole request before any noise is drawn. `additional` is at least the sum that
+        :meth:`charge` will add for the request, in any number of calls, whatever the noise.
         """
         # The margin covers the rounding up in charge(), one unit in the last place for every call.
         if self._spent + additional * (1 + _ROUNDING) > self._limit * (1 - _ROUNDING):

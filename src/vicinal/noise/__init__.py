@@ -1,4 +1,4 @@
-"""The only source of randomness: exact discrete noise, coins, and a marked simulation mode.
+"""The only source of randomness: exact discrete samples, and a marked simulation mode.
 
 Only `vicinal.mechanisms` may import this package.
 """

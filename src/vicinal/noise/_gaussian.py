@@ -20,7 +20,7 @@ from vicinal.noise._uniform_bits import END, MARK, NEXT, OutOfBits, Undecided
 # Bound on the error of the acceptance probability in doubles. It is 2^-46 at most, see gaussian.md.
 MAX_PROBABILITY_ERROR = 2.0**-40
 
-# Result of a comparison that doubles, or the first digits, do not decide.
+# Result of a comparison that neither doubles nor the first digits decide.
 UNDECIDED = -1
 
 # First N_DIGITS binary digits of the probability of the strips 0 to v, by v.
@@ -38,11 +38,13 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
     """Fill `samples`, int64, with discrete Gaussian samples from index ``n_done[0]`` on.
 
     - `words` (uint64 array): random bits, 64 in each word.
-    - `cursor` (int64 (3,)): position in the bits, see :mod:`vicinal.noise._uniform_bits`.
+    - `cursor` (int64 (3,)): bit indices [NEXT: next unread bit, END: end of the bits, MARK: first
+      bit of the unfinished round].
     - `n_done` (int64 (1,)): number of finished samples. It and the cursor are advanced.
     - `scale` (int): scale of the discrete Gaussian, 1 to 2^40.
 
-    Raises OutOfBits or Undecided with the mark at the first bit of the unfinished round.
+    Raises OutOfBits if the bits do not suffice, and Undecided if a round needs exact arithmetic;
+    MARK is then the first bit of that round.
     """
     width = _compute_bit_length(scale - 1)
     bit = cursor[MARK]
@@ -92,9 +94,9 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 
 @compiled
 def find_strip(digits):  # type: ignore[no-untyped-def]
-    """Return the strip index that a uniform real selects, or `UNDECIDED`.
+    """Return the strip index at which the cumulative distribution exceeds a uniform real.
 
-    `digits` (int): the first N_DIGITS binary digits of the uniform real.
+    `digits` (int): its first N_DIGITS binary digits; UNDECIDED if these do not decide.
     """
     v = 0
     while digits > _CUMULATIVE[v]:
@@ -104,9 +106,9 @@ def find_strip(digits):  # type: ignore[no-untyped-def]
 
 @compiled
 def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untyped-def]
-    """Return 1 if a uniform real is below exp(-x (v + x / 2)), 0 if above, or `UNDECIDED`.
+    """Return 1 if a uniform real is below exp(-x (v + x / 2)), 0 if above, or UNDECIDED.
 
-    - `digits` (int): the first N_DIGITS binary digits of the uniform real.
+    - `digits` (int): first N_DIGITS binary digits of the real.
     - `x` (float): offset in the strip as a fraction of the scale, 0 <= x < 1.
     - `v` (int): index of the strip.
     - `max_error` (float): bound on the error of the exponential in doubles.
@@ -119,7 +121,7 @@ def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untype
 
 @compiled
 def _read_window(low, high, bit):  # type: ignore[no-untyped-def]
-    """Return 64 consecutive bits as uint64, the first bit lowest.
+    """Return 64 consecutive random bits as uint64; the first bit is the least significant.
 
     `low`, `high` (uint64): two consecutive words; the bits start at index `bit` modulo 64 of `low`.
     """

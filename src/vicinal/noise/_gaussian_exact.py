@@ -1,7 +1,9 @@
 """One round of the discrete Gaussian sampler in exact integers, the reference of the compiled one.
 
 Proof note: gaussian.md. It is slow, and is used for the rounds that the compiled sampler leaves
-undecided, about one in 10^5.
+undecided, about one in 10^5. `words`, random bits, and `cursor`, the position in them, are those of
+:mod:`vicinal.noise._uniform_bits`. A "strip" is a proposed magnitude's quotient by the scale,
+rounded down; strip v is proposed with a probability proportional to exp(-v^2 / 2).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _GUARD_DIGITS = 64
 def bound_exponential(n: int, d: int, digits: int) -> tuple[int, int]:
     """Return integer lower and upper bounds of exp(-n / d) 2^digits, a few units apart.
 
-    `n`, `d`: integers n >= 0, d >= 1.
+    `n`, `d`: integers n >= 0 and d >= 1. `digits`: number of binary digits.
     """
     halvings = (2 * n // d).bit_length()
     precision = digits + halvings + _GUARD_DIGITS
@@ -44,7 +46,7 @@ def bound_exponential(n: int, d: int, digits: int) -> tuple[int, int]:
 
 
 def compute_exponential_digits(n: int, d: int, digits: int) -> int:
-    """Return floor(exp(-n / d) 2^digits), digits of an irrational number; n > 0, d >= 1."""
+    """Return floor(exp(-n / d) 2^digits), the first `digits` binary digits; n > 0, d >= 1."""
     return _find_agreed_digits(lambda extra: bound_exponential(n, d, digits + extra))
 
 
@@ -52,8 +54,7 @@ def compute_exponential_digits(n: int, d: int, digits: int) -> int:
 def compute_cdf_digits(digits: int) -> tuple[int, ...]:
     """Return floor(2^digits C_v) for v = 0, 1, ... up to the first value 2^digits - 1.
 
-    C_v is the probability of the strips 0 to v, where strip v has a probability proportional to
-    exp(-v^2 / 2).
+    C_v is the probability of the strips 0 to v.
     """
     cumulative: list[int] = []
     while not cumulative or cumulative[-1] < (1 << digits) - 1:
@@ -109,7 +110,7 @@ class UniformReal:
         return UniformReal(number, self.n_digits + n_further, n_further, self.read_integer)
 
     def find_strip(self) -> int:
-        """Return the index of the strip that the real selects by the cumulative probabilities."""
+        """Return the strip index at which the cumulative distribution exceeds the real."""
         cumulative = compute_cdf_digits(self.n_digits)
         if self.number in cumulative:
             return self.extend().find_strip()
@@ -134,10 +135,9 @@ def compute_gaussian_round(
 ) -> tuple[bool, int]:
     """Return whether one round accepts its proposal, and the proposal; see gaussian.md, "A round".
 
-    - `words`, `cursor`: random bits and the position in them; the position is advanced.
-    - `scale`: scale of the discrete Gaussian.
-    - `n_digits`: number of digits that are compared first.
-    - `n_further_digits`: number of digits that are read at a time afterwards.
+    Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian.
+    `n_digits`, `n_further_digits`: number of digits that are compared first, and that are read at a
+    time afterwards.
     """
 
     def read_integer(count: int) -> int:
@@ -161,12 +161,10 @@ def compute_gaussian_round(
 
 
 def run_gaussian_round(words: Any, cursor: Any, samples: Any, n_done: Any, scale: int) -> None:
-    """Run one round from the mark on, store an accepted value and advance the mark.
+    """Run the round that begins at `cursor`, store an accepted value and advance the mark.
 
-    - `words`, `cursor`: random bits and the position in them.
-    - `samples` (int64 array): accepted values; one is stored at index ``n_done[0]``.
-    - `n_done` (int64 (1,)): number of finished samples.
-    - `scale`: scale of the discrete Gaussian, 1 to 2^40.
+    `samples`, int64, gets the value at index ``n_done[0]``; `n_done`, int64 (1,), is the number of
+    finished samples. `scale`: scale of the discrete Gaussian, 1 to 2^40.
     """
     accepted, value = compute_gaussian_round(words, cursor, int(scale))
     if accepted:

@@ -4,11 +4,11 @@ A compiled sampler works in rounds, each of which reads bits one after the other
 one entry of the result. If the bits run out in the middle of a round, the sampler raises
 `OutOfBits`; the buffer appends new bits, and the round starts again *from its own first bit*. Every
 sample is therefore the same function of an infinite string of fair bits, wherever the blocks of
-entropy end. Discarding the unfinished round instead would favour samples that need few bits.
+entropy end. Discarding the unfinished round instead would favor samples that need few bits.
 
-Two arrays recur. `words`, uint64, holds the bits, 64 in each word, the first bit lowest. `cursor`,
-int64 (3,), is the position in them: the index of the next bit (NEXT), the end of the readable bits
-(END), and the mark (MARK), which is the first bit of the current round.
+Two arrays recur. `words`, uint64, holds the bits, 64 in each word, the first bit as the least
+significant. `cursor`, int64 (3,), is the position in them: the index of the next bit (NEXT), the
+end of the readable bits (END), and the mark (MARK), which is the first bit of the current round.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def read_bit(words, cursor):  # type: ignore[no-untyped-def]
 
 @compiled
 def read_bits(words, cursor, count):  # type: ignore[no-untyped-def]
-    """Return the next `count` bits (int, 0 to 64) as uint64, the first bit lowest.
+    """Return the next `count` bits (int, 0 to 64) as uint64; the first is the least significant.
 
     Advances the cursor; raises OutOfBits, without advancing it, if there are fewer.
     """
@@ -66,7 +66,7 @@ class BitBuffer:
     """Buffer of random bits, read by compiled samplers; for one thread at a time.
 
     - `get_entropy`: function that returns a given number of independent, uniform bytes.
-    - `n_block_bytes`: number of bytes requested at a time, a multiple of 8.
+    - `n_block_bytes`: number of bytes requested from it at a time, a multiple of 8.
     """
 
     def __init__(self, get_entropy: Callable[[int], bytes], n_block_bytes: int) -> None:
@@ -86,7 +86,7 @@ class BitBuffer:
 
         - `sampler`: called as ``sampler(words, cursor, samples, n_done, parameter)``. `n_done`,
           int64 (1,), is the number of finished entries; the sampler advances it and the mark.
-        - `parameter`: the parameter of the distribution, in the form that the sampler takes.
+        - `parameter`: the parameter of the distribution, in the sampler's own form.
         - `run_exact_round`: called with the same arguments when the sampler raises `Undecided`; it
           decides the one round that starts at the mark, as the same function of the bits.
         """

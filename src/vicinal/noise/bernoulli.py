@@ -1,4 +1,9 @@
-"""Independent Bernoulli samples (coins) for Poisson sampling, from a secure random stream."""
+"""Independent Bernoulli samples for Poisson sampling, from a secure random stream.
+
+A sample compares the binary digits of a uniform real with those of its probability p, numerator /
+2^64, until they differ; it is true if the real is smaller. `words` (random bits) and `cursor` (the
+position in them) are those of :mod:`vicinal.noise._uniform_bits`; the cursor is advanced.
+"""
 
 import hashlib
 import os
@@ -16,8 +21,8 @@ _SEED_BYTES = 64
 # Bytes of a stream from one key. A longer one continues with a new key.
 _MAX_STREAM_BYTES = 1 << 16
 
-# Number of binary digits that are compared for 64 coins at once. On average two of the 64 coins are
-# undecided then.
+# Number of binary digits that are compared for 64 samples at once. On average two of the 64 samples
+# are undecided then.
 _N_FIRST_DIGITS = 5
 
 # The lowest bit of each byte of a uint64.
@@ -39,20 +44,19 @@ def sample_bernoulli(probability: float, size: int) -> Bools:
 
     The exact probability is ``compute_bernoulli_probability(probability)``, which is never above
     `probability`: amplification by sampling is claimed for `probability`, and a smaller one costs
-    less. A coin compares the binary digits of a uniform real with those of its probability until
-    they differ. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key
-    for every call and at the latest every 64 KiB of the stream.
+    less. The bits come from SHAKE-256, keyed by 512 bits of system entropy, with a new key for
+    every call and at the latest every 64 KiB of the stream.
     """
     numerator = int(checks.check_real("probability", probability, minimum=0, maximum=1) * 2.0**64)
     size = checks.check_integer("size", size, minimum=0)
     if numerator == 1 << 64:
         return np.ones(size, dtype=np.bool_)
-    coins = np.empty((-(-size // 64), 8), dtype=np.uint64)
+    samples = np.empty((-(-size // 64), 8), dtype=np.uint64)
     # Slightly more than the average number of bytes. If it is not enough, the buffer requests more.
-    stream_bytes = 8 * (_N_FIRST_DIGITS * len(coins) + len(coins) // 8 + 8)
+    stream_bytes = 8 * (_N_FIRST_DIGITS * len(samples) + len(samples) // 8 + 8)
     buffer = BitBuffer(generate_secure_bytes, min(stream_bytes, _MAX_STREAM_BYTES))
-    buffer.fill(_fill_coins, coins, np.uint64(numerator))
-    return coins.reshape(-1).view(np.bool_)[:size]
+    buffer.fill(_fill_bernoulli, samples, np.uint64(numerator))
+    return samples.reshape(-1).view(np.bool_)[:size]
 
 
 def generate_secure_bytes(size: int) -> bytes:
@@ -61,19 +65,17 @@ def generate_secure_bytes(size: int) -> bytes:
 
 
 @compiled
-def _fill_coins(words, cursor, coins, n_done, numerator):  # type: ignore[no-untyped-def]
-    """Fill rows of 64 coins, one byte each, from row ``n_done[0]`` on.
+def _fill_bernoulli(words, cursor, samples, n_done, numerator):  # type: ignore[no-untyped-def]
+    """Fill rows of 64 samples, one byte each, from row ``n_done[0]`` on.
 
-    - `words`, `cursor`: random bits and the position in them, see
-      :mod:`vicinal.noise._uniform_bits`.
-    - `coins` (uint64 (rows, 8)): the result; each byte is 0 or 1.
-    - `n_done` (int64 (1,)): number of finished rows.
-    - `numerator` (uint64): a coin is true with probability numerator / 2^64.
+    - `samples` (uint64 (rows, 8)): the result; each byte is 0 or 1.
+    - `n_done` (int64 (1,)): number of finished rows; it is advanced.
+    - `numerator` (uint64): a sample is true with probability numerator / 2^64.
     """
-    while n_done[0] < len(coins):
-        outcomes = _sample_64_coins(words, cursor, numerator)
+    while n_done[0] < len(samples):
+        outcomes = _sample_64(words, cursor, numerator)
         for i in range(8):
-            coins[n_done[0], i] = _spread_bits((outcomes >> np.uint64(8 * i)) & np.uint64(255))
+            samples[n_done[0], i] = _spread_bits((outcomes >> np.uint64(8 * i)) & np.uint64(255))
         n_done[0] += 1
         cursor[MARK] = cursor[NEXT]
 
@@ -87,11 +89,8 @@ def _spread_bits(bits):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _sample_64_coins(words, cursor, numerator):  # type: ignore[no-untyped-def]
-    """Return 64 coins as the bits of a uint64, each 1 with probability numerator / 2^64.
-
-    `words`, `cursor`: random bits and the position in them.
-    """
+def _sample_64(words, cursor, numerator):  # type: ignore[no-untyped-def]
+    """Return 64 samples as the bits of a uint64, each 1 with probability numerator / 2^64."""
     outcomes = np.uint64(0)
     undecided = ~np.uint64(0)
     for digit in range(63, 63 - _N_FIRST_DIGITS, -1):
@@ -111,10 +110,10 @@ def _sample_64_coins(words, cursor, numerator):  # type: ignore[no-untyped-def]
 
 @compiled
 def _compare_later_digits(words, cursor, numerator):  # type: ignore[no-untyped-def]
-    """Return whether a coin is true if its first digits equal those of its probability.
+    """Return a sample of probability numerator / 2^64 whose first digits equal those of p.
 
     Further random digits are read from `words` at `cursor`; the first one that differs from the
-    digit of the probability, numerator / 2^64, decides.
+    digit of p decides.
     """
     for digit in range(63 - _N_FIRST_DIGITS, -1, -1):
         probability_digit = _get_digit(numerator, digit)

@@ -1,4 +1,4 @@
-"""Poisson samples by exact geometric gaps, without a coin for every subject.
+"""Poisson samples by exact geometric gaps, without a Bernoulli sample for every subject.
 
 Each of n subjects is in the sample independently with probability p. The number of subjects that
 are skipped before the next one in the sample is geometric: at least m with probability (1 - p)^m.
@@ -6,6 +6,13 @@ It is the number of m >= 1 for which a uniform real U is below (1 - p)^m. The fi
 of U are compared with those of the powers, computed in exact integers; where they are equal, more
 digits are read. The table of powers ends at a longest gap. Since a geometric distribution has no
 memory, a longer gap is continued by a new one.
+
+Arguments of the two samplers, which :meth:`BitBuffer.fill` calls: `words` (random bits) and
+`cursor` (the position in them), see :mod:`vicinal.noise._uniform_bits`; `indices` (int64 array),
+filled with sampled subjects from index ``n_done[0]`` on; `n_done` (int64 (1,)), the number of
+filled entries; `parameter`, a tuple (powers, guide, state, numerator) of the two tables of
+:func:`_compute_powers`, the state (int64 (2,)): next subject and number of subjects, and the
+sampling probability times 2^64. The cursor, `n_done` and the next subject are advanced.
 """
 
 import math
@@ -30,7 +37,7 @@ _MAX_GAP = 1024
 # Number of leading digits of a uniform real that select the start of the search among the powers.
 _N_GUIDE_DIGITS = 10
 
-# Bytes of a stream from one key, see bernoulli.py.
+# Maximal number of bytes of a stream from one key, as in bernoulli.py.
 _MAX_STREAM_BYTES = 1 << 16
 
 
@@ -90,13 +97,8 @@ def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
 def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
     """Fill `indices` with sampled subjects, until it is full or the last subject is reached.
 
-    - `words`, `cursor`: random bits and the position in them, see
-      :mod:`vicinal.noise._uniform_bits`.
-    - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
-    - `n_done` (int64 (1,)): number of filled entries; it is advanced.
-    - `parameter`: (powers, guide, state, numerator): the tables of :func:`_compute_powers`; int64
-      (2,), the next subject, which is advanced, and the number of subjects; the sampling
-      probability times 2^64, not used here.
+    Raises Undecided, before the next gap, if its first digits do not decide, and OutOfBits if the
+    bits do not suffice.
     """
     powers, guide, state, _ = parameter
     i = n_done[0]
@@ -130,14 +132,7 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
 
 
 def _sample_gap_exactly(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Sample one gap in exact integers, with as many digits as necessary, and the subject after it.
-
-    - `words`, `cursor`: random bits and the position in them; the mark is advanced.
-    - `indices` (int64 array): sampled subjects, filled from index ``n_done[0]`` on.
-    - `n_done` (int64 (1,)): number of filled entries; it is advanced.
-    - `parameter`: (..., state, numerator): int64 (2,), the next subject, which is advanced, and the
-      number of subjects; the sampling probability times 2^64.
-    """
+    """Sample one gap and the subject after it in exact integers, with as many digits as needed."""
     *_, state, numerator = parameter
     skip_numerator = (1 << 64) - int(numerator)  # 2^64 times the probability 1 - p of a skip
     digits = N_DIGITS

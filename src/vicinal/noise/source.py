@@ -61,7 +61,10 @@ class NoiseSource(ABC):
 
 
 def check_sample_request(scale: object, size: object) -> tuple[int, int]:
-    """Return `scale` (in grid steps) and `size` (number of samples), or raise InvalidInput."""
+    """Return `scale` (in grid steps) and `size` (number of samples) as valid integers.
+
+    Raises InvalidInput for values that are not.
+    """
     return (
         checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE),
         checks.check_integer("size", size, minimum=0),
@@ -77,6 +80,7 @@ class SimulatedNoise(NoiseSource):
         self._generator = np.random.default_rng(checks.check_integer("seed", seed, minimum=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
+        """Return `size` repeatable rounded Gaussian samples, int64, at `scale` in grid steps."""
         scale, size = check_sample_request(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
@@ -92,13 +96,11 @@ class SystemNoise(NoiseSource):
     """Exact discrete Gaussian noise from the operating system (proof note gaussian.md).
 
     Random bits are requested in blocks; each bit is used for one sample and then zeroed. Samples
-    are drawn in advance; see :class:`~vicinal.noise.source.PresampledNoise` for the information
-    that run times reveal.
+    are drawn in advance; :class:`PresampledNoise` describes the information in run times.
 
-    Threads may share a source; a lock protects bits and samples. Processes do not share them: a
-    forked child, by any kind of fork, starts with new ones, and so does a copy or an unpickled
-    source. No two of them ever return the same sample. A copy of a whole running machine (a
-    snapshot that is resumed twice) does copy the samples.
+    Threads may share a source; a lock protects bits and samples. A forked process, a copy and an
+    unpickled source start with new bits, so no two ever return the same sample. A snapshot of a
+    whole running machine that is resumed twice does copy the samples.
     """
 
     exact = True
@@ -107,6 +109,7 @@ class SystemNoise(NoiseSource):
         self._state = _ProcessState()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
+        """Return `size` exact samples, int64, at `scale` in grid steps; each is returned once."""
         scale, size = check_sample_request(scale, size)
         # Read once: another thread may replace `_state` after a fork.
         state = self._state
@@ -145,11 +148,11 @@ class _ForkCounter:
             self._page = page
 
     def count_fork(self) -> None:
-        """Count a fork that led to this process."""
+        """Count a fork, in the child process."""
         self.count += 1
 
     def update_and_get(self) -> int:
-        """Return the number of forks, after counting one that Python's hook did not see."""
+        """Return the number of forks, after counting a fork that Python's hook did not notice."""
         if self._page is not None and self._page[0] == 0:
             # Counted before the page is marked, so that no concurrent thread returns the old count.
             self.count_fork()
@@ -161,14 +164,15 @@ _forks = _ForkCounter()
 
 
 def identify_process() -> tuple[int, int]:
-    """Return the number of forks that led to this process, and its identifier."""
+    """Return the number of forks that led to this process, and its identifier (pid)."""
     return _forks.update_and_get(), os.getpid()
 
 
 class _ProcessState:
     """Random bits and presampled noise of one source in one process.
 
-    `process`: the process that created it, see :func:`identify_process`; compared at every call.
+    Attributes: `process`, the process that created it (:func:`identify_process`), compared at every
+    call; `pools`, the presampled noise by scale, the most recently used scale last.
     """
 
     def __init__(self) -> None:
@@ -178,18 +182,18 @@ class _ProcessState:
         self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
     def sample(self, scale: int, size: int) -> Ints:
-        """Return `size` presampled values at a valid `scale` in grid steps, int64 (size,)."""
+        """Return `size` samples at a valid `scale` in grid steps, int64 (size,), from its pool."""
         with self._lock:
             pool = self.pools.pop(scale, None) or PresampledNoise(
-                partial(self._sample_from_bits, scale)
+                partial(self._draw_samples, scale)
             )
             self.pools[scale] = pool
             if len(self.pools) > MAX_POOLS:
                 self.pools.popitem(last=False)
-            return pool.take(size)
+            return pool.take_samples(size)
 
-    def _sample_from_bits(self, scale: int, size: int) -> Ints:
-        """Return `size` new samples at a `scale` in grid steps, computed from random bits."""
+    def _draw_samples(self, scale: int, size: int) -> Ints:
+        """Return `size` new samples at `scale` in grid steps, int64 (size,), from random bits."""
         samples = np.zeros(size, dtype=np.int64)
         self._bits.fill(fill_gaussian, samples, scale, run_gaussian_round)
         return samples
@@ -206,15 +210,12 @@ MAX_PREDRAWN_CALL_SIZE = 1 << 16
 
 
 class PresampledNoise:
-    """Buffer of independent samples of one distribution, each returned once.
-
-    For one thread at a time.
+    """Buffer of independent samples of one distribution, each returned once; for one thread.
 
     Information in the run time: a call returns samples drawn in earlier calls, and then refills the
     buffer in whole batches whose sizes depend on public call sizes alone. Its run time therefore
-    reveals nothing about its own noise, and about the noise of later calls no more than the total
-    work of a batch. The first call, and a call for more samples than are buffered, wait for their
-    own batch.
+    reveals nothing about its own noise, and about later noise no more than the total work of a
+    batch. The first call, and a call for more samples than are buffered, wait for their own batch.
 
     `draw`: function that returns a given number of new samples.
     """
@@ -224,7 +225,7 @@ class PresampledNoise:
         self._unused = np.zeros(0, dtype=np.int64)
         self._n_taken = 0
 
-    def take(self, size: int) -> Ints:
+    def take_samples(self, size: int) -> Ints:
         """Return `size` samples, int64 (size,), and zero them in the buffer."""
         if size > len(self._unused):
             self._draw_batches(size - len(self._unused))

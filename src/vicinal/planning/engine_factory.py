@@ -255,7 +255,7 @@ def create_engine(
     reuse = None
     block = BLOCK_SIZE
     if plan.reuse_predictions:
-        reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
+        reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_coordinates)
         block = 1 if plan.is_sequential else BLOCK_SIZE
     engine = QueryEngine(
         shard,

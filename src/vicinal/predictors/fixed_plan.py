@@ -502,7 +502,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
             inputs.note_release(self)
             block_results = []
             report_progress = begin_progress("answers", len(queries))
-            for block in self._release.blocks(queries):
+            for block in self._release.split_blocks(queries):
                 passed, answers = self._release.answer(block)
                 self.n_asked_ += len(passed)
                 self.n_answers_ += len(answers)

@@ -155,7 +155,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             query_counter=ReleaseCounter(self.n_queries, "queries"),
         )
         if records.reference is not None:
-            release.fit_encoding(records.reference, margin=1.0)
+            release.choose_kernel_and_encode(records.reference, margin=1.0)
         return release
 
 

@@ -177,7 +177,7 @@ class AudienceState:
         labels alone are released. `block_numbers`, `offsets`, int64 (q,): the number of the block
         that has each answer, and the answer's row in that block.
         """
-        stored = self.answers.read(block_numbers, offsets)
+        stored = self.answers.read_answers(block_numbers, offsets)
         if stored.ndim == 1:
             return stored, None, None
         decision = self.engine.decision
@@ -295,7 +295,8 @@ class AudienceState:
             f"{math.ceil(1e4 * compute_share_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (first_units, renewal.part)
         )
-        unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
+        carried = ", more where earlier ones left some, up to the whole"
+        unspent = "" if renewal.loses_unspent else carried
         return (
             f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
@@ -431,7 +432,7 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     audience.plan = json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
     audience.slack = state.slack.spent
     store.ledger.write_charges(audience, 0)
-    audience.write(store.database)
+    audience.write_row(store.database)
 
 
 def restore_plan(store: OpenStore, audience: Audience) -> IndKNNPlan:
@@ -610,7 +611,7 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
         used_shares = train_model(store, audience, state.plan)[1]
         charge_proxies(store, state, used_shares)
         store.ledger.write_charges(audience, 0)
-        audience.write(store.database)
+        audience.write_row(store.database)
     # After the commit: if anything fails from here on, the training stays charged.
     state.detach_index(store.shard)
     return open_audience_state(store, audience, store.ledger.version, lock)[0]

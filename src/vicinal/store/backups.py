@@ -86,7 +86,7 @@ def copy_tables(source: Database, target: Database) -> None:
     """
     with target.transaction():
         for table in TABLES:
-            target.insert(table, source.rows(table))
+            target.insert(table, source.read_rows(table))
 
 
 def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:

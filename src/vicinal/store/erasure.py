@@ -173,6 +173,6 @@ def forget_addition_digests(database: Database) -> None:
 
     Idempotency keys stay used: the digest of each key, and the version of its addition, remain.
     """
-    additions = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
+    additions = database.read_rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
     rows = [(name, FORGOTTEN, version) for name, _, version in additions]
     database.replace(Tables.ADDITIONS, rows)

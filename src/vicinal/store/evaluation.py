@@ -37,7 +37,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.answers import DIGEST, digest_queries
+from vicinal.ledger.answers import DIGEST_BYTES, digest_queries
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.hashed_slots import NOT_ENROLLED
 from vicinal.ledger.id_encoding import frame_ids
@@ -210,7 +210,7 @@ def charge_evaluated_subjects(
     account = audience.account
     subject_ids = list(dict.fromkeys(counted.subjects))
     index_of = {subject_id: index for index, subject_id in enumerate(subject_ids)}
-    slots = ledger.slot_table.find(subject_ids)
+    slots = ledger.slot_table.find_slots(subject_ids)
     is_enrolled = slots != NOT_ENROLLED
     enrolled_indices = np.flatnonzero(is_enrolled)
     enrolled_slots = slots[is_enrolled]
@@ -675,7 +675,7 @@ def _create_tally(
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
-    tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
+    tally = NoisyTally(plan, state.engine.votes.noise_source, state.slack)
     renewal = state.audience.due_renewal
     if renewal is not None:
         max_share = renewal.max_units / UNITS
@@ -722,8 +722,8 @@ def _read_answered_queries(
     keys = []
     locations = []
     for seq, digests in blocks:
-        for offset in range(len(digests) // DIGEST):
-            keys.append(bytes(digests[offset * DIGEST : (offset + 1) * DIGEST]))
+        for offset in range(len(digests) // DIGEST_BYTES):
+            keys.append(bytes(digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]))
             locations.append((seq, offset))
     block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
     return {key: index for index, key in enumerate(keys)}, block_numbers, offsets

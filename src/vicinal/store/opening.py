@@ -90,7 +90,7 @@ class OpenStore:
 
     def report_commit(self) -> None:
         """Report the ledger's last commit to the witness."""
-        self.witness.advance(*self.ledger.last_commit)
+        self.witness.record_commit(*self.ledger.last_commit)
 
     @contextmanager
     def reporting_commits(self) -> Iterator[None]:
@@ -200,7 +200,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
-    checks.check_file_format("The ledger", database.number("format"), FORMAT)
+    checks.check_file_format("The ledger", database.get_integer("format"), FORMAT)
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.read_key())
     check_file_digests(database, folder.path)
@@ -226,9 +226,11 @@ def _check_records(
 ) -> None:
     """Raise StoreDamaged if the record files do not agree with the ledger's `database`."""
     faults = find_file_faults(
-        database, record_files, database.number("records"), allow_excess=allow_excess
+        database, record_files, database.get_integer("records"), allow_excess=allow_excess
     )
-    if not faults and not slots_match_enrolment(database, record_files, database.number("records")):
+    if not faults and not slots_match_enrolment(
+        database, record_files, database.get_integer("records")
+    ):
         faults = [OTHER_RECORDS]
     if faults:
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
@@ -329,7 +331,7 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
         has_commit(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     )
     if not is_current and not accept_loss:
-        is_behind = database.number("clock") < state.clock
+        is_behind = database.get_integer("clock") < state.clock
         reason = "more was charged than it knows of" if is_behind else "its history differs"
         raise _create_outdated_error(f"It is an old copy, or a copy that ran elsewhere: {reason}.")
     return is_current
@@ -373,7 +375,7 @@ def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState
         query = "SELECT what FROM history WHERE clock > ? ORDER BY clock"
         kinds = [kind for (kind,) in database.read(query, (state.clock,))]
         pending += kinds or ["a commit of answers, charges or a quota"]
-    if not pending and record_files.are_longer_than(database.number("records")):
+    if not pending and record_files.are_longer_than(database.get_integer("records")):
         pending.append("the removal of records that were not added")
     return pending
 
@@ -389,14 +391,14 @@ def _create_outdated_error(reason: str) -> StoreOutdated:
 def _finish_interrupted(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
     """Finish a pending erasure, truncate uncommitted rows, and bring the witness up to date."""
     database = ledger.database
-    witness.begin(*ledger.last_commit)
+    witness.begin_epoch(*ledger.last_commit)
     is_erasing = database.get(erasure.PENDING) is not None
     erasure.finish_erasure(database, record_files, witness)
-    record_files.truncate(database.number("records"))
+    record_files.truncate(database.get_integer("records"))
     if is_erasing:
         _check_records(database, record_files)
     witness.add_audiences(ledger.audiences, ledger.clock)
-    witness.advance(*ledger.last_commit)
+    witness.record_commit(*ledger.last_commit)
     witness.sync()
 
 
@@ -410,7 +412,7 @@ def _load_store(
 ) -> OpenStore:
     """Load all records into memory; return the open store, which closes `resources` from now on."""
     database = ledger.database
-    size = database.number("records")
+    size = database.get_integer("records")
     index = create_index_factory(schema.index)
     shard = Shard(schema.create_kernel(), schema.width, ledger, index)
     shard.load_enrolled(
@@ -440,7 +442,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     entries = ledger.slot_table.iterate_slots() if erased_hashes else ()
     erased_again = [subject for subject, _ in entries if ledger.hash_id(subject) in erased_hashes]
     slots, hashes, folded = ledger.list_enrolled(erased_again)
-    size = database.number("records")
+    size = database.get_integer("records")
     slot_of_row = record_files.read_slots(size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)

@@ -292,7 +292,7 @@ def update_slot_checksum(database: Database, slots: Ints32, *, erased: bool = Fa
     """
     change = compute_slot_checksum(slots)
     change = -change if erased else change
-    database.put(SLOT_CHECKSUM, str((database.number(SLOT_CHECKSUM) + change) % 2**64))
+    database.put(SLOT_CHECKSUM, str((database.get_integer(SLOT_CHECKSUM) + change) % 2**64))
 
 
 OTHER_RECORDS = "The record files hold other records than those of the enrolled subjects."

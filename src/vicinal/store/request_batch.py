@@ -52,7 +52,7 @@ def read_stored_answers(
             "probabilities": probabilities,
         }
     else:
-        sums = state.answers.read(block_numbers, offsets)
+        sums = state.answers.read_answers(block_numbers, offsets)
         target = state.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         answers = target.compute_answers(sums, np.full(len(sums), state.noise_scale))
@@ -276,7 +276,7 @@ class RequestBatch:
                 "others."
             )
         if isinstance(earlier, StoredRequest):
-            return _LocatedRequest(state, earlier.seqs, earlier.places)
+            return _LocatedRequest(state, earlier.block_numbers, earlier.offsets)
         return earlier
 
     def _locate_or_enqueue(
@@ -288,7 +288,7 @@ class RequestBatch:
         or the analyst's quota.
         """
         new = self._new_queries.setdefault(state.audience.name, _NewQueries(state))
-        stored_locations = [state.answers.find(digest) for digest in digests]
+        stored_locations = [state.answers.find_answer(digest) for digest in digests]
         row_of_digest = {
             digest: row
             for digest, row, location in zip(digests, rows, stored_locations, strict=True)

@@ -18,7 +18,7 @@ from vicinal.arrays import AnyArray
 from vicinal.checks import SubjectId
 from vicinal.declared_sizes import read_chunks
 from vicinal.engine.proxy_ledger import QUANTILES
-from vicinal.ledger.answers import DIGEST
+from vicinal.ledger.answers import DIGEST_BYTES
 from vicinal.ledger.audiences import Analyst, find_budget_faults, load_audiences, sum_logged_charges
 from vicinal.ledger.database import find_chain_faults, has_commit
 from vicinal.ledger.hashed_slots import NOT_ENROLLED
@@ -172,7 +172,7 @@ def collect_private_facts(store: OpenStore) -> dict[str, Any]:
         "departed": int(store.database.read(erased_query, (EVALUATED,))[0][0]),
         "budgets": {
             name: _summarize_budgets(
-                audience.account.remaining[store.ledger.slot_table.taken],
+                audience.account.remaining[store.ledger.slot_table.taken_slots],
                 audience.initial_budget or UNITS,
             )
             for name, audience in store.ledger.audiences.items()
@@ -279,7 +279,7 @@ def _find_record_faults(store: OpenStore) -> Iterator[str]:
     size = len(store.shard)
     slots = store.record_files.read_slots(size)
     target_rows = store.record_files.labels.map_rows(size)
-    enrolled = store.ledger.slot_table.taken
+    enrolled = store.ledger.slot_table.taken_slots
     if len(np.unique(enrolled)) != len(enrolled):
         yield "Two subjects share a budget."
     if not np.array_equal(np.unique(slots), np.sort(enrolled)):
@@ -315,7 +315,7 @@ def _find_answer_faults(ledger: Ledger) -> Iterator[str]:
         rows = ledger.database.read(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
-        released = sum(length for (length,) in rows) // DIGEST
+        released = sum(length for (length,) in rows) // DIGEST_BYTES
         _, charged = sum_logged_charges(ledger.database, audience.number)
         if not released == charged + audience.checkpointed_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
@@ -389,7 +389,7 @@ def _find_stray_ids(
 
 def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
     """Yield a sentence for each id in `erased` that is enrolled, and each file with such an id."""
-    for number, slot in enumerate(store.ledger.slot_table.find(erased).tolist()):
+    for number, slot in enumerate(store.ledger.slot_table.find_slots(erased).tolist()):
         if slot != NOT_ENROLLED:
             yield f"Erased id number {number + 1} is enrolled."
     patterns = {_make_residue_pattern(subject) for subject in erased}
