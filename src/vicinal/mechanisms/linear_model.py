@@ -148,10 +148,8 @@ class IndividualGradient:
 
         `noise_std`: their noise scale in clipping bounds.
         """
-        slack_per_coordinate = grid_slack(self._convert_noise(noise_std))
-        slack_per_release = (
-            self.n_features * self.n_scores * compute_grid_slack(self._convert_noise(noise))
-        )
+        slack_per_coordinate = compute_grid_slack(self._convert_noise(noise_std))
+        slack_per_release = self.n_features * self.n_scores * slack_per_coordinate
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise_std: float) -> int:

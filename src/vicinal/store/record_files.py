@@ -305,7 +305,7 @@ def slots_match_enrolment(database: Database, record_files: RecordFiles, size: i
     The slots of the first `size` records on disk are compared with the stored checksum.
     """
     slots = record_files.read_slots(size)
-    return compute_slot_checksum(slots) == database.number(SLOT_CHECKSUM)
+    return compute_slot_checksum(slots) == database.get_integer(SLOT_CHECKSUM)
 
 
 def find_file_faults(
