@@ -163,7 +163,7 @@ class ReferenceOptions:
         if len(files) == 2 and files[0].samefile(files[1]):
             raise InvalidInput(
                 "The 'public' option must not name the private records, because public rows are "
-                "not protected. Use rows from another source, or --reference from-schema."
+                "not protected. Use rows from another source."
             )
 
     def read_rows(

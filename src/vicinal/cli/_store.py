@@ -14,7 +14,7 @@ import io
 import math
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -27,10 +27,8 @@ from vicinal.ledger.files import is_writable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from vicinal.distributed.coordinator import Coordinator
     from vicinal.store.evaluation import NoisyEvaluation
     from vicinal.store.requests import Reply
-    from vicinal.store.store import Store
 
 UNKNOWN_IDS = 2
 """Exit code of an erasure whose ids were never in the store: the list is probably a wrong one."""
@@ -90,14 +88,6 @@ def add(
     echo(f"Added. The data are now at version {version}.")
 
 
-class _Account(NamedTuple):
-    """The audience and analyst that are charged, and the idempotency key of a request, if any."""
-
-    audience: str = "default"
-    analyst: str = "anyone"
-    key: str | None = None
-
-
 def predict(
     store: Annotated[
         Path,
@@ -134,12 +124,8 @@ def predict(
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
     output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
     is_student = store.is_file()
-    account = _Account(audience, analyst, key)
-    if is_student and (account != _Account() or accept_lost_charges):
-        raise InvalidInput(
-            "A student has no audiences, analysts, keys and charges: leave out --audience, "
-            "--analyst, --key and --accept-loss."
-        )
+    if is_student and (audience, analyst, key) != ("default", "anyone", None):
+        raise InvalidInput("Options on audiences, analysts and keys are for stores, not students.")
     if model is not None and not is_student:
         raise InvalidInput("The 'model' option is for a student's file.")
     with (
@@ -148,72 +134,49 @@ def predict(
         records.provide_file(data) as path,
     ):
         if is_student:
-            answers = _answer_with_student(store, model, path, id_column)
+            copied, columns, result = _answer_with_student(store, model, path, id_column)
+            summary = "Answers of a student are not charged."
         else:
             with records.open_store(
                 store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
             ) as opened:
-                answers = _answer_with_store(opened, account, path, id_column)
+                answer_columns = opened.schema.target.answer_columns
+                copied, dataset = records.read_queries(
+                    path, opened.schema.extractor, id_column, answer_columns
+                )
+                with records.add_file_to_errors(path, public=True):
+                    rows, keys = opened.extract_features(dataset.features)
+                reply = opened.predict(
+                    rows, audience=audience, analyst=analyst, idempotency_key=key
+                )
+            columns = reply.build_columns(answer_columns)
+            result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
+            summary = _format_reply(keys, reply, audience)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        columns = [*answers.copied.items(), *answers.columns.items()]
-        names = [name for name, _ in columns]
-        arrays = [array for _, array in columns]
+        items = [*copied.items(), *columns.items()]
+        names = [name for name, _ in items]
+        arrays = [array for _, array in items]
         _write_answers(pa.table(arrays, names=names), out_path)
     if json:
-        result = {name: value for name, value in answers.facts.items() if name != "votes"}
-        for column in answers.copied.values():
+        for column in copied.values():
             ids = column if isinstance(column, list) else column.to_pylist()
             is_json = int | float | str | None
             result["ids"] = [value if isinstance(value, is_json) else str(value) for value in ids]
         echo(output.as_json(result))
     if not (quiet or json):
-        echo(answers.summary, err=True)
-
-
-class _Answers(NamedTuple):
-    """Answers to the queries of a file.
-
-    - `copied`: column of the queries to copy in front of the answers, by its name; may be empty.
-    - `columns`: columns of the table of answers, by name.
-    - `facts`: answers and counts as JSON values, by name.
-    - `summary`: text on the number of answers and their costs.
-    """
-
-    copied: dict[str, Any]
-    columns: dict[str, list[Any]]
-    facts: dict[str, Any]
-    summary: str
-
-
-def _answer_with_store(
-    store: Store | Coordinator, account: _Account, path: Path, id_column: str | None
-) -> _Answers:
-    """Return the answers of a store to the queries in a file, whose new ones are charged.
-
-    `id_column`: name of the column to copy, or None.
-    """
-    answer_columns = store.schema.target.answer_columns
-    copied, dataset = records.read_queries(path, store.schema.extractor, id_column, answer_columns)
-    with records.add_file_to_errors(path, public=True):
-        rows, keys = store.extract_features(dataset.features)
-    reply = store.predict(
-        rows, audience=account.audience, analyst=account.analyst, idempotency_key=account.key
-    )
-    summary = _format_reply(keys, reply, account.audience)
-    return _Answers(copied, reply.build_columns(answer_columns), reply.to_dict(), summary)
+        echo(summary, err=True)
 
 
 def _answer_with_student(
     student_path: Path, model: str | None, path: Path, id_column: str | None
-) -> _Answers:
+) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Any]]:
     """Return the answers of the student in a file to the queries in the file `path`.
 
-    `model`: folder of the student's text model; None for the packaged one. `id_column`: name of the
-    column to copy, or None.
+    These are the copied column (:func:`records.read_queries`) and the columns of answers, by name,
+    and the JSON object of labels, probabilities and guarantee. `model`: folder of the student's
+    text model; None for the packaged one. `id_column`: name of the column to copy, or None.
     """
-    import numpy as np
-
     from vicinal.store.requests import ClassReply
     from vicinal.store.store_schema import StoreExtractor
     from vicinal.students.student import load
@@ -222,20 +185,18 @@ def _answer_with_student(
     student = load(student_path, model)
     takes_images = len(student.preprocessing.shape) > 1
     extractor = student.extractor or StoreExtractor("hog" if takes_images else "columns")
-    names = declared_target({"classes": student.classes}).answer_columns
-    copied, dataset = records.read_queries(path, extractor, id_column, names)
+    target = declared_target({"classes": student.classes})
+    copied, dataset = records.read_queries(path, extractor, id_column, target.answer_columns)
     with records.add_file_to_errors(path, public=True):
         # In float64, rounded values are short decimal numbers.
-        probabilities = student.predict_proba(dataset.features).astype(np.float64)
-    labels = np.array(student.classes)[probabilities.argmax(axis=1)]
+        probabilities = student.predict_proba(dataset.features).astype(float)
+    labels = target.class_names[probabilities.argmax(axis=1)]
     reply = ClassReply(
         labels=labels, votes=None, confidence=None, probabilities=probabilities, charged=0, left=0
     )
     facts = {name: reply.to_dict()[name] for name in ("labels", "probabilities")}
-    facts["guarantee"] = student.guarantee
-    n_answers = "1 answer" if len(labels) == 1 else f"{len(labels)} answers"
-    summary = f"{n_answers} of a student, without a charge."
-    return _Answers(copied, reply.build_columns(names), facts, summary)
+    columns = reply.build_columns(target.answer_columns)
+    return copied, columns, {**facts, "guarantee": student.guarantee}
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:

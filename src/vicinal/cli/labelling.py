@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from vicinal import __version__
-from vicinal.cli import records
+from vicinal.cli import output, records
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._reference import ExtractorOptions, ReferenceOptions
 from vicinal.cli.options import (
@@ -30,16 +30,7 @@ from vicinal.cli.options import (
     expand_groups,
     parse_class_names,
 )
-from vicinal.cli.output import (
-    as_json,
-    check_outputs,
-    echo,
-    format_guarantee,
-    print_note,
-    print_warnings,
-    show_announced_progress,
-    show_progress_bars,
-)
+from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -59,8 +50,7 @@ IND_KNN = "ind-knn"
 PRIVATE_KNN = "private-knn"
 
 _VECTOR_EXTRACTORS = ("image", "table", "text")
-"""Kinds of extractors whose vectors a student takes. Others select columns or describe images, of
-which a student takes the pixels."""
+"""Kinds of extractors whose vectors are a student's inputs, which are else pixels or columns."""
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
 Overlapping = Annotated[
@@ -73,11 +63,7 @@ Public = Annotated[
     Path, Option(help="Public examples, in a file like that of the records. Labels are not needed.")
 ]
 Label = Annotated[
-    str | None,
-    Option(
-        help="Column that holds the labels. Those of public examples are only compared with the "
-        "answers."
-    ),
+    str | None, Option(help="Column of labels. Public ones are only compared with the answers.")
 ]
 
 _LABELLER_OF_OPTION = {
@@ -134,16 +120,15 @@ class TaskOptions:
 
         names = parse_class_names(self.classes)
         ReferenceOptions(self.public).check(feature_options.features, self.private)
-        extractor = _build_extractor(
-            feature_options, self.public, [self.label, self.subject], self.private
+        extractor = feature_options.build_extractor(
+            self.public, [self.label, self.subject], self.private
         )
-        with print_warnings(), show_announced_progress(silent=silent):
-            public = _read_public(self.public, extractor, self.label)
-            true_labels = _find_true_labels(public, names)
+        with output.print_warnings(), output.show_announced_progress(silent=silent):
+            public, true_labels = _read_public(self.public, extractor, self.label, names)
             dataset = records.read_records(self.private, extractor, self.label, self.subject)
             records.get_labels(dataset)
             if dataset.subjects is None:
-                print_note(f"{records.NO_SUBJECT_NOTE}.")
+                output.print_note(f"{records.NO_SUBJECT_NOTE}.")
             pool = _compute_examples(self.public, extractor, public, is_public=True)
             examples = _compute_examples(self.private, extractor, dataset)
         to_features = HOGFeatures(n_jobs=-1) if pool.ndim > 2 else FunctionTransformer()
@@ -151,28 +136,29 @@ class TaskOptions:
         return TaskData(names, dataset, task, true_labels, extractor)
 
 
-def _build_extractor(
-    feature_options: ExtractorOptions,
-    public: Path,
-    other_columns: Sequence[str | None],
-    private: Path | None = None,
-) -> StoreExtractor:
-    """Return the extractor that the options select; its default for a folder is "hog".
+def _read_public(
+    path: Path, extractor: StoreExtractor, label: str | None, names: Sequence[Any]
+) -> tuple[Dataset, AnyArray | None]:
+    """Return the raw public examples of a file, and their class names (n,), None if unlabelled.
 
-    Other parameters: as for :meth:`ExtractorOptions.build_extractor`.
+    `label`: column of the labels, which a public table may lack. `names`: the class names.
     """
-    if feature_options.features == "columns" and public.is_dir():
-        feature_options = replace(feature_options, features="hog")
-    return feature_options.build_extractor(public, other_columns, private)
+    import numpy as np
 
+    from vicinal import checks
 
-def _read_public(path: Path, extractor: StoreExtractor, label: str | None) -> Dataset:
-    """Return the raw public examples of a file, with their labels if it has any.
-
-    `label`: the column of the labels, which a public table may lack; None for no labels.
-    """
     has_label = ReferenceOptions(path).public_has_column(label, extractor)
-    return records.read_records(path, extractor, label if has_label else None, public=True)
+    public = records.read_records(path, extractor, label if has_label else None, public=True)
+    if public.labels is None:
+        return public, None
+    classes = np.asarray(names)
+    try:
+        return public, np.asarray(classes[checks.find_label_indices(public.labels, classes)])
+    except InvalidInput:
+        raise InvalidInput(
+            "The labels in the 'public' option's file must hold class names, because answers are "
+            "compared with them. Name all classes, or leave the labels out of the file."
+        ) from None
 
 
 def _compute_examples(
@@ -513,10 +499,9 @@ def student(
     released = load_answers(answers)
     names = released.classes
     soft_labels = released.soft_labels
-    extractor = _build_extractor(feature_options, public, [label])
-    with print_warnings(), show_announced_progress(silent=json):
-        dataset = _read_public(public, extractor, label)
-        true_labels = _find_true_labels(dataset, names)
+    extractor = feature_options.build_extractor(public, [label])
+    with output.print_warnings(), output.show_announced_progress(silent=json):
+        dataset, true_labels = _read_public(public, extractor, label, names)
         pool = _compute_examples(public, extractor, dataset, is_public=True)
     recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
     if soft_labels is None:
@@ -616,24 +601,6 @@ def transfer(
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", format_guarantee(run.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
-
-
-def _find_true_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
-    """Return the true class name of each public example (n,), from `names`; None if unlabelled."""
-    import numpy as np
-
-    from vicinal import checks
-
-    if public.labels is None:
-        return None
-    classes = np.asarray(names)
-    try:
-        return np.asarray(classes[checks.find_label_indices(public.labels, classes)])
-    except InvalidInput:
-        raise InvalidInput(
-            "The labels in the 'public' option's file must hold class names, because answers are "
-            "compared with them. Name all classes, or leave the labels out of the file."
-        ) from None
 
 
 def _collect_answers(

@@ -228,14 +228,13 @@ def _read_folder(path: Path, extractor: StoreExtractor) -> Dataset:
     from vicinal.datasets.dataset import load_images, load_texts
     from vicinal.store.store_schema import IMAGES, TEXTS
 
-    if extractor.raw_form == TEXTS:
-        return load_texts(path)
-    if extractor.raw_form != IMAGES:
+    load = {IMAGES: load_images, TEXTS: load_texts}.get(extractor.raw_form)
+    if load is None:
         raise InvalidInput(
             f"{path} is a folder, so the 'features' option must be hog or image if it holds "
             f"images, or text if it holds texts. Got {extractor.kind}."
         )
-    return load_images(path)
+    return load(path)
 
 
 def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
@@ -259,8 +258,7 @@ def get_labels(dataset: Dataset) -> AnyArray:
     """Return the labels or target values of records. Raises InvalidInput if there are none."""
     if dataset.labels is None:
         raise InvalidInput(
-            "The 'label' option must name the column of labels. Labels in an npz file are called "
-            "y, and a folder has them as LABEL/FILE."
+            "The 'label' option must name the column of labels (npz: y; folder: LABEL/FILE)."
         )
     return dataset.labels
 

@@ -1,5 +1,4 @@
 from vicinal.datasets.dataset import Dataset as Dataset
 from vicinal.datasets.dataset import load_images as load_images
 from vicinal.datasets.dataset import load_mnist as load_mnist
-from vicinal.datasets.dataset import load_texts as load_texts
 from vicinal.datasets.tables import load_table as load_table

@@ -265,34 +265,11 @@ def load_images(folder: str | Path) -> Dataset:
 
 
 def load_texts(folder: str | Path) -> Dataset:
-    """Return the texts of the files below a folder, in the order of their paths.
+    """Return the texts in the UTF-8 files below a folder, in the order of their paths.
 
-    Parameters
-    ----------
-    folder
-        Holds UTF-8 files without labels, all as ``TEXT``; or all as ``LABEL/TEXT``; or all as
-        ``LABEL/PERSON/TEXT``. Hidden files are ignored.
-
-    Returns
-    -------
-    Dataset
-        Features are a tuple of n texts; labels and subjects are as for :func:`load_images`.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such folder, or no file in it; if files lie at different depths; if a file is
-        not UTF-8. No message names a file, because its name may be private.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from vicinal.datasets import load_texts
-    >>> for label in ("tax", "health"):
-    ...     Path("letters", label).mkdir(parents=True)
-    ...     _ = Path("letters", label, "1.txt").write_text(f"A letter on {label}.")
-    >>> load_texts("letters").features
-    ('A letter on health.', 'A letter on tax.')
+    `folder`: holds files as for :func:`load_images`, each with one text. Features are a tuple of n
+    texts; labels and subjects are as there. Raises InvalidInput for another folder, and for a file
+    that is not UTF-8.
     """
     folder = Path(folder)
     return _load_folder(folder, partial(_read_text, folder), "texts")

