@@ -39,7 +39,8 @@ no reader, or a file that is open for reading alone."""
 _CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
 _RESUMED = "A repeated command resumes from its folder and charges nothing again."
 _AFTER_LOST_OUTPUT = {
-    "predict": "Repeat the command with another output: nothing is charged again.",
+    "predict": "A store keeps its answers. Repeat the command with another output: nothing is "
+    "charged again.",
     "evaluate": "The figures are stored: vicinal inspect --json shows them. A repeated evaluation "
     "is charged again.",
     **dict.fromkeys(("label", "transfer"), _RESUMED),
