@@ -340,8 +340,8 @@ def test_unlabelled_records_of_an_npz_file_are_refused(tmp_path):
 def test_options_of_accounts_are_not_for_students(tmp_path):
     (tmp_path / "student.pt").write_bytes(b"")
     arguments = ["predict", tmp_path / "student.pt", "--data", tmp_path / "q.csv"]
-    for option in (["--key", "k"], ["--audience", "ward"], ["--analyst", "me"]):
-        assert "are for stores, not students" in run(*arguments, *option, code=2)
+    for option in (["--key", "k"], ["--audience", "ward"], ["--analyst", "me"], ["--accept-loss"]):
+        assert "of stores, not of students" in run(*arguments, *option, code=2)
 
 
 def test_a_folder_of_other_files_is_no_folder_of_texts(tmp_path):

@@ -124,8 +124,9 @@ def predict(
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
     output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
     is_student = store.is_file()
-    if is_student and (audience, analyst, key) != ("default", "anyone", None):
-        raise InvalidInput("Options on audiences, analysts and keys are for stores, not students.")
+    account = (audience, analyst, key, accept_lost_charges)
+    if is_student and account != ("default", "anyone", None, False):
+        raise InvalidInput("Audiences, analysts, keys and charges are of stores, not of students.")
     if model is not None and not is_student:
         raise InvalidInput("The 'model' option is for a student's file.")
     with (
@@ -154,10 +155,8 @@ def predict(
             summary = _format_reply(keys, reply, audience)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        items = [*copied.items(), *columns.items()]
-        names = [name for name, _ in items]
-        arrays = [array for _, array in items]
-        _write_answers(pa.table(arrays, names=names), out_path)
+        arrays = [*copied.values(), *columns.values()]
+        _write_answers(pa.table(arrays, names=[*copied, *columns]), out_path)
     if json:
         for column in copied.values():
             ids = column if isinstance(column, list) else column.to_pylist()

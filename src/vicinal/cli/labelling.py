@@ -109,10 +109,7 @@ class TaskOptions:
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
     def read(self, feature_options: ExtractorOptions, *, silent: bool) -> TaskData:
-        """Read the files of private records and public examples, and compute their vectors.
-
-        `silent`: show no progress bars.
-        """
+        """Read the files and compute the examples, with progress bars unless `silent`."""
         from sklearn.preprocessing import FunctionTransformer
 
         from vicinal.features.hog import HOGFeatures

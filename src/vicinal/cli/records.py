@@ -200,11 +200,17 @@ def read_records(
     `targets` names the columns of target numbers. The format of a `public` CSV file is detected;
     private ones have the format in the schema.
     """
+    from vicinal.datasets.dataset import load_images, load_texts
     from vicinal.datasets.tables import load_table
     from vicinal.features.table_features import warn_of_undeclared_categories
 
     if path.is_dir():
-        return _read_folder(path, extractor)
+        if extractor.kind in ("columns", "table"):
+            raise InvalidInput(
+                f"{path} is a folder, so the 'features' option must be hog or image if it holds "
+                f"images, or text if it holds texts. Got {extractor.kind}."
+            )
+        return load_texts(path) if extractor.kind == "text" else load_images(path)
     if path.name.endswith(".npz") and extractor.kind != "table":
         return load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
@@ -221,20 +227,6 @@ def read_records(
     if public and "schema" in options:
         warn_of_undeclared_categories(path, dataset.features, options["schema"])
     return dataset
-
-
-def _read_folder(path: Path, extractor: StoreExtractor) -> Dataset:
-    """Return the images or texts in the files of a folder, as the extractor accepts them."""
-    from vicinal.datasets.dataset import load_images, load_texts
-    from vicinal.store.store_schema import IMAGES, TEXTS
-
-    load = {IMAGES: load_images, TEXTS: load_texts}.get(extractor.raw_form)
-    if load is None:
-        raise InvalidInput(
-            f"{path} is a folder, so the 'features' option must be hog or image if it holds "
-            f"images, or text if it holds texts. Got {extractor.kind}."
-        )
-    return load(path)
 
 
 def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
