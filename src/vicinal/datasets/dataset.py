@@ -48,7 +48,7 @@ class Dataset:
     test
         Another data set, held out for testing, or None.
     names
-        The source of each record (relative path of a file of an image or text), or None.
+        The source of each record (relative path of an image file), or None.
 
     Examples
     --------
@@ -215,10 +215,10 @@ _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"
 """Pillow's modes of at most 8 bits per channel."""
 
 _LABEL_DEPTH = 2
-"""Components of the relative path LABEL/FILE."""
+"""Components of the relative path LABEL/IMAGE."""
 
 _SUBJECT_DEPTH = 3
-"""Components of the relative path LABEL/PERSON/FILE."""
+"""Components of the relative path LABEL/PERSON/IMAGE."""
 
 
 def load_images(folder: str | Path) -> Dataset:
@@ -262,10 +262,17 @@ def load_images(folder: str | Path) -> Dataset:
     from PIL import Image
 
     folder = Path(folder)
-    dataset = _load_folder(folder, partial(_read_image, folder), "images")
+    with warnings.catch_warnings():
+        # Sizes are compared with the memory, where Pillow would only warn.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        count_bytes = partial(_count_image_bytes, folder)
+        dataset = _load_folder(folder, partial(_read_image, folder), count_bytes, "images")
     images = tuple(dataset.features)
-    have_same_shape = len({image.shape for image in images}) == 1
-    return replace(dataset, features=np.stack(images)) if have_same_shape else dataset
+    if len({image.shape for image in images}) > 1:
+        return dataset
+    # Images of one shape are copied into one array.
+    require_memory(folder, sum(image.nbytes for image in images))
+    return replace(dataset, features=np.stack(images))
 
 
 def load_texts(folder: str | Path) -> Dataset:
@@ -273,17 +280,24 @@ def load_texts(folder: str | Path) -> Dataset:
 
     `folder`: holds files as for :func:`load_images`, each with one text. Features are a tuple of n
     texts; labels and subjects are as there. Raises InvalidInput for another folder, and for a file
-    that is not UTF-8.
+    that is not UTF-8; TooLittleMemory if the texts need more memory than there is.
     """
     folder = Path(folder)
-    return _load_folder(folder, partial(_read_text, folder), "texts")
+
+    def count_bytes(path: Path) -> int:
+        return (folder / path).stat().st_size
+
+    return _load_folder(folder, partial(_read_text, folder), count_bytes, "texts")
 
 
-def _load_folder(folder: Path, read_file: Callable[[Path], Any], content: str) -> Dataset:
+def _load_folder(
+    folder: Path, read_file: Callable[[Path], Any], count_bytes: Callable[[Path], int], content: str
+) -> Dataset:
     """Return the records in the files below a folder; features are a tuple of n records.
 
     Folders below it are labels and subjects (:func:`load_images`). `read_file` returns the record
-    in a file, given its path relative to `folder`. `content`: "images" or "texts", for messages.
+    in a file, given its path relative to `folder`; `count_bytes` the memory that the record needs.
+    `content`: "images" or "texts", for messages.
     """
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
@@ -302,19 +316,14 @@ def _load_folder(folder: Path, read_file: Callable[[Path], Any], content: str) -
         labels = build_label_column([path.parts[0] for path in paths])
     if depth == _SUBJECT_DEPTH:
         subjects = build_subject_column([path.parts[1] for path in paths])
-    with ThreadPoolExecutor() as pool, warnings.catch_warnings():
-        # Sizes are compared with the memory here, where Pillow would only warn.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        n_bytes = sum(pool.map(partial(_count_image_bytes, folder), paths))
-        require_memory(folder, n_bytes)
-        images = tuple(pool.map(read_file, paths))
-    features: Features Dataset(records, tuple(images)
-    if len(path.as_posix() for path in paths))
+    with ThreadPoolExecutor() as pool:
+        require_memory(folder, sum(pool.map(count_bytes, paths)))
+        records = tuple(pool.map(read_file, paths))
+    return Dataset(records, labels, subjects, names=tuple(path.as_posix() for path in paths))
 
 
-def _read_text(folder: 1:
-        require_memory(folder, n_bytes)  # images of one shape are copied into one array
-        features = np.stack(images)
+def _read_text(folder: Path, path: Path) -> str:
+    """Return the text in the UTF-8 file at a `path` relative to `folder`."""
     try:
         return (folder / path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

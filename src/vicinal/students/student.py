@@ -272,7 +272,7 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    write_output(Path(path), seal_archive(content)
+    write_output(Path(path), seal_archive(content.getvalue()))
 
 
 def load(path: str | Path, model: str | None = None) -> Student:
@@ -289,6 +289,8 @@ def load(path: str | Path, model: str | None = None) -> Student:
     ------
     InvalidInput
         If the file is missing or damaged, or holds no student or an inconsistent one.
+    StorageFailed
+        If its extractor has another model or version than that of its training.
     TooLittleMemory
         If the content needs more memory than there is.
 
@@ -311,11 +313,6 @@ def load(path: str | Path, model: str | None = None) -> Student:
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
         student = _build_student(description, stored)
-    except (MemoryError, OtherFormat):
-        raise
-    # torch passes on any exception of its unpickler.
-    except Exception as error:
-        raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
     facts = description.get("extractor")
     if model is not None and (facts is None or facts["kind"] != "text"):
         raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
@@ -354,7 +351,17 @@ def _load_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
     options = facts["options"] if model is None else {**facts["options"], "model": model}
     extractor = StoreExtractor(facts["kind"], options, None, facts["columns"])
     extractor.refuse_difference(
-        facts, "student", "Get its stored)
+        facts, "student", "Get its folder from the publisher, and name it as the 'model' parameter."
+    )
+    packages = _list_packages(extractor)
+    if packages != facts["packages"]:
+        warnings.warn(
+            f"The student was trained with {facts['packages']}, and this machine has {packages}. "
+            "Probabilities can differ in their last digits.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return extractor
 
 
 def describe_student(student: Student) -> dict[str, Any]:
