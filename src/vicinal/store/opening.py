@@ -366,6 +366,8 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
 
     `pending`: kinds of changes, as in the history, or descriptions of other unfinished work.
     """
+    if LOST in pending:
+        pending = (LOST,)  # a new witness lacks all earlier changes, which are complete
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     outcome = "" if LOST in pending else " Nothing was lost."
     return PrivacyRefused(
