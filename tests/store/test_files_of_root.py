@@ -1,97 +1,214 @@
-"""Files that root creates in a store of another account: its service must be able to read them."""
+"""Files that root creates: its service must be able to read those in the store of an account.
+
+Nothing else that root writes may belong to an account, whose folder only lies around it.
+"""
 
 import os
+import shutil
 import stat
+from pathlib import Path
 
-import numpy as np
 import pytest
 
+import store_tools as tools
 from command_line import invoked as run
-from store_tools import PLAN, Q, R, points
+from vicinal.distributed import Coordinator, split
+from vicinal.distributed.changes import ClusterChange
+from vicinal.distributed.transports import local_transports
+from vicinal.errors import InvalidInput
 from vicinal.labelling import FileJournal
-from vicinal.ledger.files import create_file, create_folder, replace_file
+from vicinal.ledger.files import create_file, replace_file
 from vicinal.store import Store
+from vicinal.store.folder import create_new_folder
 
 OWNER, GROUP = 65534, 65533
 """User and group id of the account that owns the store; no account needs to have them."""
-
-X, Y = points(30, 12)
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away"
 )
 
 
+def give(*paths):
+    """Give files, and folders with all that they contain, to the account."""
+    for top in paths:
+        for path in [top, *top.rglob("*")]:
+            os.chown(path, OWNER, GROUP, follow_symlinks=False)
+
+
 @pytest.fixture
 def home(tmp_path):
+    """The folder of the account; that around it belongs to root."""
     folder = tmp_path / "home"
     folder.mkdir()
-    os.chown(folder, OWNER, GROUP)
+    give(folder)
     return folder
 
 
-def list_foreign_files(folder):
-    """Return the files and folders in `folder` that do not belong to the account."""
-    return [
-        path
-        for path in [folder, *folder.rglob("*")]
-        if (path.lstat().st_uid, path.lstat().st_gid) != (OWNER, GROUP)
-    ]
+def list_with_other_owner(folder, owner):
+    """Return the files and folders in `folder`, and itself, that belong to others than `owner`."""
+    return [path for path in [folder, *folder.rglob("*")] if path.lstat().st_uid != owner]
 
 
-def test_every_file_of_a_store_belongs_to_the_account(home):
-    subjects = [f"p{i}" for i in range(30)]
-    store = home / "stores" / "store"
-    plan = {"classes": range(3), "public": R, "n_records": 30, **PLAN}
-    Store.init(store, X, Y, subjects, **plan).close()
-    assert not list_foreign_files(home)
+def test_every_file_in_the_store_of_an_account_belongs_to_it(home):
+    store = home / "store"
+    tools.make(store).close()
+    give(home)
     run("keys", "add", store, "anna")
+    run("keys", "add", store, "carl")
     with Store.open(store) as opened:
-        opened.predict(Q[:3])
-        opened.add(X[:2], Y[:2], ["new", "other"])
-        opened.erase(["p1"])
-        assert not list_foreign_files(home)
-        opened.backup(home / "backup")
+        opened.predict(tools.Q[:3])
+        opened.add(tools.X[:2], tools.Y[:2], ["new", "other"])
+        opened.erase(["new"])
+        assert not list_with_other_owner(home, OWNER)
+    assert {path.stat().st_gid for path in home.rglob("*")} == {GROUP}
+    assert stat.S_IMODE((store / "keys.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_a_new_witness_belongs_to_the_owner_of_the_store(home, damage):
+    store, witness = home / "store", home / "store.witness"
+    tools.make(store).close()
+    give(home)
+    if damage == "damaged":
+        os.chown(home, 0, 0)  # the service itself needs no right to replace the witness
+        witness.write_bytes(witness.read_bytes()[:20])
+    else:
+        witness.unlink()
+    Store.open(store, accept_loss=True).close()
+    assert (witness.stat().st_uid, witness.stat().st_gid) == (OWNER, GROUP)
+    assert not list_with_other_owner(store, OWNER)
+
+
+def test_a_new_witness_in_a_folder_of_root_stays_with_root(home, tmp_path):
+    """Else a forged store could name any path for a file of its owner."""
+    secret_folder = tmp_path / "settings"
+    secret_folder.mkdir()
+    for witness in (secret_folder / "a", home / "link" / "b"):
+        (home / "link").unlink(missing_ok=True)
+        (home / "link").symlink_to(secret_folder)
+        tools.make(home / "store", witness=witness).close()
+        give(home)
+        witness.unlink()
+        Store.open(home / "store", accept_loss=True).close()
+        assert witness.stat().st_uid == 0
+        shutil.rmtree(home / "store")
+
+
+def test_a_change_of_a_cluster_can_be_completed_by_the_account(home):
+    tools.make(home / "store").close()
+    split(home / "store", home / "cluster", 2)
+    give(home)
+    owners = []
+    with (
+        Coordinator.open(home / "cluster", local_transports) as cluster,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        save = ClusterChange.save
+
+        def save_and_record(change, path, owner):
+            digest = save(change, path, owner)
+            owners.append(path.stat().st_uid)
+            return digest
+
+        patch.setattr(ClusterChange, "save", save_and_record)
+        cluster.add(tools.X[:2], tools.Y[:2], ["new", "other"])
+    assert owners == [OWNER]
+    assert not list_with_other_owner(home, OWNER)
+
+
+def test_what_root_creates_in_a_folder_of_the_account_stays_with_root(home):
+    store = tools.make(home / "stores" / "store")
+    store.backup(home / "backup")
+    store.close()
     run("restore", home / "backup", home / "restored", "--accept-loss", "--yes", "--witness",
         home / "other.witness")  # fmt: skip
     run("receipt", "key", home / "signing.key")
-    with FileJournal(home / "journal"):
-        assert not list_foreign_files(home)
-    run("shard", store, "--out", home / "cluster", "--yes")
-    assert not list_foreign_files(home)
+    FileJournal(home / "journal").close()
+    run("keys", "add", home / "stores" / "store", "anna")
+    run("shard", home / "stores" / "store", "--out", home / "cluster", "--yes")
+    names = {"stores", "backup", "restored", "signing.key", "journal", "cluster", "other.witness"}
+    assert names <= {path.name for path in home.iterdir()}
+    for path in home.iterdir():
+        assert not list_with_other_owner(path, 0)
+    assert stat.S_IMODE((home / "backup").stat().st_mode) == 0o700
 
 
-def test_a_backup_goes_into_an_empty_folder_of_the_account(home):
-    folder = home / "backup"
-    folder.mkdir()
-    os.chown(folder, OWNER, GROUP)
-    plan = {"classes": range(3), "public": R, "n_records": 30, **PLAN}
-    with Store.init(home / "store", X, Y, np.arange(30), **plan) as store:
-        store.backup(folder)
-    assert not list_foreign_files(home)
+def test_an_empty_folder_of_the_account_is_refused(home):
+    empty = home / "empty"
+    empty.mkdir()
+    give(empty)
+    with tools.make(home / "store") as store, pytest.raises(InvalidInput, match="belongs to you"):
+        store.backup(empty)
+    assert not list(empty.iterdir())
 
 
-def test_new_files_are_private_and_a_replaced_one_belongs_to_the_account(home):
-    replace_file(home / "a", b"old")
-    os.chown(home / "a", 0, 0)
-    replace_file(home / "a", b"new")
-    create_folder(home / "b" / "c")
-    assert not list_foreign_files(home)
-    assert stat.S_IMODE((home / "a").stat().st_mode) == 0o600
-    assert stat.S_IMODE((home / "b" / "c").stat().st_mode) == 0o700
+def test_an_old_folder_of_root_is_not_given_away(home, monkeypatch):
+    """Fails if a folder is given away that the account has put at the path meanwhile."""
+    old = home / "old"
+    (old / "records").mkdir(parents=True, mode=0o700)
+    mkdir = os.mkdir
+
+    def exchange(path, *args, **arguments):
+        if old.exists():
+            old.rename(home / "new")
+        return mkdir(path, *args, **arguments)
+
+    monkeypatch.setattr(os, "mkdir", exchange)
+    with pytest.raises(InvalidInput, match="new folder"):
+        create_new_folder(home / "new")
+    assert not list_with_other_owner(home / "new", 0)
 
 
-def test_files_that_root_had_before_stay_with_root(home, tmp_path):
-    """Else an account could get a file of root's by a link, or by its own folder around it."""
+def test_a_replaced_file_keeps_its_owner(home):
+    for owner in (OWNER, 0):
+        path = home / str(owner)
+        path.write_bytes(b"old")
+        os.chown(path, owner, owner)
+        replace_file(path, b"new")
+        assert path.read_bytes() == b"new"
+        assert path.stat().st_uid == owner
+    replace_file(home / "new", b"new")
+    assert (home / "new").stat().st_uid == 0
+
+
+def test_the_file_of_an_interrupted_replacement_is_not_reused(home, tmp_path):
+    """Fails if a link or an old file of root at `PATH.new` is emptied, or given away."""
     secret = tmp_path / "secret"
-    secret.write_bytes(b"secret")
-    os.link(secret, home / "linked")
+    for name, make in (("a", os.link), ("b", os.symlink)):
+        secret.write_bytes(b"secret")
+        make(secret, home / f"{name}.new")
+        replace_file(home / name, b"new", owner=OWNER)
+        assert (home / name).stat().st_uid == OWNER
+        assert secret.read_bytes() == b"secret"
+        assert secret.stat().st_uid == 0
+    (home / "c.new").write_bytes(b"of root")
+    os.chown(home / "c.new", 0, 0)
+    replace_file(home / "c", b"new", owner=OWNER)
+    assert (home / "c").stat().st_uid == OWNER
+
+
+def test_only_the_owner_of_the_store_gets_a_file(home, tmp_path):
+    """Fails if an account that exchanges folders or files gets a file of the store of another."""
+    (home / "a").write_bytes(b"old")
+    give(home)
+    replace_file(home / "a", b"secret", owner=0)
+    (tmp_path / "settings").mkdir()
+    (home / "link").symlink_to(tmp_path / "settings")
+    for path in (home / "b", home / "link" / "c", tmp_path / "d"):
+        owner = 0 if path.name == "b" else OWNER
+        os.close(create_file(path, os.O_RDWR, owner=owner))
+        assert path.stat().st_uid == 0
+    assert (home / "a").stat().st_uid == 0
     (home / "kept").write_bytes(b"kept")
-    for name in ("linked", "kept"):
-        os.close(create_file(home / name, os.O_RDWR))
-        assert (home / name).stat().st_uid == 0
-    os.close(create_file(home / "linked", os.O_RDWR | os.O_TRUNC))
-    assert secret.stat().st_uid == 0
-    (home / "link").symlink_to(secret)
-    with pytest.raises(OSError, match="symbolic"):
-        create_file(home / "link", os.O_RDWR)
+    os.close(create_file(home / "kept", os.O_RDWR, owner=OWNER))
+    assert (home / "kept").stat().st_uid == 0
+
+
+def test_root_keeps_a_file_if_the_file_system_refuses_another_owner(home, monkeypatch):
+    n_descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, "fchown", tools.raising(PermissionError(1, "refused")))
+    os.close(create_file(home / "a", os.O_RDWR, owner=OWNER))
+    replace_file(home / "b", b"new", owner=OWNER)
+    assert [(home / name).stat().st_uid for name in "ab"] == [0, 0]
+    assert len(list(Path("/proc/self/fd").iterdir())) == n_descriptors

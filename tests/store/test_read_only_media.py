@@ -1,5 +1,6 @@
 """Commands that only read, and backups, of stores and clusters that nobody can write."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ import store_tools as tools
 from command_line import printed
 from vicinal.distributed import Coordinator, split
 from vicinal.distributed.transports import local_transports
+from vicinal.errors import StorageFailed
+from vicinal.ledger.files import Lock
+from vicinal.ledger.rollback_guard import RollbackGuard
 from vicinal.store import Store
 
 NOBODY = 65534
@@ -31,7 +35,24 @@ def read_only_medium(place):
         assert not os.access(place, os.W_OK)
         yield
     finally:
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@contextmanager
+def compressed_medium(place):
+    """Mount a copy of a folder in place of it, on a file system that has no writes at all."""
+    image = place.with_name("image")
+    programs = [
+        ["mksquashfs", place, image, "-quiet", "-no-progress"],
+        ["mount", "-o", "loop,ro", image, place],
+    ]
+    for program in programs:
+        if not shutil.which(program[0]) or subprocess.run(program, check=False).returncode:
+            pytest.skip("this machine mounts no such file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 @contextmanager
@@ -68,7 +89,7 @@ def holder(request, tmp_path):
     return place / request.param
 
 
-@pytest.mark.parametrize("medium", [read_only_medium, readable_for_another_user])
+@pytest.mark.parametrize("medium", [read_only_medium, compressed_medium, readable_for_another_user])
 def test_what_cannot_be_written_is_inspected_verified_and_backed_up(holder, medium, tmp_path):
     """Fails if reading needs a lock, a log, an index or a witness that can be written."""
     expected = printed("inspect", holder)
@@ -103,3 +124,41 @@ def test_a_log_that_cannot_be_read_is_one_sentence(holder, tmp_path):
         refusal = printed("backup", medium / "store", tmp_path / "copy", code=2)
         assert "commits are still in the log" in refusal
     printed("backup", medium / "store", tmp_path / "copy")
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO])
+def test_a_refused_write_is_accepted_for_reading_only(tmp_path, monkeypatch, number):
+    """Fails if a fault of the disk counts as a refusal, or a link is followed."""
+    path = tmp_path / "file"
+    path.write_bytes(b"kept")
+    (tmp_path / "link").symlink_to(path)
+    system_open = os.open
+
+    def refuse_writing(name, flags, *arguments, **options):
+        if flags & os.O_RDWR:
+            raise OSError(number, os.strerror(number))
+        return system_open(name, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse_writing)
+    with pytest.raises(StorageFailed):
+        Lock(path)
+    if number == errno.EIO:
+        with pytest.raises(StorageFailed):
+            Lock(path, accept_unwritable=True)
+        return
+    Lock(path, accept_unwritable=True).release()
+    with pytest.raises(StorageFailed, match="symbolic"):
+        Lock(tmp_path / "link", accept_unwritable=True)
+
+
+def test_a_witness_that_was_only_read_is_not_flushed(tmp_path, monkeypatch):
+    """Some read-only media refuse a flush."""
+    path, identity = tmp_path / "witness", bytes(16)
+    RollbackGuard.create(path, identity).close()
+    monkeypatch.setattr(os, "fsync", tools.raising(OSError(errno.EINVAL, "Invalid argument")))
+    RollbackGuard(path, identity, accept_unwritable=True).close()
+    guard = RollbackGuard(path, identity)
+    with pytest.raises(StorageFailed):
+        guard.begin(1, bytes(32))
+    with pytest.raises(StorageFailed):
+        guard.close()

@@ -100,14 +100,17 @@ class ClusterChange:
         """Return whether the shard of this number has a task in the change."""
         return self.kind != ADD or bool((self.shard_numbers == shard).any())
 
-    def save(self, path: Path) -> str:
-        """Write the change durably and return the SHA-256 digest of the file, in hexadecimal."""
+    def save(self, path: Path, owner: int) -> str:
+        """Write the change durably and return the SHA-256 digest of the file, in hexadecimal.
+
+        `path`: path of the file. `owner`: user id of the owner of the coordinator's folder.
+        """
         arrays = {stored: getattr(self, field) for stored, field in _ARRAY_FIELDS.items()}
         described = {field: getattr(self, field) for field in _JSON_FIELDS}
         text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
         content = io.BytesIO()
         np.savez(content, described=text, **arrays)
-        replace_file(path, content.getvalue())
+        replace_file(path, content.getvalue(), owner=owner)
         return hashlib.sha256(content.getvalue()).hexdigest()
 
     @classmethod
@@ -134,7 +137,8 @@ def list_unfinished_changes(database: Database, folder: Path) -> list[str]:
     clock = int((database.get(PENDING) or "0").split()[0])
     if clock:
         query = "SELECT what FROM history WHERE clock = ?"
-        return [kind for (kind,) in database.read(query, (clock,))]
+        kinds = [kind for (kind,) in database.read(query, (clock,))]
+        return kinds or ["a change of the shards"]
     has_file = any((folder / name).exists() for name in (_FILE, f"{_FILE}.new"))
     return ["the removal of the file of a change"] if has_file else []
 
@@ -169,6 +173,7 @@ class ClusterChanges:
         deadline: float,
     ) -> None:
         self._path = folder / _FILE
+        self._owner = folder.stat().st_uid
         self._ledger = ledger
         self._shards = dict(enumerate(shards))
         self._records = records
@@ -211,7 +216,7 @@ class ClusterChanges:
             # The file is durable before the commit that decides the change. The file of a decided
             # change is therefore complete; that of an undecided one is wiped at the next opening.
             self._file_remains = True
-            self._digest = change.save(self._path)
+            self._digest = change.save(self._path, self._owner)
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
             # Set before the commit, so that an exception after the commit finds it set.
             self.pending = clock

@@ -11,6 +11,7 @@ None of these folders can be opened as a store: a shard that answered alone woul
 votes that are never summed.
 """
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -54,7 +55,7 @@ class MemberFolder:
         """
         for folder in (path.parent, path, witness.parent.resolve()):
             create_private_folder(folder)
-        replace_file(path / KEY, key)
+        replace_file(path / KEY, key, owner=os.geteuid())
         return cls(Folder(path, fresh_key(16).hex(), "sqlite", witness.absolute()), cluster)
 
     @classmethod

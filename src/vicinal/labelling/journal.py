@@ -26,7 +26,7 @@ from vicinal import checks
 from vicinal.arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import PrivacyRefused
 from vicinal.labelling.labellers import State
-from vicinal.ledger.files import Lock, create_folder, translate_os_errors
+from vicinal.ledger.files import PRIVATE_FOLDER, Lock, translate_os_errors
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState, default_witness_path
 from vicinal.ledger.sealed_files import parse_json, read_arrays, translate_damage, write_arrays
 from vicinal.mechanisms.noise_sources import fresh_key
@@ -102,7 +102,7 @@ class FileJournal:
         self._entry_tokens: list[bytes] = []
         self._witness: RollbackGuard | None = None
         with translate_os_errors(self.folder):
-            create_folder(self.folder)
+            self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._lock = Lock(self.folder / "lock")
 
     def close(self) -> None:

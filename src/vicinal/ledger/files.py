@@ -2,9 +2,8 @@
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vicinal.declared_sizes import iterate_extents
@@ -65,61 +64,79 @@ def overwrite_with_zeros(descriptor: int, start: int = 0) -> None:
     os.fsync(descriptor)
 
 
-def create_file(path: Path, flags: int) -> int:
+def create_file(
+    path: Path, flags: int, *, owner: int | None = None, replaced: str | None = None
+) -> int:
     """Open a file, created for its owner alone if it does not exist; return a descriptor.
 
-    `flags`: flags of `os.open` besides O_CREAT; symbolic links are refused. A file that root
-    creates belongs to the owner of its folder.
+    The file belongs to this process's user. Only root gives a file that it creates to another user:
+    to the owner of the file that it replaces, or else of the folder around it.
+
+    - `flags`: flags of `os.open` besides O_CREAT; symbolic links are refused.
+    - `owner`: user id of the only account that root
+    creates belongs to the owner of a replaced file alone.
+    - `replaced`: name of the file in the same folder that the new file will replace.
     """
     flags |= os.O_CREAT | os.O_NOFOLLOW
-    is_new = True
+    is_given = os.geteuid() == ROOT_USER and (owner is not None or replaced is not None)
+    if not is_given:
+        return os.open(path, flags, PRIVATE_FILE)
+    # One descriptor of the folder, because its owner could exchange what the path leads to.
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        descriptor = os.open(path, flags | os.O_EXCL, PRIVATE_FILE)
-    except FileExistsError:
-        if flags & os.O_EXCL:
-            raise
-        descriptor = os.open(path, flags, PRIVATE_FILE)
-        is_new = bool(flags & os.O_TRUNC)
-    if is_new:
-        _give_to_folder_owner(descriptor, path)
-    return descriptor
+        try:
+            descriptor = os.open(path.name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
+        except FileExistsError:
+            return os.open(path.name, flags, PRIVATE_FILE, dir_fd=folder)
+        heir = _find_heir(folder, owner, replaced)
+        if heir is not None:
+            # Some file systems and containers allow no change of owners: root keeps the file.
+            with suppress(OSError):
+                os.fchown(descriptor, heir.st_uid, heir.st_gid)
+        return descriptor
+    finally:
+        os.close(folder)
 
 
-def create_folder(path: Path) -> None:
-    """Create a folder that only its owner may enter, and missing ancestors, unless it exists.
+def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_result | None:
+    """Return the status of the file or folder whose owner gets a new file of root; None if nobody.
 
-    Folders that root creates belong to the owner of the folder around them.
+    `folder`: descriptor of the folder around the file; the others are those of :func:`create_file`.
     """
-    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
-        folder.mkdir(mode=PRIVATE_FOLDER if folder == path else 0o777, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        _give_to_folder_owner(descriptor, folder)
-        os.close(descriptor)
+    status = os.fstat(folder) if owner is not None else None
+    if replaced is not None:
+        with suppress(FileNotFoundError):
+            status = os.stat(replaced, dir_fd=folder, follow_symlinks=False)
+    return status if status is None or owner in (None, status.st_uid) else None
 
 
-def _give_to_folder_owner(descriptor: int, path: Path) -> None:
-    """Give a new file or folder of root to the owner of the folder around it, such as a service.
+def name_replacement(path: Path) -> Path:
+    """Return the path at which the next content of the file `path` is written, before renaming."""
+    return path.with_name(path.name + ".new")
 
-    A file with another hard link is left to root: a user may have linked a file of root's there.
+
+def create_replacement(path: Path, *, owner: int | None = None) -> int:
+    """Create the owner of `path`, empty, and it, such as is service.
+
+    A owner with another hard link is at `path`. `owner`: user id that :func:`create_file` describes.
     """
-    status = os.fstat(descriptor)
-    if os.geteuid() != ROOT_USER or status.st_uid != ROOT_USER:
-        return
-    if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-        folder_status = path.absolute().parent.stat()
-        os.fchown(descriptor, folder_status.st_uid, folder_status.st_gid)
+    new_path = name_replacement(path)
+    new_path.unlink(missing_ok=True)
+    return create_file(new_path, os.O_RDWR | os.O_EXCL, owner=owner, replaced=path.name)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace the file at `path` durably; after a crash it is the old or the new one, complete."""
-    new_path = path.with_name(path.name + ".new")
+def replace_file(path: Path, content: bytes, *, owner: int | None = None) -> None:
+    """Replace the file at `path` durably; after a crash it is the old or the new one, complete.
+
+    `content`: the whole new content. `owner`: user id that :func:`create_file` describes.
+    """
     with translate_os_errors(path):
-        descriptor = create_file(new_path, os.O_WRONLY | os.O_TRUNC)
+        descriptor = create_replacement(path, owner=owner)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        new_path.replace(path)
+        name_replacement(path).replace(path)
         sync_folder(path.parent)
 
 

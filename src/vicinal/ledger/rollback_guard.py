@@ -25,7 +25,9 @@ from vicinal import checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.files import (
     create_file,
+    create_replacement,
     lock_file,
+    name_replacement,
     open_descriptor,
     sync_folder,
     translate_os_errors,
@@ -161,7 +163,7 @@ def check_replaceable(path: Path) -> None:
 
     A store's folder names its witness, and a forged folder can name any file of this user.
     """
-    for replaced in (path, path.with_name(path.name + ".new")):
+    for replaced in (path, name_replacement(path)):
         with translate_os_errors(replaced):
             # None for a link, a folder or a special file; empty if nothing is there.
             first_bytes = None if replaced.exists() or replaced.is_symlink() else b""
@@ -198,6 +200,7 @@ class RollbackGuard:
     ) -> None:
         self._path = path
         self._check_committed = check_committed
+        self._is_flushed = True
         with translate_os_errors(path):
             self._descriptor = open_descriptor(path, accept_unwritable=accept_unwritable)
         try:
@@ -219,6 +222,7 @@ class RollbackGuard:
         check_committed: Callable[[], object] = int,
         *,
         replace_existing: bool = False,
+        owner: int | None = None,
     ) -> Self:
         """Create a witness and return it, locked and open for writing.
 
@@ -233,12 +237,15 @@ class RollbackGuard:
         guard = cls.__new__(cls)
         guard._path = path
         guard._check_committed = check_committed
-        new_path = path.with_name(path.name + ".new") if replace_existing else path
+        guard._is_flushed = True
+        new_path = name_replacement(path) if replace_existing else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH_BYTES), 0, fresh_key())
-        flags = os.O_RDWR | (os.O_TRUNC if replace_existing else os.O_EXCL)
         try:
             with translate_os_errors(path):
-                guard._descriptor = create_file(new_path, flags)
+                if replace_existing:
+                    guard._descriptor = create_replacement(path)
+                else:
+                    guard._descriptor = create_file(path, os.O_RDWR | os.O_EXCL, owner=owner)
         except StorageFailed:
             check_path_free(path)
             raise
@@ -281,9 +288,12 @@ class RollbackGuard:
             self._write_header(replace(self.state, clock=clock, head=head))
 
     def sync(self) -> None:
-        """Flush the file to the disk."""
+        """Flush the file to the disk, if anything was written: read-only media refuse a flush."""
+        if self._is_flushed:
+            return
         with translate_os_errors(self._path):
             os.fsync(self._descriptor)
+        self._is_flushed = True
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
         """Add the keyed hashes of erased subjects, and flush; `clock` is the ledger's clock."""
@@ -331,5 +341,6 @@ class RollbackGuard:
     def _write_bytes(self, content: bytes, offset: int) -> None:
         """Write `content` at an offset in bytes, unless the ledger has an open transaction."""
         self._check_committed()
+        self._is_flushed = False
         with translate_os_errors(self._path):
             write_whole(self._descriptor, content, offset)

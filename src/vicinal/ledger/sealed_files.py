@@ -61,15 +61,18 @@ def read_json(path: Path, noun: str) -> Any:
     return parse_json(content, f"The {noun} {path}", InvalidInput)
 
 
-def write_sealed(path: Path, file_format: int, fields: Mapping[str, Any]) -> None:
+def write_sealed(
+    path: Path, file_format: int, fields: Mapping[str, Any], *, owner: int | None = None
+) -> None:
     """Write a small JSON file with a digest of the whole content.
 
-    `file_format`: version of the file's format. `fields`: values by name, in JSON types. The digest
-    detects damage. It has no key, so it does not prevent forgery.
+    `file_format`: version of the file's format. `fields`: values by name, in JSON types. `owner`:
+    user id that :func:`~vicinal.ledger.files.create_file` describes. The digest detects damage. It
+    has no key, so it does not prevent forgery.
     """
     content = {"format": file_format, **fields}
     content["digest"] = _compute_digest(content)
-    replace_file(path, json.dumps(content, indent=2).encode())
+    replace_file(path, json.dumps(content, indent=2).encode(), owner=owner)
 
 
 def read_sealed(

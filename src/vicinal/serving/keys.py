@@ -109,12 +109,14 @@ class KeyFile:
         import fcntl
 
         with translate_os_errors(self._lock):
-            descriptor = create_file(self._lock, os.O_RDWR)
+            owner = self.path.parent.stat().st_uid  # of the store, whose service reads the keys
+            descriptor = create_file(self._lock, os.O_RDWR, owner=owner)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             keys = self.load_keys()
             yield keys
-            write_sealed(self.path, _FORMAT, {"keys": [asdict(key) for key in keys]})
+            fields = {"keys": [asdict(key) for key in keys]}
+            write_sealed(self.path, _FORMAT, fields, owner=owner)
         finally:
             os.close(descriptor)
 

@@ -19,9 +19,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDam
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
     PRIVATE_FOLDER,
-    ROOT_USER,
     create_file,
-    create_folder,
     replace_file,
     translate_os_errors,
     write_whole,
@@ -84,7 +82,7 @@ class Folder:
         if ledger not in (None, SQLITE):
             choose_server(ledger)
         create_new_folder(path)
-        replace_file(path / KEY, fresh_key())
+        replace_file(path / KEY, fresh_key(), owner=os.geteuid())
         return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
     @classmethod
@@ -161,7 +159,7 @@ def check_new_folder(path: Path) -> None:
         if not os.path.lexists(path):
             return
         status = path.lstat()
-        is_own_folder = stat.S_ISDIR(status.st_mode) and _belongs_to_user(status, path)
+        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if any((path / name).exists() for name in (CONFIG, "cluster.json")):
             raise InvalidInput(
                 f"{path} must be a new folder, and a store is there already. Name another folder, "
@@ -173,16 +171,6 @@ def check_new_folder(path: Path) -> None:
                 "link. If an interrupted command left it, it holds no store.json, "
                 "shard.json or cluster.json, and you can delete it."
             )
-
-
-def _belongs_to_user(status: os.stat_result, path: Path) -> bool:
-    """Return whether the folder at `path`, with this file `status`, belongs to the process's user.
-
-    Root also accepts a folder of the owner of the parent folder.
-    """
-    user = os.geteuid()
-    is_for_owner = user == ROOT_USER and status.st_uid == path.absolute().parent.stat().st_uid
-    return status.st_uid == user or is_for_owner
 
 
 def create_new_folder(path: Path) -> None:
@@ -202,10 +190,10 @@ def create_private_folder(path: Path) -> None:
     Raises InvalidInput if the folder is another user's; StorageFailed if it is a link.
     """
     with translate_os_errors(path):
-        create_folder(path)
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if not _belongs_to_user(os.fstat(descriptor), path):
+            if os.fstat(descriptor).st_uid != os.geteuid():
                 raise InvalidInput(f"{path} is another user's folder. Name one that is yours.")
             os.fchmod(descriptor, PRIVATE_FOLDER)
         finally:

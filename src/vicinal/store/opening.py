@@ -179,7 +179,11 @@ def open_folder(
         if witness is None or not read_only:
             database.recover()
             witness = witness or _create_witness(
-                folder, database, resources, overwrite=witness_exists
+                folder,
+                database,
+                resources,
+                overwrite=witness_exists,
+                owner=folder.path.stat().st_uid,
             )
             if not is_current:
                 _accept_loss(ledger, record_files, witness)
@@ -311,12 +315,20 @@ def _open_witness(
 
 
 def _create_witness(
-    folder: Folder, database: Database, resources: ExitStack, *, overwrite: bool = False
+    folder: Folder,
+    database: Database,
+    resources: ExitStack,
+    *,
+    overwrite: bool = False,
+    owner: int | None = None,
 ) -> RollbackGuard:
-    """Create a witness and return it, locked; `overwrite`: replace a damaged one."""
+    """Create a witness and return it, locked; `overwrite`: replace a damaged one.
+
+    `owner`: user id of the owner of an existing store whose witness is missing.
+    """
     identity = bytes.fromhex(folder.identity)
     witness = RollbackGuard.create(
-        folder.witness, identity, database.check_committed, replace_existing=overwrite
+        folder.witness, identity, database.check_committed, replace_existing=overwrite, owner=owner
     )
     resources.callback(witness.close)
     return witness
@@ -356,10 +368,13 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
 
     `pending`: kinds of changes, as in the history, or descriptions of other unfinished work.
     """
+    if LOST in pending:
+        pending = (LOST,)  # a new witness lacks all earlier changes, which are complete
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
+    outcome = "" if LOST in pending else " Nothing was lost."
     return PrivacyRefused(
-        f"A command was interrupted here. Nothing was lost. To be completed: {descriptions}. This "
-        "command only reads. In a writable folder, vicinal serve, predict or backup completes it. "
+        f"A command was interrupted here.{outcome} To be completed: {descriptions}. This command "
+        "only reads. In a writable folder, vicinal serve, predict or backup completes it. "
         "Repeat the interrupted command only if the history of vicinal inspect lacks its change."
     )
 

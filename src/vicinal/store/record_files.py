@@ -24,7 +24,7 @@ from vicinal.arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
-    create_folder,
+    PRIVATE_FOLDER,
     open_descriptor,
     overwrite_with_zeros,
     sync_folder,
@@ -163,7 +163,7 @@ class RecordFiles:
     ) -> None:
         with translate_os_errors(folder):
             if create:
-                create_folder(folder)
+                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         features_name, labels_name, slots_name = RECORD_NAMES
         modes = {"create": create, "accept_unwritable": accept_unwritable}
         self.features = RecordFile(folder / features_name, dtype, n_features, **modes)
