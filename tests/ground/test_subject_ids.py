@@ -531,12 +531,16 @@ def test_estimators_warn_of_similar_ids():
     with pytest.warns(PrivacyWarning, match="differ from others in spelling only") as warned:
         fit(["Ann", "\u0410nn", *range(28)])
     assert "Ann" not in str(warned[0].message)
+    assert warned[0].filename == __file__
     classifier = fit(["Ann", "+x", *range(28)])
     classifier.erase(["Ann"])
     for similar_ids in (["\u0410nn"], ["5e0"], ["new", "New"]):
-        with pytest.warns(PrivacyWarning, match="differ from others in spelling only"):
+        with pytest.warns(PrivacyWarning, match="differ from others in spelling only") as warned:
             classifier.add(X[: len(similar_ids)], Y[: len(similar_ids)], similar_ids)
+        assert warned[0].filename == __file__
     classifier.add(X[:3], Y[:3], ["Ann", "other", 5])
+    with pytest.warns(PrivacyWarning, match="differ from others in spelling only"):
+        classifier.add(X[:1], Y[:1], ["Other"])
 
 
 def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):
