@@ -36,6 +36,7 @@ from vicinal.predictors import (
 from vicinal.predictors.inputs import FitInputs
 from vicinal.serving.app import parse_subject_ids
 from vicinal.store import Store
+from vicinal.store.requests import normalize_name
 from vicinal.store.status import Presence
 
 FAULTS = {
@@ -666,10 +667,24 @@ def test_different_plain_ids_fold_differently(ids):
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u200cb", "\u0645\u200c", "\u200c\u0645", "5\u200d6", "\u0645\u200d\u06cc"]
+    "text",
+    [
+        *("a\u200cb", "\u0645\u200c", "\u200c\u0645", "5\u200d6", "\u0645\u200d\u06cc"),
+        *("\u061f\u200c\u0645", "\u0645\u200c\u061f", "\u0645\u200ca", "a\u200c\u0645"),
+        "\u0645\u200c\u200c\u06cc",
+    ],
 )
 def test_joiners_elsewhere_are_refused(text):
-    assert "invisible" in checks.describe_text_fault(text)
+    assert "invisible" in checks.describe_id_fault(text)
+
+
+@pytest.mark.parametrize("kind", ["Persian joiner", "Indic joiners"])
+def test_names_have_no_joiners(kind):
+    """Fails if two names that look alike have a quota each, as names are not folded."""
+    name, _ = SPELLINGS[kind][:2]
+    assert checks.describe_id_fault(name) is None
+    with pytest.raises(InvalidInput, match="invisible"):
+        normalize_name("analyst", name)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
