@@ -285,8 +285,8 @@ _INVISIBLE = re.compile(
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Invisible characters: Unicode's Default_Ignorable_Code_Point and the empty Braille pattern."""
-_JOINER = re.compile("(.)([\u200c\u200d])(?=.)")
-"""A zero-width non-joiner or joiner inside a text, with the character before it."""
+_JOINER = re.compile("(.)([\u200c\u200d])(?=(.))")
+"""A zero-width non-joiner or joiner inside a text, with the characters before and after it."""
 
 _INVALID_CATEGORIES = {
     "Cc": "a control character, such as a line break",
@@ -306,7 +306,10 @@ _MAX_ID_BITS = 3000
 def describe_id_fault(subject: object) -> str | None:
     """Return the problem of a subject id without revealing its value, or None if it is valid."""
     if isinstance(subject, str):
-        return describe_text_fault(str.__str__(subject))
+        text = str.__str__(subject)
+        if not text.isascii():
+            text = _JOINER.sub(_remove_joiner_of_word, text)
+        return describe_text_fault(text)
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MAX_ID_BITS else None
     if is_missing(subject):
@@ -349,21 +352,26 @@ def describe_text_fault(text: str) -> str | None:
     if "\ufffd" in text:
         return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     if _INVISIBLE.search(text):
-        text = _JOINER.sub(_remove_required_joiner, text)
-        if _INVISIBLE.search(text):
-            return _INVALID_CATEGORIES["Cf"]
+        return _INVALID_CATEGORIES["Cf"]
     categories = (unicodedata.category(character) for character in text if character != " ")
     problems = (_INVALID_CATEGORIES[name] for name in categories if name in _INVALID_CATEGORIES)
     return next(problems, None)
 
 
-def _remove_required_joiner(match: re.Match[str]) -> str:
-    """Return a match of :data:`_JOINER` without its joiner, where spelling requires a joiner.
+def _remove_joiner_of_word(match: re.Match[str]) -> str:
+    """Return a match of :data:`_JOINER` without its joiner, where words may contain a joiner.
 
-    Persian and Urdu words contain a zero-width non-joiner after an Arabic letter, and words of
-    Indic scripts either joiner after a virama (combining class 9); see RFC 5892, appendix A.
+    Persian and Urdu words contain a zero-width non-joiner between Arabic letters, and words of
+    Indic scripts either joiner after a virama (combining class 9). RFC 5892, appendix A, permits
+    the first only after letters that join to the next one. Here it may follow all letters, because
+    ids with and without it have equal folded forms (:func:`vicinal.ledger.id_encoding.fold_ids`).
     """
-    before, joiner = match[1], match[2]
+    before, joiner, after = match.groups()
     follows_virama = unicodedata.combining(before) == 9
-    follows_arabic = joiner == "\u200c" and unicodedata.bidirectional(before) == "AL"
-    return before if follows_virama or follows_arabic else match[0]
+    is_between_arabic_letters = all(
+        unicodedata.bidirectional(character) == "AL" and unicodedata.category(character)[0] == "L"
+        for character in (before, after)
+    )
+    if follows_virama or (joiner == "\u200c" and is_between_arabic_letters):
+        return before
+    return match[0]

@@ -1,8 +1,10 @@
 """Subject ids: all spellings of an id are one subject everywhere; different ids are distinct."""
 
+import re
 import unicodedata
 from decimal import Decimal
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,7 @@ from vicinal.predictors import (
 from vicinal.predictors.inputs import FitInputs
 from vicinal.serving.app import parse_subject_ids
 from vicinal.store import Store
+from vicinal.store.requests import normalize_name
 from vicinal.store.status import Presence
 
 FAULTS = {
@@ -529,12 +532,16 @@ def test_estimators_warn_of_similar_ids():
     with pytest.warns(PrivacyWarning, match="differ from others in spelling only") as warned:
         fit(["Ann", "\u0410nn", *range(28)])
     assert "Ann" not in str(warned[0].message)
+    assert warned[0].filename == __file__
     classifier = fit(["Ann", "+x", *range(28)])
     classifier.erase(["Ann"])
     for similar_ids in (["\u0410nn"], ["5e0"], ["new", "New"]):
-        with pytest.warns(PrivacyWarning, match="differ from others in spelling only"):
+        with pytest.warns(PrivacyWarning, match="differ from others in spelling only") as warned:
             classifier.add(X[: len(similar_ids)], Y[: len(similar_ids)], similar_ids)
+        assert warned[0].filename == __file__
     classifier.add(X[:3], Y[:3], ["Ann", "other", 5])
+    with pytest.warns(PrivacyWarning, match="differ from others in spelling only"):
+        classifier.add(X[:1], Y[:1], ["Other"])
 
 
 def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):
@@ -559,12 +566,18 @@ def test_case_and_width_never_make_two_people():
 SPELLINGS = {
     "digits of other scripts": ["P12", "P\u0661\u0662", "p\u0967\u0968", "P\uff11\uff12"],
     "dashes": ["A-7", *(f"A{dash}7" for dash in "\u2010\u2011\u2013\u2014\u2212\ufe63\u02d7")],
-    "quotes": ["O'Neil", *(f"O{mark}Neil" for mark in '\u2019\u2018`\u00b4\u02bc"')],
+    "quotes": ["O'Neil", *(f"O{mark}Neil" for mark in '\u2019\u2018`\u00b4\u02bc\u02bb\u05f3"')],
     "apostrophes of CSV files": ["@anna", "'@anna", "\u2019@Anna", "`@anna"],
     "apostrophes before signs": ["+49 170 123", "'+49 170 123", "'+49170123", "''+49170123"],
     "apostrophes before a minus": ["-x", "'-x", "\u2013x", "'\u2013x"],
     "apostrophes before an equals sign": ["=a", "'=a"],
     "apostrophes before numbers": [-5, "'-5", "'-5.0e0", "'-05"],
+    "zeros of exponents": ["5.31e+002", "5.31E+02", "5.31e2", "5.31e0002", 531],
+    "exponents with zeros": ["5e1", "5e001", "05e1", "5e+01", 50],
+    "zeros with signs": [0, "-0", "+0", "-00", "-0e0"],
+    "fractions": ["0.5", ".5", "0.50", "+.5", "5e-1", "50e-02"],
+    "small fractions": ["-0.010", "-.01", "-1e-2", "-10e-003"],
+    "negative numbers": [-531, "-5.31e2", "-0531", "\u2212531"],
     "numbers": [531, "+531", "531e0", "5.31e2", "53.1e1", "00531", "531.00e0", "5\u0663\u0661"],
     "Cyrillic and Greek": [
         "HAPPY",
@@ -581,7 +594,69 @@ SPELLINGS = {
 def test_spellings_of_one_subject_fold_alike(kind):
     ids = checks.subject_ids("subjects", SPELLINGS[kind])
     assert len(set(fold_ids(ids))) == 1
+    assert len({fold_ids([subject])[0] for subject in ids}) == 1  # ASCII ids fold on another path.
     assert find_similar_ids(ids) == set(ids)
+
+
+def test_codes_like_numbers_are_similar_to_their_value_only():
+    codes = ["12E3", "12F3", "12E4", "13E3", 123, 1203, 12, "E3", "12E", "12E3A", "A12E3", "12E-3"]
+    codes += [
+        "12E103",
+        "1E99",
+        "1E100",
+        "1E999999999",
+        "5e1",
+        "-5e1",
+        "0.05e1",
+        "0.5e1",
+        "0.010",
+        1,
+    ]
+    ids = checks.subject_ids("subjects", codes)
+    assert not find_similar_ids(ids)
+    assert find_similar_ids([*ids, 12000]) == {"12E3", 12000}
+    assert find_similar_ids([*ids, "012e03"]) == {"12E3", "012e03"}
+    assert max(map(len, fold_ids(ids))) == 100
+
+
+def fold_simply(text):
+    """Return a text without leading zeros, case, blanks and width, as ids were once compared."""
+    text = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", text).casefold())
+    text = unicodedata.normalize("NFKD", text.replace(" ", "").casefold())
+    return re.sub("(?<![0-9])0+(?=[0-9])", "", text)
+
+
+def has_value_of_its_own(text):
+    """Return whether a text is a number with an exponent and zeros after the point.
+
+    1.05e2 is 105, hence no spelling of 1.5e2, although equal to it without zeros.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().replace(" ", "")
+    return re.fullmatch("'*[+-]?[0-9]*[.]0+[0-9]+e[+-]?[0-9]+", plain) is not None
+
+
+def test_numbers_without_leading_zeros_stay_similar():
+    """Fails if a rule for numbers separates ids that are equal without leading zeros."""
+    texts = ["".join(text) for size in range(1, 6) for text in product("01e+-.", repeat=size)]
+    ids = [text for text in texts if not checks.describe_id_fault(text)]
+    ids = [text for text in ids if not has_value_of_its_own(text)]
+    folded_of = {}
+    for text, folded in zip(ids, fold_ids(ids), strict=True):
+        assert folded_of.setdefault(fold_simply(text), folded) == folded, text
+
+
+@given(st.data())
+def test_case_blanks_width_and_zeros_stay_similar(data):
+    """Fails if a newer rule separates ids that are equal without these differences."""
+    text = data.draw(st.text("0159eExKs+-.,'@= \u00e9\uff15\uff0e\uff2b", min_size=1))
+    narrow = partial(unicodedata.normalize, "NFKC")
+    changes = [str, str.swapcase, narrow, " {}".format, "0{}".format]
+    spelling = "".join(data.draw(st.sampled_from(changes))(character) for character in text)
+    ids = [unicodedata.normalize("NFC", spelled.strip(" ")) for spelled in (text, spelling)]
+    assume(not any(map(checks.describe_id_fault, ids)))
+    assume(len(set(map(fold_simply, ids))) == 1)
+    assume(not any(map(has_value_of_its_own, ids)))
+    assert len(set(fold_ids(ids))) == 1
 
 
 @given(
@@ -592,10 +667,24 @@ def test_different_plain_ids_fold_differently(ids):
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u200cb", "\u0645\u200c", "\u200c\u0645", "5\u200d6", "\u0645\u200d\u06cc"]
+    "text",
+    [
+        *("a\u200cb", "\u0645\u200c", "\u200c\u0645", "5\u200d6", "\u0645\u200d\u06cc"),
+        *("\u061f\u200c\u0645", "\u0645\u200c\u061f", "\u0645\u200ca", "a\u200c\u0645"),
+        "\u0645\u200c\u200c\u06cc",
+    ],
 )
 def test_joiners_elsewhere_are_refused(text):
-    assert "invisible" in checks.describe_text_fault(text)
+    assert "invisible" in checks.describe_id_fault(text)
+
+
+@pytest.mark.parametrize("kind", ["Persian joiner", "Indic joiners"])
+def test_names_have_no_joiners(kind):
+    """Fails if two names that look alike have a quota each, as names are not folded."""
+    name, _ = SPELLINGS[kind][:2]
+    assert checks.describe_id_fault(name) is None
+    with pytest.raises(InvalidInput, match="invisible"):
+        normalize_name("analyst", name)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))

@@ -35,11 +35,11 @@ _INTEGER_KIND = ord("i")
 """The byte after the opening of an integer's framed id; that of a text has "s" there."""
 
 _NUMBER_WITH_SIGNS = re.compile(
-    r"^(?=[^\n]*[+.e])[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]{1,2})?$", re.MULTILINE
+    r"^(?=[^\n]*[-+.e])[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?0*[0-9]{1,2})?$", re.MULTILINE
 )
-"""An id, after case folding, that is a number with a plus sign, a fraction or an exponent.
+"""An id, after case folding, that is a number with a sign, a fraction or an exponent.
 
-Exponents have at most two digits, so that the value has at most some hundred digits more.
+Exponents are below 100, so that the value has at most some hundred digits more.
 """
 
 SPELLING = (
@@ -110,8 +110,9 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
     Decimal digits of every script are ASCII digits, dashes and minus signs are hyphens, quotation
     marks are apostrophes, and letters that look like Latin ones (:data:`_LATIN_LOOK_ALIKES`) are
     these. Apostrophes at the start before one of :data:`FORMULA_OPENINGS` are left out: ``'@anna``
-    is ``@anna``. A number with a plus sign, a fraction or an exponent has its decimal value:
-    ``+531`` is 531 and ``1e2`` is 100.
+    is ``@anna``. A number with a sign, a fraction or an exponent below 100 has its decimal value:
+    ``+531`` is 531, ``-0`` is 0, and ``1e2`` and ``1e+002`` are 100. Leading zeros of a fraction
+    are left out after that, so ``1.05`` is ``1.5``.
     """
     # All ids are folded as one text, joined by line breaks, which no id holds. Unicode's caseless
     # comparison of identifiers normalizes and folds twice (NFD, case folding, NFKD).
@@ -138,15 +139,19 @@ _LATIN_LOOK_ALIKES = dict(
         strict=True,
     )
 )
-"""Latin letter for each letter whose capital or small form looks like it, after case folding.
+"""Latin letter for each letter that looks like it, after case folding.
 
-Selected from the data file confusables.txt of Unicode Technical Standard 39: single letters of the
-scripts that are written beside Latin.
+Letters are compared by their capital or by their small forms, each by one of the two: Greek nu is n
+as its capital, not v as its small form. Selected from the data file confusables.txt of Unicode
+Technical Standard 39: single letters of the scripts that are written beside Latin.
 """
 
 _ASCII_QUOTES = str.maketrans('"`', "''")
 
-_QUOTE_NAMES = ("APOSTROPHE", "QUOTATION MARK", "PRIME", "GRAVE ACCENT", "ACUTE ACCENT")
+_QUOTE_NAMES = (
+    *("APOSTROPHE", "QUOTATION MARK", "PRIME", "GRAVE ACCENT", "ACUTE ACCENT"),
+    *("TURNED COMMA", "REVERSED COMMA", "GERESH", "GERSHAYIM"),  # of Hawaiian and Hebrew
+)
 _DASH_NAMES = ("HYPHEN", "MINUS SIGN")
 
 
@@ -182,12 +187,8 @@ def _fold_character(character: str, kind: str, description: str) -> str:
 
 def _format_decimal_value(number: re.Match[str]) -> str:
     """Return the value of a matched number, exactly, without plus sign, exponent, final zeros."""
-    sign, digits, exponent = Decimal(number[0]).as_tuple()
-    text = "".join(map(str, digits)) + "0" * max(int(exponent), 0)
-    n_decimals = max(-int(exponent), 0)
-    whole = text[: len(text) - n_decimals] or "0"
-    decimals = text[len(text) - n_decimals :].rjust(n_decimals, "0").rstrip("0")
-    return "-" * sign + whole + ("." + decimals if decimals else "")
+    text = f"{Decimal(number[0]) or Decimal(0):f}"  # Zero has no sign.
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:

@@ -307,25 +307,22 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
         """Warn at the first call if queries (q, d), integer features, are far from public rows."""
         if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_MAX_COMPARED_QUERIES]):
-            warnings.warn(
+            inputs.warn_caller(
                 "The queries do not look like the public reference set: they are further from it "
                 "than its own points are. Radius and noise were planned for other queries, so "
                 "answers may be poor, and budgets may run out early. Use public rows that are "
-                "like the queries, for example past queries.",
-                UserWarning,
-                stacklevel=4,
+                "like the queries, for example past queries."
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
         """Warn when `size` further queries exceed the planned number of answers."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
-            warnings.warn(
+            inputs.warn_caller(
                 f"These are more answers than the {planned} that were planned. The guarantee "
                 "still holds, but answers turn into noise as budgets run out; "
                 "plan with a larger 'n_queries'.",
                 PrivacyWarning,
-                stacklevel=4,
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -112,12 +112,10 @@ def check_fit_inputs(
     dominant = None if reference is None else find_dominant_feature(reference)
     if dominant is not None:
         feature_index, share = dominant
-        warnings.warn(
+        warn_caller(
             f"Feature {feature_index + 1} of {rows.shape[1]} has {share:.0%} of the public "
             "reference's variance, and alone decides who is near. Map features with PublicMap, and "
-            "columns of a table with TableFeatures, or pass 'schema' to fit.",
-            UserWarning,
-            stacklevel=5,
+            "columns of a table with TableFeatures, or pass 'schema' to fit."
         )
     subject_ids = None if ids is None else check_subject_list(ids, len(rows))
     if subject_ids is not None and find_similar_ids(subject_ids):
@@ -131,13 +129,25 @@ def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
+def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line of code that called this package.
+
+    `kind`: class of the warning. Python shows a warning once for each line.
+    """
+    frame = sys._getframe()
+    stack_level = 1
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("vicinal."):
+        frame = frame.f_back
+        stack_level += 1
+    warnings.warn(message, kind, stacklevel=stack_level)
+
+
 def warn_of_similar_ids() -> None:
     """Warn that new ids differ from known ones, or from each other, in spelling only."""
-    warnings.warn(
+    warn_caller(
         f"Some ids of the 'subjects' parameter differ from others in {SPELLING}, as 007 differs "
         "from 7. Each is a subject with a budget of its own. Write all ids of a person alike.",
         PrivacyWarning,
-        stacklevel=6,
     )
 
 
@@ -186,14 +196,11 @@ def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
     expected = vars(estimator).get("_column_names")
     refuse_other_names(names, expected)
     if get_text_names(expected) and not get_text_names(names):
-        _warn(f"X does not have valid feature names, but {kind} was fitted with feature names")
+        warn_caller(
+            f"X does not have valid feature names, but {kind} was fitted with feature names"
+        )
     if get_text_names(names) and not get_text_names(expected):
-        _warn(f"X has feature names, but {kind} was fitted without feature names")
-
-
-def _warn(message: str) -> None:
-    """Warn the caller of an estimator's method, four calls up."""
-    warnings.warn(message, UserWarning, stacklevel=5)
+        warn_caller(f"X has feature names, but {kind} was fitted without feature names")
 
 
 def check_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
@@ -235,7 +242,7 @@ def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> 
     """
     points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
     if get_text_names(read_names("public", public)) and not get_text_names(names):
-        _warn(
+        warn_caller(
             "The 'public' parameter has column names, but X has none, so its columns are taken by "
             f"position. {_PIPELINE_ADVICE}"
         )
