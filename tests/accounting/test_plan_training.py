@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
@@ -62,6 +61,8 @@ def test_trainings_are_counted_once_each():
 
 def compose_by_dp_accounting(steps):
     """Return epsilon of a filter and `steps` sampled gradients by an independent accountant."""
+    from dp_accounting.pld import privacy_loss_distribution as pld  # takes long to import
+
     fine = {"value_discretization_interval": 1e-3, "use_connect_dots": True}
     mu = math.sqrt(2 * budget(1.0, DELTA - GRID_DELTA, "gdp"))
     step = pld.from_gaussian_mechanism(3.0, sampling_prob=0.2, **fine)

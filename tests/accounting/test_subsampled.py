@@ -5,8 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.rdp import rdp_privacy_accountant
 from mpmath import mp, mpf
 
 from vicinal.accounting import _divergence
@@ -42,6 +40,8 @@ def exact_rdp(sigma, gamma, alpha):
 
 
 def test_rdp_equals_an_independent_accountant_at_1000_settings():
+    from dp_accounting.rdp import rdp_privacy_accountant  # takes long to import
+
     orders = [2, 3, 5, 17, 64]
     for sigma, gamma in sample_parameters(1000):
         oracle = rdp_privacy_accountant._compute_rdp_poisson_subsampled_gaussian(
@@ -103,6 +103,8 @@ def test_sums_of_renyi_keep_13_digits_at_every_order(power):
 
 
 def test_pld_agrees_with_an_independent_accountant():
+    from dp_accounting.pld import privacy_loss_distribution  # takes long to import
+
     for sigma, gamma in sample_parameters(40):
         count = max(1, int(min(2000.0, (sigma / gamma) ** 2 / 3)))
         oracle = privacy_loss_distribution.from_gaussian_mechanism(

@@ -32,6 +32,7 @@ from vicinal.errors import (
 )
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
+from vicinal.linear import private_model
 from vicinal.linear.descent import STEPS
 from vicinal.linear.private_model import LocalGradients
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
@@ -41,6 +42,8 @@ PLAN = {
     "model_refreshes": 1,
 }  # fmt: skip
 YQ = points(60, 2)[1]
+N_FEW_STEPS = 4
+"""Steps of a training that is interrupted: its first, second, another and its last step differ."""
 
 
 def make(path, **parameters):
@@ -156,14 +159,18 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def path(template, tmp_path):
+def path(template, tmp_path, monkeypatch):
+    """Path of a new cluster of two shards, whose models are trained in few steps."""
+    monkeypatch.setattr(private_model, "STEPS", N_FEW_STEPS)
     return tools.transplanted(template, tmp_path / "cluster")
 
 
 @pytest.fixture(scope="module")
 def trained_store(tmp_path_factory):
-    """Model and remaining budgets of one store after the first training."""
-    with make(tmp_path_factory.mktemp("opened") / "store") as store:
+    """Model and remaining budgets of one store after the first training, of few steps."""
+    folder = tmp_path_factory.mktemp("opened") / "store"
+    with pytest.MonkeyPatch.context() as patch, make(folder) as store:
+        patch.setattr(private_model, "STEPS", N_FEW_STEPS)
         store.open_audience("second", **PLAN)
         return describe_model(store), store_tools.left_of(store, "second")
 
@@ -191,7 +198,7 @@ def train_until_killed(
         (ShardedGradients, "publish", True),  # the noisy sum is durable
     ],
 )
-@pytest.mark.parametrize("call", [1, 2, 37, STEPS])
+@pytest.mark.parametrize("call", [1, 2, 3, N_FEW_STEPS])
 def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     owner, name, done, call, path, trained_store, monkeypatch
 ):
@@ -224,7 +231,7 @@ def die_at_step(step, *, charged):
 
 
 @pytest.mark.parametrize("charged", [False, True])
-@pytest.mark.parametrize("step", [1, 2, 25, STEPS])
+@pytest.mark.parametrize("step", [1, 2, 3, N_FEW_STEPS])
 def test_a_shard_that_dies_is_asked_again_and_charges_once(step, charged, path, trained_store):
     with tools.heard(path, die_at_step(step, charged=charged)) as cluster:
         cluster.open_audience("second", **PLAN)
@@ -235,7 +242,7 @@ def test_a_shard_that_dies_is_asked_again_and_charges_once(step, charged, path, 
 def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_later(
     path, trained_store
 ):
-    left = [7]
+    left = [3]
 
     def away(message, send):
         left[0] -= isinstance(message.task, GradientRequest)
@@ -325,7 +332,7 @@ def publishes_twice(patch):
 def test_a_broken_shard_is_caught(control, path, trained_store, monkeypatch):
     control(monkeypatch)
     with pytest.raises(AssertionError):
-        test_a_shard_that_dies_is_asked_again_and_charges_once(5, True, path, trained_store)
+        test_a_shard_that_dies_is_asked_again_and_charges_once(3, True, path, trained_store)
 
 
 def test_a_sum_is_published_with_one_noise(path, monkeypatch):
@@ -338,12 +345,12 @@ def test_a_sum_is_published_with_one_noise(path, monkeypatch):
         return drawn[-1][1]
 
     monkeypatch.setattr(GradientRelease, "publish", watched)
-    train_until_killed(path, monkeypatch, 11, simulation_seed=None)
-    assert len(drawn) == 11
+    train_until_killed(path, monkeypatch, 2, simulation_seed=None)
+    assert len(drawn) == 2
     tools.local(path).close()
-    assert len(drawn) == 11 + STEPS
-    # Those that were published before are drawn on nothing.
-    assert not any(private for private, _ in drawn[11 : 2 * 11])
+    assert len(drawn) == 2 + N_FEW_STEPS
+    # Those that were published before are drawn on nothing, the others on gradients.
+    assert [private for private, _ in drawn] == [True, True, False, False, True, True]
 
 
 def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
@@ -472,11 +479,11 @@ def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_pa
     """Folder and witness: its sums could be published with another noise, or without a charge."""
     at = (path / part, tools.find_witness(path, part))
 
-    train_until_killed(path, monkeypatch, 5)
+    train_until_killed(path, monkeypatch, 1)
     for number, place in enumerate(at):
         (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
     with monkeypatch.context() as patch:
-        dies_at(patch, ShardedGradients, "publish", 12, done=True)
+        dies_at(patch, ShardedGradients, "publish", 3, done=True)
         with pytest.raises(Killed):
             tools.local(path)
     shutil.rmtree(at[0])
@@ -486,8 +493,9 @@ def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_pa
         tools.local(path)
 
 
-def test_a_cluster_trains_while_records_come_and_queries_are_answered(path):
+def test_a_cluster_trains_while_records_come_and_queries_are_answered(path, monkeypatch):
     errors = []
+    monkeypatch.setattr(private_model, "STEPS", STEPS)  # as long as the other threads work
 
     def meanwhile(work):
         try:
@@ -589,7 +597,7 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
 
 def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):
     """Every budget is spent then, so that the rest of the training is noise."""
-    train_until_killed(path, monkeypatch, 11)
+    train_until_killed(path, monkeypatch, 2)
     (path.with_name("cluster.witnesses") / "shard-1").unlink()
     with Coordinator.open(path, local_transports, tools.PATIENCE, accept_loss=True) as again:
         assert again.predict(Q[:2], audience="second").charged == 2
@@ -603,7 +611,7 @@ def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
     honest = ShardedGradients.publish
 
     def deadly(self, release, weights):
-        if self._step == 10:
+        if self._step == 2:
             os.kill(ray_engine.list_process_ids()[1], signal.SIGKILL)
         return honest(self, release, weights)
 

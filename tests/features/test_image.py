@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
 from vicinal.errors import InvalidInput
 from vicinal.features import ImageFeatures, _image
@@ -27,6 +25,9 @@ def network():
 
 def by_torch(images, size):
     """Compute the network layer by layer, from the file as torch reads it."""
+    import torch
+    from torch.nn import functional
+
     state = torch.load(find_packaged_weights(), weights_only=True)
 
     def conv(x, name, norm, stride=1, groups=1, *, bounded=True):

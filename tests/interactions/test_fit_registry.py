@@ -93,3 +93,56 @@ def test_ids_decide_where_both_have_them():
     for claimed in (records(ids=[7] * 200), records()):
         with pytest.raises(PrivacyRefused, match="'subjects' to both fits, with different ids"):
             begin(registry, claimed)
+
+
+def test_a_replaced_interaction_counts_only_once_it_has_released_something():
+    registry, counted = FitRegistry(), FitRegistry()
+    replaced = begin(registry, records())
+    begin(registry, records(), replacing=replaced)
+    first = begin(counted, records(), counted=True)
+    first.keep_first_noisy_count(100.0)
+    with pytest.raises(PrivacyRefused):
+        begin(counted, records(), replacing=first)
+
+
+def test_a_claim_is_not_extended_to_records_of_another_interaction():
+    registry = FitRegistry()
+    other = begin(registry, records(slice(100)))
+    extended = begin(registry, records(slice(100, 200)))
+    with pytest.raises(PrivacyRefused):
+        registry.extend_claim(extended, records(slice(50, 100)), same_records=False)
+    other.withdraw()
+    registry.extend_claim(extended, records(slice(50, 100)), same_records=False)
+    with pytest.raises(PrivacyRefused):
+        begin(registry, records(slice(50, 100)))
+
+
+def test_an_interaction_in_an_unreachable_reference_cycle_does_not_count():
+    """Fails if the records of a deleted estimator stay claimed until a garbage collection."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # else a collection could come between, by luck
+    try:
+        registry = FitRegistry()
+        cycle = [begin(registry, records())]
+        cycle.append(cycle)
+        del cycle
+        begin(registry, records())
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_shared"),
+    [(ONCE, ("another", 1), False), (ONCE, TWICE, True), (TWICE, ("another", 2), True)],
+)
+def test_a_refusal_names_declarations_only_where_several_interactions_share_a_budget(
+    first, second, is_shared
+):
+    for declarations in ((first, second), (second, first)):
+        registry = FitRegistry()
+        held = begin(registry, records(), declarations[0])
+        with pytest.raises(PrivacyRefused) as refusal:
+            begin(registry, records(), declarations[1])
+        assert ("with the same declaration" in str(refusal.value)) == is_shared
+        held.withdraw()

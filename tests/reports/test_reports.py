@@ -13,7 +13,6 @@ from vicinal import Guarantee
 from vicinal.accounting.budget import zcdp_budget
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import plots
 from vicinal.reports import text as words
 from vicinal.reports.demo import DemoAnswers, render_demo_page
 from vicinal.reports.outcomes import (
@@ -85,6 +84,8 @@ def test_the_gaussian_limit_is_the_sharper_one(epsilon):
 
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
+    from vicinal.reports import plots  # takes long to import
+
     shown = {"a": AnswerCounts(8, 10), "b": AnswerCounts(9, 10), "c": AnswerCounts(0, 0)}
     first, second = (plots.plot_accuracy_by_class(shown) for _ in range(2))
     assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)

@@ -219,3 +219,14 @@ def test_a_tally_of_nobody_charges_nobody():
     nothing = np.zeros(0, dtype=np.int64)
     (table,) = tally.publish(tally.contribute_and_charge(nothing.reshape(0, 1), nothing, nothing))
     assert table.shape == (4,)
+
+
+def test_a_tally_takes_shares_from_a_millionth():
+    def build_tally(share):
+        meter = DeltaSlackAccountant(1e-5, needs_slack=True)
+        return NoisyTally(TallyPlan((4,), share, 1.0, 1e-5), NoNoise(), meter)
+
+    assert build_tally(1e-6).noise > 700  # sqrt(1 / (2 * 1e-6))
+    for share in (0.9e-6, 1.1):
+        with pytest.raises(InvalidInput, match="share"):
+            build_tally(share)

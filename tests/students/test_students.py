@@ -16,30 +16,36 @@ from sklearn.datasets import load_digits
 from made_up import raising
 from vicinal.errors import InvalidInput, OutputFailed
 from vicinal.features import HOGFeatures
+from vicinal.ledger.sealed_files import seal_archive
 
-torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
-from vicinal import students  # noqa: E402
-from vicinal.ledger.sealed_files import seal_archive  # noqa: E402
-from vicinal.students import learner  # noqa: E402 (after the skip)
-from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_largest_inputs  # noqa: E402
-from vicinal.students._networks import NETWORKS, build_network  # noqa: E402
-from vicinal.students.student import Preprocessing  # noqa: E402
-from vicinal.students.training import (  # noqa: E402
-    AUGMENTATIONS,
-    DIGITS,
-    METHODS,
-    Augmentation,
-    compute_divergence,
-    virtual_adversarial_loss,
-)
+class LazyModule:
+    """A module whose public names are imported at their first use, as torch loads in a second."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("_"):  # pytest asks for such marks while it collects
+            raise AttributeError(attribute)
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+torch = LazyModule("torch")
+students = LazyModule("vicinal.students")
+exact_networks = LazyModule("vicinal.students._exact")
+networks = LazyModule("vicinal.students._networks")
+training = LazyModule("vicinal.students.training")
 
 SHAPES = dict.fromkeys(("small", "deep"), (1, 28, 28)) | {"mlp": (12,), "wide": (12,)}
+METHODS = ["plain", "vat", "uda"]
+AUGMENTATIONS = ["digits", "clothes"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """Synchronisation of several threads takes longer than the work on small batches."""
+    pytest.importorskip("torch", reason="students need the extra 'students'")
     previous = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -77,9 +83,15 @@ def trained(digits):
     return students.train_student(images, rows, labels[rows], range(10), recipe(steps=80))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+def test_all_networks_methods_and_augmentations_are_tested():
+    assert set(SHAPES) == set(networks.NETWORKS)
+    assert set(METHODS) == set(training.METHODS)
+    assert set(AUGMENTATIONS) == set(training.AUGMENTATIONS)
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_networks_give_a_logit_a_class_and_features_before(name):
-    network = build_network(name, SHAPES[name], 7).eval()
+    network = networks.build_network(name, SHAPES[name], 7).eval()
     examples = torch.randn(3, *SHAPES[name])
     features = network.body(examples)
     assert features.shape == (3, network.head.in_features)
@@ -203,7 +215,7 @@ def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, tr
             with pytest.raises(InvalidInput):
                 method(examples)
     with pytest.raises(InvalidInput):
-        Preprocessing.from_examples(broken)
+        LazyModule("vicinal.students.student").Preprocessing.from_examples(broken)
 
 
 # VAT and UDA.
@@ -217,7 +229,7 @@ def test_the_push_finds_the_one_direction_that_matters():
         return torch.stack([5 * examples[:, 0], torch.zeros(len(examples))], dim=1)
 
     examples = torch.randn(10, 8)
-    virtual_adversarial_loss(model, examples, 2.0, generator())
+    training.virtual_adversarial_loss(model, examples, 2.0, generator())
     push = seen[-1].detach() - examples
     assert torch.allclose(push[:, 0].abs(), torch.full((10,), 2.0), atol=1e-4)
     assert push[:, 1:].abs().max() < 1e-3
@@ -239,18 +251,20 @@ def test_pushed_examples_do_not_enter_running_statistics(digits):
 
 def test_divergence_is_zero_for_equals_and_right_for_others():
     logits = torch.tensor([[1.0, 2.0, 0.0]])
-    assert float(compute_divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
+    assert float(training.compute_divergence(logits.softmax(1), logits)) == pytest.approx(
+        0, abs=1e-7
+    )
     target = torch.tensor([[0.5, 0.5]])
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    found = compute_divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
+    found = training.compute_divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_augmentations_repeat_under_a_seed_and_differ_between_images(name):
     image = torch.randn(1, 1, 28, 28).expand(6, 1, 28, 28)
-    changed = AUGMENTATIONS[name](image, generator(3))
-    assert torch.equal(changed, AUGMENTATIONS[name](image, generator(3)))
+    changed = training.AUGMENTATIONS[name](image, generator(3))
+    assert torch.equal(changed, training.AUGMENTATIONS[name](image, generator(3)))
     assert not torch.allclose(changed[0], changed[1], atol=1e-2)
     assert torch.isfinite(changed).all()
 
@@ -259,33 +273,35 @@ def test_each_change_is_what_it_is_called():
     square = torch.zeros(400, 1, 21, 21)
     square[:, :, 8:13, 8:13] = 1.0
     offsets = torch.arange(21.0) - 10
-    moved = Augmentation(shift=0.2)(square, generator())
+    moved = training.Augmentation(shift=0.2)(square, generator())
     centres = (moved.sum(dim=(1, 2)) * offsets).sum(1) / moved.sum(dim=(1, 2, 3))
     assert 3.3 < centres.abs().max() <= 0.2 * 21 + 0.1
-    sizes = Augmentation(zoom=0.3)(square, generator()).sum(dim=(1, 2, 3)) / 25
+    sizes = training.Augmentation(zoom=0.3)(square, generator()).sum(dim=(1, 2, 3)) / 25
     assert sizes.min() < 0.75
     assert sizes.max() > 1.4
     bar = torch.zeros(400, 1, 21, 21)
     bar[:, :, 10, :5] = 1.0
-    mirrored = Augmentation(mirror=True)(bar, generator())[:, 0, 10, 18] > 0.5
+    mirrored = training.Augmentation(mirror=True)(bar, generator())[:, 0, 10, 18] > 0.5
     assert 0.4 < float(mirrored.float().mean()) < 0.6
-    cut = Augmentation(cut=0.4)(torch.ones(50, 1, 20, 20), generator())
+    cut = training.Augmentation(cut=0.4)(torch.ones(50, 1, 20, 20), generator())
     assert 1 / 25 <= float((cut == 0).float().mean()) <= 4 / 25
-    assert DIGITS.mirror is False, "a mirrored digit is another one"
+    assert training.DIGITS.mirror is False, "a mirrored digit is another one"
 
 
 # Exact features.
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_features_are_the_same_in_any_company(name):
     torch.manual_seed(1)
-    network = build_network(name, SHAPES[name], 10)
+    network = networks.build_network(name, SHAPES[name], 10)
     examples = torch.randn(28, *SHAPES[name])
     for _ in range(3):
         network(examples)  # changes the running statistics
     network.eval()
-    exact = ExactBody(network.body, measure_largest_inputs(network.body, examples))
+    exact = exact_networks.ExactBody(
+        network.body, exact_networks.measure_largest_inputs(network.body, examples)
+    )
     with torch.no_grad():
         batched = exact(examples)
         order = torch.randperm(28)
@@ -298,10 +314,13 @@ def test_features_are_the_same_in_any_company(name):
 
 def test_sums_are_exact_at_the_worst_inputs():
     """The bound on weights holds where every input has the largest magnitude."""
+    from vicinal.students._exact import _QuantizedLayer
+
     torch.manual_seed(2)
-    network = build_network("small", (1, 28, 28), 10).eval()
-    exact = ExactBody(
-        network.body, measure_largest_inputs(network.body, torch.randn(20, 1, 28, 28))
+    network = networks.build_network("small", (1, 28, 28), 10).eval()
+    exact = exact_networks.ExactBody(
+        network.body,
+        exact_networks.measure_largest_inputs(network.body, torch.randn(20, 1, 28, 28)),
     )
     quantized = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
     assert len(quantized) == 8
@@ -413,7 +432,7 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
         students.load(path)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_onnx_says_what_the_student_says(tmp_path, name):
     runtime = pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime to run")
     pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
@@ -543,6 +562,8 @@ def vectors_pair(taught):
     """New vectors, and an ensemble whose second student is trained for a tenth of its steps."""
     pool, new, soft, student, how = taught
     rows, labels = np.arange(5), soft(pool)[:5].argmax(axis=1)
+    from vicinal.students import learner
+
     with pytest.MonkeyPatch.context() as patch:
         shorter = replace(learner._SECOND_VECTOR_RECIPE, steps=50)
         patch.setattr(learner, "_SECOND_VECTOR_RECIPE", shorter)
