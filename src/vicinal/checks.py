@@ -45,39 +45,30 @@ def check_real(
     The bounds `above` and `below` are exclusive, `minimum` and `maximum` inclusive. Booleans are
     refused. `name` is the parameter's name in the message.
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
-    number = float(value)
-    is_inside = (
-        math.isfinite(number)
-        and (above is None or number > above)
-        and (minimum is None or number >= minimum)
-        and (below is None or number < below)
-        and (maximum is None or number <= maximum)
-    )
-    if not is_inside:
-        raise _build_parameter_error(name, _describe_bounds(above, minimum, below, maximum), value)
-    return number
-
-
-def _describe_bounds(
-    above: float | None, minimum: float | None, below: float | None, maximum: float | None
-) -> str:
-    """Return in words the requirement on a number with exclusive and inclusive bounds."""
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        number = float(value)
+        is_inside = (
+            math.isfinite(number)
+            and (above is None or number > above)
+            and (minimum is None or number >= minimum)
+            and (below is None or number < below)
+            and (maximum is None or number <= maximum)
+        )
+        if is_inside:
+            return number
     bounds = [("> ", above), (">= ", minimum), ("< ", below), ("<= ", maximum)]
     conditions = " and ".join(f"{sign}{bound:g}" for sign, bound in bounds if bound is not None)
-    return f"a finite number {conditions}".rstrip()
+    raise _build_parameter_error(name, f"a finite number {conditions}".rstrip(), value)
 
 
 def check_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
     """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput."""
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+        number = int(value)
+        if number >= minimum and (maximum is None or number <= maximum):
+            return number
     requirement = f"an integer >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise _build_parameter_error(name, requirement, value)
-    number = int(value)
-    if number < minimum or (maximum is not None and number > maximum):
-        raise _build_parameter_error(name, requirement, value)
-    return number
+    raise _build_parameter_error(name, requirement, value)
 
 
 def check_boolean(name: str, value: object) -> bool:
@@ -191,7 +182,7 @@ def find_label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     labels = np.asarray(y).tolist()
     try:
         indices = [
-            index_by_name[parse_whole_label(normalize_text(label), index_by_name)]
+            index_by_name[parse_integer_label(normalize_text(label), index_by_name)]
             for label in labels
         ]
     except (KeyError, TypeError):
@@ -210,6 +201,7 @@ _TRUTH_VALUES = {"true": True, "false": False}
 def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     """Return the index of every class by its name and by the meaning of the name in a file.
 
+    `names`: the names of all classes, in order.
     A file column with only the labels "1" and "2" is read as integers, even if a third class has a
     name that is not an integer.
     """
@@ -217,7 +209,7 @@ def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     return index_by_meaning | {name: index for index, name in enumerate(names)}
 
 
-def parse_whole_label(label: Any, classes: Container[Any]) -> Any:
+def parse_integer_label(label: Any, classes: Container[Any]) -> Any:
     """Return a label; a text such as "1" or "1.0" that is none of the `classes` becomes an int.
 
     pandas writes integers as 1.0 if one of them is missing.
@@ -251,9 +243,7 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
             return list(column.tolist())
         # tolist() would convert dates to integers, which would then pass as ids.
         column = list(column) if column.dtype.kind in "mM" else column.tolist()
-    return [
-        value if _is_surely_canonical(value) else _canonicalize(name, value) for value in column
-    ]
+    return [value if _is_surely_canonical(value) else subject_id(name, value) for value in column]
 
 
 def subject_id(name: str, subject: object) -> SubjectId:
@@ -266,8 +256,20 @@ def subject_id(name: str, subject: object) -> SubjectId:
     Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
     invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
     floating-point number, also as text ("5.0"). Joiners inside Persian and Indic words are valid.
+    `name`: the parameter's name in the message.
     """
-    return _canonicalize(name, subject)
+    problem = describe_id_fault(subject)
+    if problem:
+        raise InvalidInput(
+            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
+        )
+    if isinstance(subject, str):
+        text = unicodedata.normalize("NFC", str.__str__(subject))
+        if not _WHOLE_NUMBER.fullmatch(text):
+            return text
+        subject = text
+    number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
+    return number if number in _INT64 else str(number)
 
 
 _CANONICAL_TEXT = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
@@ -314,18 +316,15 @@ def describe_id_fault(subject: object) -> str | None:
             "a floating-point number: a column of integers becomes one when a value is missing, "
             "and long ids lose digits; drop those rows and convert it to integers"
         )
-    return f"a {type(subject).__name__}; {_suggest_conversion(subject)}"
-
-
-def _suggest_conversion(subject: object) -> str:
-    """Return advice on converting an object of an unsupported type to an id."""
     if isinstance(subject, bytes):
-        return "decode bytes to text first, as with id.decode()"
-    if isinstance(subject, Decimal):
-        return "convert whole numbers with int(id), all others with str(id)"
-    if isinstance(subject, list | tuple | np.ndarray):
-        return "choose the one column that holds the ids"
-    return "convert every id to text first, as with str(id)"
+        advice = "decode bytes to text first, as with id.decode()"
+    elif isinstance(subject, Decimal):
+        advice = "convert whole numbers with int(id), all others with str(id)"
+    elif isinstance(subject, list | tuple | np.ndarray):
+        advice = "choose the one column that holds the ids"
+    else:
+        advice = "convert every id to text first, as with str(id)"
+    return f"a {type(subject).__name__}; {advice}"
 
 
 def _is_surely_canonical(subject: object) -> bool:
@@ -359,7 +358,7 @@ def describe_text_fault(text: str) -> str | None:
 
 
 def _remove_required_joiner(match: re.Match[str]) -> str:
-    """Return a matched character without the joiner after it, where spelling requires a joiner.
+    """Return a match of :data:`_JOINER` without its joiner, where spelling requires a joiner.
 
     Persian and Urdu words contain a zero-width non-joiner after an Arabic letter, and words of
     Indic scripts either joiner after a virama (combining class 9); see RFC 5892, appendix A.
@@ -368,19 +367,3 @@ def _remove_required_joiner(match: re.Match[str]) -> str:
     follows_virama = unicodedata.combining(before) == 9
     follows_arabic = joiner == "\u200c" and unicodedata.bidirectional(before) == "AL"
     return before if follows_virama or follows_arabic else match[0]
-
-
-def _canonicalize(name: str, subject: object) -> SubjectId:
-    """Return an id in canonical form, see :func:`subject_id`; `name` is the parameter's name."""
-    problem = describe_id_fault(subject)
-    if problem:
-        raise InvalidInput(
-            f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
-        )
-    if isinstance(subject, str):
-        text = unicodedata.normalize("NFC", str.__str__(subject))
-        if not _WHOLE_NUMBER.fullmatch(text):
-            return text
-        subject = text
-    number = int(subject)  # type: ignore[call-overload]  # an Integral, or digits: just checked
-    return number if number in _INT64 else str(number)

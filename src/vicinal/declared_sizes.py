@@ -4,30 +4,59 @@ A file of a few hundred kilobytes can declare an array of terabytes. Without the
 command would fail with a message that shows the declared shape, or the system would end it.
 """
 
+import errno
+import gzip
 import math
+import os
+import subprocess
+import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vicinal.errors import InvalidInput
+from vicinal.errors import TooLittleMemory
 
-_PAGE_BYTES = 4096
-"""Size of a page of memory in /proc/self/statm, on the supported Linux systems."""
+_STATM = Path("/proc/self/statm")
+"""File of the size of this process in memory, in pages, on Linux."""
 
-_PARQUET_BYTES = {"BOOLEAN": 1 / 8, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
-"""Bytes of a value of each physical type of Parquet in memory; other types have at least 4."""
+_MEMINFO = Path("/proc/meminfo")
+"""File of the memory of the machine, on Linux."""
 
-_MIN_TEXT_BYTES = 4
-"""Bytes of the offset of a text of a Parquet column in memory, without its characters."""
+_CGROUP = Path("/proc/self/cgroup")
+"""File of the control groups of this process."""
+
+_GROUPS = Path("/sys/fs/cgroup")
+"""Folder of all control groups."""
+
+_GROUP_FILES = (
+    ("", "memory.max", "memory.current", ""),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""Names in versions 2 and 1 of Linux's control groups: the controller that /proc/self/cgroup lists,
+which is also a folder; the files of the limit and of the use, in bytes; and the beginning of the
+names in memory.stat that include all groups within a group."""
+
+_OFFSET_BITS = 32
+"""Bits of the offset of a text in memory, without its characters."""
+
+_MAX_DEFLATE_RATIO = 1032
+"""Largest ratio of the sizes of a text and of its deflated form, a property of the format."""
+
+_CHUNK_BYTES = 1 << 20
+"""Bytes of a file that are read at a time in order to count."""
+
+_TRIAL_PROGRAM = Path(__file__).with_name("_reading_trial.py")
+"""The program of :func:`_read_in_trial`."""
 
 
 def find_available_bytes() -> int | None:
     """Return the number of bytes of memory that this process can still use; None if unknown.
 
-    The smallest of: free memory of the machine, of the control group, and of the process's limit
-    on its address space.
+    The smallest of: free memory of the machine, of the control groups around this process, and of
+    its limit on its address space.
     """
     limits = [
         free
@@ -38,13 +67,13 @@ def find_available_bytes() -> int | None:
 
 
 def require_memory(path: str | Path, n_bytes: float) -> None:
-    """Raise InvalidInput if the content of a file needs more memory than there is.
+    """Raise TooLittleMemory if the content of a file needs more memory than there is.
 
     `n_bytes`: lower bound on the size of the content in memory, in bytes.
     """
     available = find_available_bytes()
     if available is not None and n_bytes > available:
-        raise InvalidInput(
+        raise TooLittleMemory(
             f"{path} declares more data than this machine has free memory for. If it is not "
             "damaged, split it, or use a machine with more memory."
         )
@@ -56,42 +85,139 @@ def open_npz(path: str | Path, file: BinaryIO) -> Iterator[Any]:
 
     `path`: the name of the file for messages. Raises ValueError if the shape of an array and the
     size of its data differ, zipfile.BadZipFile and further errors for other damage, and
-    InvalidInput if there is too little memory. Objects of Python are never read.
+    TooLittleMemory. Objects of Python are never read.
     """
     import numpy as np
 
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
+        # First of all, as the header of an array can be as large as the memory.
+        require_memory(path, sum(member.file_size for member in members))
         for member in members:
             if member.filename.endswith(".npy"):
                 _check_shape(archive, member)
-    require_memory(path, sum(member.file_size for member in members))
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
         yield stored
 
 
-def require_zip_memory(path: str | Path) -> None:
-    """Raise InvalidInput if the members of a zip file (such as .xlsx) need too much memory.
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file; raise TooLittleMemory if it does not fit into memory."""
+    with path.open("rb") as file:
+        require_memory(path, os.fstat(file.fileno()).st_size)
+        return file.read()
 
-    Raises zipfile.BadZipFile for a file that is no zip file.
+
+def require_csv_memory(path: Path, encoding: str | None = None) -> None:
+    """Raise TooLittleMemory if a CSV file, compressed if it ends in .gz, needs too much memory.
+
+    In the table every field has an offset of 4 bytes in place of a delimiter and two quotation
+    marks, and a letter of UTF-16 one byte in place of two. A compressed file that could need too
+    much is decompressed in order to count. `encoding`: None for a text that is read as a whole.
     """
-    with zipfile.ZipFile(path) as archive:
+    divisor = 2 if encoding == "utf-16" else 1
+    n_bytes = path.stat().st_size
+    available = find_available_bytes()
+    if path.suffix.lower() == ".gz" and available is not None:
+        if n_bytes * _MAX_DEFLATE_RATIO <= available * divisor:
+            return
+        n_bytes = 0
+        # Damage is left to the caller's reader.
+        with suppress(OSError, EOFError, zlib.error), gzip.open(path) as text:
+            while n_bytes <= available * divisor and (chunk := text.read(_CHUNK_BYTES)):
+                n_bytes += len(chunk)
+    require_memory(path, n_bytes / divisor)
+
+
+def require_zip_memory(path: str | Path, file: Path | BinaryIO) -> None:
+    """Raise TooLittleMemory if the members of the zip file `file` need too much memory.
+
+    `path`: the name of the file for messages. Raises zipfile.BadZipFile for other files.
+    """
+    with zipfile.ZipFile(file) as archive:
         require_memory(path, sum(member.file_size for member in archive.infolist()))
 
 
-def require_parquet_memory(path: str | Path, metadata: Any) -> None:
-    """Raise InvalidInput if the columns of a Parquet file need more memory than there is.
+def require_sheet_memory(path: Path) -> None:
+    """Raise TooLittleMemory if the first sheet of an Excel or OpenDocument file needs too much.
 
-    Repeated values take almost no space in the file, so its size does not limit the number of rows.
-    `metadata`: pyarrow's metadata of the file.
+    calamine allocates every cell up to the last one, and ends the process if it cannot. Raises
+    ValueError for damage that would end in a traceback.
     """
-    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    row_bytes = sum(
-        _PARQUET_BYTES.get(column.physical_type, max(column.length, _MIN_TEXT_BYTES))
-        for column in columns
-    )
-    require_memory(path, metadata.num_rows * row_bytes)
+    _read_in_trial("sheet", path)
+
+
+def require_parquet_memory(path: str | Path, file: Any) -> None:
+    """Raise TooLittleMemory if the columns of a Parquet file need more memory than there is.
+
+    Repeated values take almost no space in the file, so its size does not limit their number. The
+    columns of numbers are counted. A text may be stored once for many rows: if each could be as
+    long as all texts of its column together, and would not fit, the file is read in a trial.
+    `path`, `file`: the file, and pyarrow's reader of it.
+    """
+    schema = file.schema_arrow
+    column_bits = [bits for field in schema for bits in _list_column_bits(field.type)]
+    n_bytes = max_bytes = 0.0
+    for group in range(file.num_row_groups):
+        row_group = file.metadata.row_group(group)
+        for index, bits in enumerate(column_bits):
+            chunk = row_group.column(index)
+            if chunk.physical_type == "BYTE_ARRAY":
+                n_bytes += chunk.num_values * max(bits, _OFFSET_BITS) / 8
+                # The texts, and the decompressed content of the file, are in memory at once.
+                max_bytes += (chunk.num_values + 1) * chunk.total_uncompressed_size
+            else:
+                n_bytes += chunk.num_values * bits / 8
+    require_memory(path, n_bytes)
+    available = find_available_bytes()
+    if available is not None and n_bytes + max_bytes > available:
+        _read_in_trial("parquet", path)
+
+
+def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each stored part of an open file within the bytes `start` to `end`.
+
+    Holes of a sparse file hold nothing to overwrite, and may be larger than the disk. Where the
+    file system does not know its holes, the whole range is one part.
+    """
+    position = start
+    while position < end:
+        try:
+            position = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole follows
+                return
+            raise
+        hole = min(os.lseek(descriptor, position, os.SEEK_HOLE), end)
+        if position < hole:
+            yield position, hole
+        position = hole
+
+
+def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and content of chunks of at most `max_bytes` of an open file, without holes."""
+    for start, end in iterate_extents(descriptor, 0, os.fstat(descriptor).st_size):
+        offset = start
+        while offset < end:
+            chunk = os.pread(descriptor, min(max_bytes, end - offset), offset)
+            if not chunk:  # the file has become shorter
+                return
+            yield offset, chunk
+            offset += len(chunk)  # a read may return less than requested
+
+
+def read_chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
+    """Yield the content of a file in chunks of at most `max_bytes`, without the zeros of holes.
+
+    One zero stands for each hole, so that the bytes before and after it are not adjacent.
+    """
+    with path.open("rb", buffering=0) as file:
+        position = 0
+        for offset, chunk in iterate_chunks(file.fileno(), max_bytes):
+            if offset > position:
+                yield b"\0"
+            yield chunk
+            position = offset + len(chunk)
 
 
 def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
@@ -111,22 +237,90 @@ def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         raise ValueError
 
 
+def _list_column_bits(arrow_type: Any) -> list[int]:
+    """Return the bits in memory of a value of each Parquet column of a type of Arrow.
+
+    A nested type has a column for each type within it. A type without a fixed size has 0 bits.
+    """
+    if hasattr(arrow_type, "storage_type"):  # a type of an extension
+        return _list_column_bits(arrow_type.storage_type)
+    if arrow_type.num_fields:
+        fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
+        return [bits for field in fields for bits in _list_column_bits(field.type)]
+    try:
+        return [arrow_type.bit_width]
+    except ValueError:
+        return [0]
+
+
+def _read_in_trial(kind: str, path: str | Path) -> None:
+    """Read a file in a process of its own, with the memory that is available here.
+
+    `kind`: "sheet" or "parquet". Raises TooLittleMemory if the content does not fit, and ValueError
+    for damage with which the reader would end in a traceback; other damage is left to that reader.
+    Where no such process can run, the file is not checked. Like the reading itself, a trial has no
+    limit on its time; an interruption ends it.
+    """
+    available = find_available_bytes()
+    executable = sys.executable or ""
+    # A frozen program or one with a Python inside would start itself again.
+    if available is None or not _STATM.exists() or "python" not in Path(executable).name:
+        return
+    # -P: no module in the folder of the program hides one of Python.
+    command = [executable, "-P", str(_TRIAL_PROGRAM), kind, str(Path(path).resolve())]
+    try:
+        trial = subprocess.run(
+            [*command, str(available)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError:  # no further process is allowed, for example
+        return
+    result = trial.stdout.split()
+    if trial.returncode < 0 or result == [b"memory"]:
+        require_memory(path, math.inf)
+    if result == [b"panic"]:
+        raise ValueError
+    if result[:1] == [b"bytes"]:
+        require_memory(path, int(result[1]))
+
+
 def _find_free_memory() -> int | None:
     """Return the bytes of memory that are free or can be freed; None if unknown."""
-    lines = _read_lines(Path("/proc/meminfo"))
+    lines = _read_lines(_MEMINFO)
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     available = fields.get("MemAvailable")
     return None if available is None else int(available.split()[0]) * 1024
 
 
 def _find_free_group_memory() -> int | None:
-    """Return the bytes that the control group of a container leaves; None without a limit."""
-    group = Path("/sys/fs/cgroup")
-    limit = _read_lines(group / "memory.max")
-    used = _read_lines(group / "memory.current")
-    if not (limit and used and limit[0].isdigit() and used[0].isdigit()):
-        return None
-    return max(int(limit[0]) - int(used[0]), 0)
+    """Return the bytes that the control groups of this process leave; None without a limit.
+
+    Each group around the process may have a limit.
+    """
+    free_bytes = []
+    for line in _read_lines(_CGROUP):
+        _, controllers, group = line.split(":", 2)
+        for controller, *file_names in _GROUP_FILES:
+            if controller in controllers.split(","):
+                folder = _GROUPS / controller / group.strip("/")
+                for parent in (folder, *folder.parents):
+                    free_bytes += _count_free_group_bytes(parent, *file_names)
+    return min(free_bytes, default=None)
+
+
+def _count_free_group_bytes(folder: Path, limit_name: str, use_name: str, prefix: str) -> list[int]:
+    """Return the bytes that the control group of a folder leaves; an empty list without a limit.
+
+    The cache of files counts as free, as the kernel drops it if memory is needed. The other
+    arguments: see :data:`_GROUP_FILES`.
+    """
+    limit = _read_lines(folder / limit_name)
+    used = _read_lines(folder / use_name)
+    if not limit or not used or not limit[0].isdigit():
+        return []
+    statistics = dict(line.split() for line in _read_lines(folder / "memory.stat"))
+    cache_names = (f"{prefix}active_file", f"{prefix}inactive_file")
+    n_cached = sum(int(statistics.get(name, 0)) for name in cache_names)
+    return [max(int(limit[0]) - int(used[0]) + n_cached, 0)]
 
 
 def _find_free_address_space() -> int | None:
@@ -136,15 +330,15 @@ def _find_free_address_space() -> int | None:
     except ImportError:  # Windows
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    sizes = _read_lines(Path("/proc/self/statm"))
+    sizes = _read_lines(_STATM)
     if limit == resource.RLIM_INFINITY or not sizes:
         return None
-    return max(limit - int(sizes[0].split()[0]) * _PAGE_BYTES, 0)
+    return max(limit - int(sizes[0].split()[0]) * resource.getpagesize(), 0)
 
 
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a file of the system; none if it cannot be read."""
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []

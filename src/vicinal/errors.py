@@ -31,8 +31,16 @@ class UnusableRows(InvalidInput):
         return str(self.args[0])
 
 
+class OutputFailed(InvalidInput):
+    """An output could not be written after the work was done; charged answers are stored."""
+
+
 class OtherFormat(InvalidInput):
     """A file has a format that this version cannot read."""
+
+
+class TooLittleMemory(VicinalError, MemoryError):
+    """A file needs more memory than there is. No InvalidInput or ValueError: it is not damaged."""
 
 
 class KeyReused(InvalidInput):

@@ -18,7 +18,11 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
     imported from its module when it is first used. `package`: the package's `__name__`.
     """
     module = sys.modules[package]
-    modules = read_exports(Path(str(module.__file__)).with_suffix(".pyi"))
+    stub = Path(str(module.__file__)).with_suffix(".pyi")
+    modules: dict[str, str] = {}  # of every name that the stub imports, `from module import x as x`
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            modules |= {str(alias.asname): str(node.module) for alias in node.names}
 
     def import_name(name: str) -> Any:
         """Import a public name of the package at its first use; raise AttributeError for others."""
@@ -33,15 +37,6 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
         return value
 
     return import_name, lambda: sorted({*vars(module), *modules}), sorted(modules)
-
-
-def read_exports(stub: Path) -> dict[str, str]:
-    """Return the module of every name that a stub imports, as `from module import x as x`."""
-    modules: dict[str, str] = {}
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom):
-            modules |= {str(alias.asname): str(node.module) for alias in node.names}
-    return modules
 
 
 def load_when_used(package: str, *names: str) -> None:

@@ -14,7 +14,7 @@ import itertools
 import numbers
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import (
@@ -227,7 +227,7 @@ class ClassNames(Check):
     repeatable = True
 
     def parse_text(self, text: str) -> list[Any]:
-        """Return the names in a separated list, as integers if all of them are.
+        """Return the names in a list separated by commas or semicolons; integers if all are.
 
         A range such as "0-9" stands for all integers from the first to the last.
         """
@@ -388,24 +388,21 @@ def get_checks(cls: type) -> list[tuple[str, Check]]:
 
 
 def document_parameters(cls: AnyClass) -> AnyClass:
-    """Class decorator: insert an estimator's parameters into its docstring before attributes."""
+    """Class decorator: insert an estimator's parameters into its docstring before attributes.
+
+    The parameters are those of the class's tables, described as in numpydoc.
+    """
     introduction, attributes = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
-    lines = "\n".join(
-        line for declared in get_parameters(cls) for line in _describe_parameter(declared)
-    )
+    lines = []
+    for declared in get_parameters(cls):
+        default = declared.default
+        default_text = f'"{default}"' if isinstance(default, str) else repr(default)
+        shown_default = "" if default in (REQUIRED, None) else f", default={default_text}"
+        lines.append(f"{declared.name} : {declared.metadata['check'].type_name}{shown_default}")
+        text = declared.metadata["doc"]
+        lines.append(textwrap.indent(textwrap.fill(text, _DOC_WIDTH - 4), "    "))
+    parameters = "\n".join(lines)
     signature: Any = inspect.getattr_static(cls, "__init__")
     signature.__qualname__ = f"{cls.__name__}.__init__"  # name in errors about wrong arguments
-    cls.__doc__ = f"{introduction}Parameters\n----------\n{lines}\n\nAttributes\n-{attributes}"
+    cls.__doc__ = f"{introduction}Parameters\n----------\n{parameters}\n\nAttributes\n-{attributes}"
     return cls
-
-
-def _describe_parameter(declared: dataclasses.Field[Any]) -> Iterator[str]:
-    """Yield the lines of a parameter's description in numpydoc."""
-    kind = declared.metadata["check"].type_name
-    default = declared.default
-    default_text = f'"{default}"' if isinstance(default, str) else repr(default)
-    has_shown_default = default not in (REQUIRED, None)
-    yield f"{declared.name} : {kind}" + (f", default={default_text}" if has_shown_default else "")
-    yield textwrap.fill(
-        declared.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
-    )

@@ -15,7 +15,7 @@ _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 @contextmanager
 def show_progress(begin: Begin) -> Iterator[None]:
-    """Display the progress of work that calls :func:`begin_work` in this context and thread."""
+    """Display the progress of work that calls :func:`begin_progress` in this context and thread."""
     token = _begin.set(begin)
     try:
         yield
@@ -23,8 +23,8 @@ def show_progress(begin: Begin) -> Iterator[None]:
         _begin.reset(token)
 
 
-def begin_work(name: str, size: int) -> Step | None:
-    """Start the display of work with a name and a total size; return the function for its steps.
+def begin_progress(name: str, size: int) -> Step | None:
+    """Begin a progress display with a name and a total size; return the function for its steps.
 
     Returns None if progress is not displayed.
     """

@@ -4,6 +4,9 @@
 targets), and :func:`read_column` all columns of ids or labels. Column names are public; values
 never appear in a message. pandas, polars and scikit-learn are not imported here: a process that
 passes their objects has imported them already.
+
+In all functions, `argument` is the name of the caller's parameter, for messages. `location` is the
+column as it is named in a message, such as " in column 'age'"; empty if unknown.
 """
 
 import re
@@ -57,9 +60,8 @@ class NumberTable:
 def read_numbers(argument: str, table: Any) -> NumberTable:
     """Return the numbers of a table, an array or a column; missing values are NaN.
 
-    `argument`: the caller's parameter, for messages. `table`: an array, nested lists, a pandas,
-    polars or Arrow table or column, a mapping of names to columns, a list of mappings, or a
-    structured array.
+    `table`: an array, nested lists, a pandas, polars or Arrow table or column, a mapping of names
+    to columns, a list of mappings, or a structured array.
     Raises InvalidInput for sparse and masked input, and for other values, with their column's name.
     """
     refuse_sparse(argument, refuse_masked(argument, table))
@@ -97,7 +99,7 @@ def read_names(argument: str, table: Any) -> Names | None:
 def read_matrix(argument: str, table: Any) -> NumberTable:
     """Return the finite numbers of a table as a matrix with at least one row and one column.
 
-    `argument`: the caller's parameter, for messages. `table`: as for :func:`read_numbers`.
+    `table`: as for :func:`read_numbers`.
     """
     matrix = read_numbers(argument, table)
     values = matrix.values
@@ -150,7 +152,7 @@ def align_columns(
     Columns are matched by name if both sides have names, otherwise by position. Raises InvalidInput
     with the names that differ.
 
-    `argument`: the caller's parameter. `expected`: names of the columns; None for an array, whose
+    `expected`: names of the columns; None for an array, whose
     columns are numbered from 0. `expected_source`: the table or parameter that has these names.
     `read_values`: reader of the numbers, called when the names are right. `advice`: a further
     remedy for the message.
@@ -182,6 +184,7 @@ def align_columns(
 def _compare_names(names: Names, expected: Names) -> tuple[list[str], list[str]] | None:
     """Return the unexpected and the missing names; None if columns are matched by position.
 
+    `names`: of a table's columns. `expected`: those that it should have.
     pandas numbers columns without names from 0. Such numbers are names only for a table that has
     the same numbers, in any order.
     """
@@ -414,7 +417,7 @@ def _read_frame(argument: str, frame: Any) -> NumberTable:
 
 
 def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
-    """Return the matrix (n, d) of d columns, given as pairs of name and column."""
+    """Return the matrix (n, d) of d columns of any library, given as pairs of name and column."""
     names = _check_names(argument, (name for name, _ in named_columns))
     columns = [_read_number_column(argument, name, column) for name, column in named_columns]
     if any(column.ndim != 1 or len(column) != len(columns[0]) for column in columns):
@@ -429,7 +432,7 @@ def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> Numbe
 
 
 def _find_common_dtype(dtypes: list[Any]) -> Any:
-    """Return the type that can hold all columns; float64 for booleans beside numbers."""
+    """Return NumPy's type that can hold columns of several; float64 for booleans beside numbers."""
     distinct = set(dtypes)
     if len(distinct) > 1 and any(dtype.kind == "b" for dtype in distinct):
         return np.dtype(np.float64)
@@ -482,10 +485,7 @@ def _build_object_array(values: Any) -> AnyArray:
 
 
 def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray:
-    """Return an array of numbers; objects that are numbers are converted to float64.
-
-    `location`: the column, for messages, such as " in column 'age'"; empty if unknown.
-    """
+    """Return an array of numbers; objects that are numbers are converted to float64."""
     kind = values.dtype.kind
     if kind in "biuf":
         return values
@@ -518,7 +518,6 @@ def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray
 def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray:
     """Return an array of objects as float64 of the same shape, with NaN for missing ones.
 
-    `location`: the column, for messages, such as " in column 'age'"; empty if unknown.
     Raises InvalidInput, or InvalidType with the type of the first object that is not a number.
     """
     numbers = []
@@ -539,7 +538,10 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
 def _build_value_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error for values of a type, in words (`content`), at a place (`location`)."""
+    """Return the error for values that are no numbers; `content`: their type, in words.
+
+    `error_type`: class of the error.
+    """
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType
     quote = " (float() argument must be a string or a real number)" if is_type_error else ""
@@ -559,7 +561,7 @@ def refuse_missing(argument: str, values: AnyArray) -> None:
 
 
 def _refuse_infinite(argument: str, matrix: NumberTable) -> None:
-    """Raise InvalidInput, with the names of the columns, if numbers are NaN or infinite."""
+    """Raise InvalidInput, naming the columns, if numbers of a matrix are NaN or infinite."""
     values = matrix.values
     if values.dtype.kind != "f":
         return
@@ -608,7 +610,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
 
 
 def _list_values(column: Any, argument: str = "") -> list[Any]:
-    """Return the values of a column of any library as a list of Python objects."""
+    """Return the values of a column of any library, or of an iterable, as Python objects."""
     for method in ("tolist", "to_pylist", "to_list"):
         if hasattr(column, method):
             column = getattr(column, method)()

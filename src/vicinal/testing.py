@@ -70,7 +70,8 @@ def remaining_budgets(holder: Any, audience: str = DEFAULT) -> dict[SubjectId, f
 def _get_slots_and_remaining(holder: Any, audience: str) -> tuple[Any, Ints]:
     """Return the mapping of subjects to slots, and the remaining units by slot.
 
-    The array is the one that is charged, not a copy. Arguments as in :func:`remaining_budgets`.
+    The array is the one that is charged, not a copy. `holder`: a fitted Ind-KNN estimator or a
+    Store. `audience`: of a store.
     """
     if isinstance(holder, Store):
         ledger = holder._parts.ledger
@@ -191,7 +192,7 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace the variable `name` of all loaded modules of vicinal that have it, in this context.
+    """Replace the global `name` of all loaded modules that have it by `value`, in this context.
 
     `excluded`: prefixes of the names of modules in which it is not replaced.
     """
@@ -253,7 +254,7 @@ class Transcript(NoiseSource):
     by the contributions of one subject. `has_diverged` is True if the sequence of releases, its
     scales and sizes, depends on the subject.
 
-    `noise`: the underlying source; system entropy by default.
+    - `noise`: the underlying source; system entropy by default.
     - `replayed`: the transcript whose released values are repeated.
 
     Examples
@@ -304,8 +305,8 @@ class Transcript(NoiseSource):
         return noisy
 
 
-# Function of the remaining units before a release and the units it charged, (subjects,), that
-# returns the remaining units after it.
+# Function of the units `remaining` before a release and the units `spent` by it, both (subjects,),
+# that returns the remaining units after it.
 Charge = Callable[[Ints, Ints], Ints]
 
 
@@ -315,14 +316,14 @@ def _offer_full_budgets(remaining: Ints) -> Ints:
 
 
 def _charge_last_subject(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after charging the last subject for all subjects."""
+    """Return the budgets after a release that charged the last subject for all subjects."""
     charged = remaining.copy()
     charged[-1:] = np.maximum(charged[-1:] - spent.sum(), 0)  # a shard may be empty
     return charged
 
 
 def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after the correct charges, but at least 0."""
+    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded."""
     return np.asarray(np.maximum(remaining - spent, 0))
 
 
@@ -341,7 +342,10 @@ the budgets after the release, given those before it and the units that the rele
 """
 
 MEMORY_FAULT = "memory not cleaned"
-"""Fault in which the sums of a query are also added, without a charge, to the next query."""
+"""Fault in which the buffer of sums is not cleared between queries.
+
+The sums of a query are then also added, without a charge, to those of the next query.
+"""
 
 CHARGED = ("votes", "counts", "training", "size", "evaluation")
 """Kinds of charged releases. In addition, "total" is the account that all audiences charge."""
@@ -388,7 +392,10 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
 def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     """Return a version of a charging function with a fault.
 
-    `charge`: one of the functions that :func:`charges_broken` replaces. `fault`: as there.
+    `charge`: method or function that charges remaining units in place: those of the `SubjectTable`
+    among its arguments, or else the array that is its last argument. If it returns a tuple, the
+    last value is the sum of charges. `fault`: a key of :data:`CHARGE_FAULTS`, or
+    :data:`MEMORY_FAULT`.
     """
     if fault == MEMORY_FAULT:
 

@@ -1,6 +1,8 @@
 """`vicinal label`, `student`, `transfer` and `table1-mnist`, as their users call them."""
 
+import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from command_line import printed as run
 from experiments.__main__ import app as experiments
+from made_up import raising
 from vicinal.cli.labelling import _evaluate_student
 from vicinal.labelling import load_answers
 
@@ -43,6 +46,16 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert "Answers by class: 0 " in text
     assert "Accuracy 0." in text
     assert "Right by class: 0 " in text
+    assert answers.stat().st_mode & 0o777 == files.joinpath("vectors-known.npz").stat().st_mode & (
+        0o777
+    ), "answers are public"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
+        message = " ".join(run(*command, code=2).split())
+    assert message.endswith(
+        "answers.npz cannot be written: No space left on device. A repeated command resumes from "
+        "its folder and charges nothing again."
+    )
     first = load_answers(answers)
     told = json.loads(run(*command, "--json"))
     np.testing.assert_array_equal(first.margins, load_answers(answers).margins, "nobody was asked")

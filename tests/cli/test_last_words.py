@@ -103,3 +103,20 @@ def test_warnings_about_a_reference_name_its_features():
     ):  # fmt: skip
         with pytest.warns(UserWarning, match=words):
             warn_about_reference(points, ["a", "b", "c"])
+
+
+def test_misspelt_commands_and_options_get_a_suggestion():
+    assert "Did you mean 'predict'" in run("predit", code=2)
+    assert "Did you mean 'verify'" in run("receipt", "verfy", code=2)
+    assert "--epsilon" in run("plan", "--epsilom", "1", code=2)
+
+
+def test_plans_show_technical_lines_only_on_request():
+    command = ["plan", "--records", 1500, "--queries", 500, "--classes", 2]
+    shown = run(*command, code=0)
+    detailed = run(*command, "--details", code=0)
+    for term in ("sigma2", "clipping bounds", "k = "):
+        assert term not in shown
+        assert term in detailed
+    assert shown.splitlines()[2].startswith("records      1,500 records, 500 queries")
+    assert "--details shows" in shown

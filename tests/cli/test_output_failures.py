@@ -3,21 +3,26 @@
 import csv
 import errno
 import os
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 from pyarrow import parquet
 
 import store_tools as tools
 from command_line import shown
 from vicinal.cli import output
 from vicinal.cli._store import _write_answers
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import IdsAlike, InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
 
@@ -161,6 +166,298 @@ def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charg
     assert not list(tmp_path.glob(".vicinal*"))
 
 
+@contextmanager
+def other_account(user=65534):
+    """Act as an account without the rights of root."""
+    os.setegid(user)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.fixture
+def shared_folder():
+    """A folder that other accounts may enter, unlike pytest's."""
+    if os.geteuid():
+        pytest.skip("only root acts as another account")
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def replace_output(path, content="new"):
+    """Check an output as before the work of a command, and write it as after the work."""
+    output.check_outputs({"out": path})
+    output.write_file(path, content)
+
+
+def test_a_pipe_gets_the_answers_of_one_charge(tmp_path):
+    """Fails if the pipe is opened and closed before the charge: its reader would leave."""
+    store, queries = make_queried_store(tmp_path)
+    pipe = tmp_path / "out.csv"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        command = ("predict", store, "--data", queries, "--out", pipe)
+        assert run_vicinal(*command, timeout=60).returncode == 0
+        received, _ = reader.communicate(timeout=60)
+    assert received.startswith("label")
+    assert pipe.is_fifo()
+    assert count_answers(store) == 3
+
+
+def test_a_pipe_without_permission_is_refused_unopened(shared_folder):
+    pipe = shared_folder / "pipe"
+    os.mkfifo(pipe, 0o600)
+    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
+        output.check_outputs({"out": pipe})
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_a_device_is_checked_and_written(tmp_path):
+    replace_output(Path(os.devnull))
+    assert Path(os.devnull).is_char_device()
+    (tmp_path / "full.csv").symlink_to(FULL)
+    with pytest.raises(InvalidInput, match="No space left"):
+        output.check_outputs({"out": tmp_path / "full.csv"})
+
+
+def test_a_folder_as_an_output_is_refused_before_the_charge(tmp_path):
+    store, queries = make_queried_store(tmp_path)
+    (tmp_path / "out.csv").mkdir()
+    command = ("predict", store, "--data", queries, "--out", tmp_path / "out.csv")
+    assert "cannot be written: Is a directory" in shown(*command, code=2)
+    assert count_answers(store) == 0
+
+
+def test_a_link_keeps_its_target(tmp_path, monkeypatch):
+    """The target may be on another disk, so the temporary file must be in its folder."""
+    (tmp_path / "data").mkdir()
+    temporary_files = []
+    monkeypatch.setattr(os, "fsync", lambda _: temporary_files.extend(tmp_path.glob(".vicinal*")))
+    link = tmp_path / "out.csv"
+    link.symlink_to("data/target.csv")
+    for content in ("first", "second"):
+        replace_output(link, content)
+        assert link.is_symlink()
+        assert (tmp_path / "data" / "target.csv").read_text() == content
+    assert not temporary_files
+
+
+def test_a_mounted_file_is_written_in_place(tmp_path):
+    """As with docker's option -v of a single file: it cannot be replaced, but written."""
+    source, mounted = tmp_path / "source.csv", tmp_path / "mounted.csv"
+    source.write_text("a longer earlier text")
+    mounted.touch()
+    command = ["mount", "--bind", source, mounted]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root mounts files")
+    try:
+        replace_output(mounted)
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert source.read_text() == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {"source.csv", "mounted.csv"}
+
+
+def test_an_append_only_file_is_refused_before_the_charge(tmp_path):
+    path = tmp_path / "out.csv"
+    path.touch()
+    if subprocess.run(["chattr", "+a", path], capture_output=True, check=False).returncode:
+        pytest.skip("the file system has no append-only files")
+    try:
+        with pytest.raises(InvalidInput, match="cannot be written: Operation not permitted"):
+            output.check_outputs({"out": path})
+    finally:
+        subprocess.run(["chattr", "-a", path], check=True)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o1777])
+def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
+    shared_folder, mode, monkeypatch
+):
+    """The folder takes no new file, or lets only the owner replace the file, as /tmp does.
+
+    In /tmp, Linux may refuse to open a file of others with O_CREAT (fs.protected_regular).
+    """
+    folder = shared_folder / "folder"
+    folder.mkdir()
+    (folder / "out.csv").write_text("earlier")
+    (folder / "out.csv").chmod(0o666)
+    folder.chmod(mode)
+    real_open = os.open
+    flags_used = []
+
+    def record_open(path, flags, *arguments, **options):
+        if os.fspath(path).endswith("out.csv"):
+            flags_used.append(flags)
+        return real_open(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", record_open)
+    with other_account():
+        replace_output(folder / "out.csv")
+    assert len(flags_used) == 2
+    assert not any(flags & os.O_CREAT for flags in flags_used)
+    assert (folder / "out.csv").read_text() == "new"
+    assert (folder / "out.csv").stat().st_uid == 0
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_file_that_only_its_owner_may_write_is_refused(shared_folder):
+    shared_folder.chmod(0o777)
+    (shared_folder / "out.csv").write_text("earlier")
+    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
+        output.check_outputs({"out": shared_folder / "out.csv"})
+
+
+def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path, monkeypatch):
+    path = tmp_path / "out.csv"
+    path.write_text("earlier")
+    path.chmod(0o640)
+    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    real_fsync = os.fsync
+    events = []
+
+    def record_sync(descriptor):
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            events.append((path.read_text(), status.st_mode & 0o777))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    output.write_file(path, "new")
+    # The new file is private and on disk before it replaces the earlier one.
+    assert events == [("earlier", 0o600)]
+    assert path.read_text() == "new"
+    status = path.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (*owner, 0o640)
+
+
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path):
+    previous = os.umask(0o027)
+    try:
+        replace_output(tmp_path / "out.csv")
+    finally:
+        os.umask(previous)
+    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o640
+
+
+def test_programs_with_one_process_id_share_a_folder(tmp_path, monkeypatch):
+    """As two containers with one volume do. Fails if temporary files are named by process id."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    real_fsync = os.fsync
+
+    def check_other_output(descriptor):
+        monkeypatch.setattr(os, "fsync", real_fsync)
+        output.check_outputs({"out": tmp_path / "other.csv"})
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", check_other_output)
+    (tmp_path / ".vicinal-7.new").write_text("remains of a program that was killed")
+    replace_output(tmp_path / "out.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", ".vicinal-7.new"}
+
+
+@pytest.mark.parametrize("option", ["--out", "--data"])
+def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path, option):
+    store, queries = make_queried_store(tmp_path)
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    for name, reason in (
+        ("a" * 300 + ".csv", "File name too long"),
+        ("loop.csv", "Too many levels of symbolic links"),
+        ("queries.npz/out.csv", "Not a directory"),
+    ):
+        paths = {"--data": queries, "--out": tmp_path / "out.csv", option: tmp_path / name}
+        command = [argument for pair in paths.items() for argument in pair]
+        message = shown("predict", store, *command, code=2)
+        assert f"cannot be used: {reason}." in " ".join(message.split())
+    assert count_answers(store) == 0
+
+
+def test_a_folder_that_cannot_be_read_is_one_sentence(shared_folder):
+    private = shared_folder / "private"
+    private.mkdir(mode=0o700)
+    with other_account(), pytest.raises(InvalidInput, match=r"cannot be used: Permission denied\."):
+        output.check_outputs({"out": private / "folder" / "out.csv"}, {"STORE": shared_folder})
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_notes_that_cannot_be_shown_lose_no_answers(tmp_path):
+    store, queries = make_queried_store(tmp_path)
+    command = [sys.executable, "-m", "vicinal", "predict", store, "--data", queries]
+    with FULL.open("w") as full:
+        process = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=full, text=True, check=False
+        )
+    assert process.returncode == 0
+    assert process.stdout.startswith("label")
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_a_file_in_memory_is_not_full():
+    descriptor = os.memfd_create("output")
+    with os.fdopen(descriptor, "w+") as file:
+        process = run_vicinal("--version", stdout=file)
+        assert (process.returncode, process.stderr) == (0, "")
+        file.seek(0)
+        assert file.read().startswith("vicinal ")
+
+
+def fail_on_stdout(monkeypatch, number):
+    """Let every write to standard output fail with an error number."""
+    real_echo = typer.echo
+
+    def fail(text, *, err=False, **options):
+        if not err:
+            raise OSError(number, os.strerror(number))
+        real_echo(text, err=err, **options)
+
+    monkeypatch.setattr(typer, "echo", fail)
+    monkeypatch.setattr(output, "redirect_to_null", lambda _: None)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_lost_standard_output_states_that_the_answers_are_stored(tmp_path, monkeypatch, options):
+    store, queries = make_queried_store(tmp_path)
+    with monkeypatch.context() as patch:
+        fail_on_stdout(patch, errno.ENOSPC)
+        message = shown("predict", store, "--data", queries, *options, code=2)
+    assert " ".join(message.split()) == (
+        "vicinal: the output cannot be written: No space left on device. The answers are stored. "
+        "Repeat the command with another output: nothing is charged again."
+    )
+    assert count_answers(store) == 3
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path, monkeypatch):
+    store, queries = make_queried_store(tmp_path)
+    with monkeypatch.context() as patch:
+        fail_on_stdout(patch, errno.EPIPE)
+        assert shown("predict", store, "--data", queries, "--quiet", code=1) == ""
+
+
+def test_standard_input_that_cannot_be_copied_is_named(tmp_path):
+    """Fails if the message states that the answers are stored: nothing was asked yet."""
+    store, _ = make_queried_store(tmp_path)
+    queries = tmp_path / "many.npz"
+    np.savez(queries, x=np.zeros((5000, tools.Q.shape[1])))
+    with small_disk(tmp_path / "disk"):
+        environment = {**os.environ, "TMPDIR": str(tmp_path / "disk")}
+        with queries.open() as stream:
+            process = run_vicinal("predict", store, "--data", "-", stdin=stream, env=environment)
+        assert not list((tmp_path / "disk").glob("tmp*"))
+    assert process.returncode == 2
+    assert process.stderr.startswith("vicinal: Standard input cannot be copied to the folder ")
+    assert "No space left on device" in process.stderr
+    assert "TMPDIR" in process.stderr
+    assert "answers" not in process.stderr
+    assert count_answers(store) == 0
+
+
 def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch, capsys):
     from vicinal.cli import main
 
@@ -168,7 +465,7 @@ def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch,
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(main.CommandGroup.__base__, "invoke", fail)
-    monkeypatch.setattr(main, "_redirect_stdout_to_null", lambda: None)
+    monkeypatch.setattr(main, "redirect_to_null", lambda _: None)
     with pytest.raises(SystemExit) as exit_info:
         main.app(["doctor"], prog_name="vicinal")
     assert exit_info.value.code == 2
@@ -235,6 +532,23 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
     assert (tmp_path / "answers.csv").read_bytes().startswith(b"'=1+1,count\n")
     _write_answers(table, tmp_path / "answers.parquet")
     assert parquet.read_table(tmp_path / "answers.parquet")["id"].to_pylist() == ids
+
+
+def test_an_id_from_a_csv_file_of_answers_gets_no_second_budget(tmp_path):
+    """Fails if an id with the apostrophe of the file is a new subject unnoticed."""
+    _write_answers(pa.table({"id": ["@anna"]}), tmp_path / "answers.csv")
+    escaped = (tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()[1]
+    assert escaped == "'@anna"
+    ids = ["@anna", *range(29)]
+    plan = {"classes": range(3), "public": tools.R, "n_records": 30, **tools.PLAN}
+    with Store.init(tmp_path / "store", *tools.points(30, 12), ids, **plan) as store:
+        for change in (lambda: None, lambda: store.erase(["@anna"])):
+            change()
+            with pytest.raises(IdsAlike):
+                store.add(*tools.points(1, 13), [escaped])
+    classifier = IndKNNClassifier(range(3), n_neighbors=1, n_records=30, noise_multiplier=9.0)
+    with pytest.warns(PrivacyWarning, match="spelling only"):
+        classifier.fit(*tools.points(30, 12), ["@anna", escaped, *range(28)], public=tools.R)
 
 
 def test_a_carriage_return_in_an_id_ends_no_row(tmp_path):

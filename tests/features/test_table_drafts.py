@@ -345,16 +345,16 @@ LOSSES = ("rounded", "other than the 60", "counts as its limit", "left out", "de
 def assert_losses_are_noted(cells, name, table, schema, notes):
     """Assert, by rules of the test itself, that codes or notes distinguish all values."""
     (column,) = (column for column in schema.columns if column.name == name)
-    reading = column.read(read_arrow_columns(table, [name])[0][name])
+    parsed = column.parse_cells(read_arrow_columns(table, [name])[0][name])
     readable_cells = [
         (cell, code)
-        for cell, code in zip(cells, reading.codes.tolist(), strict=True)
+        for cell, code in zip(cells, parsed.codes.tolist(), strict=True)
         if cell not in (None, "", "NA", "None")
     ]
     for cell, code in readable_cells:
         if np.isnan(code):
             named = str(cell)[:10].removesuffix(".0").replace("\\", "\\\\") in notes
-            assert named or reading.faults.any(), (cell, notes)
+            assert named or parsed.faults.any(), (cell, notes)
     meanings = {_parse_meaning(cell) for cell, code in readable_cells if not np.isnan(code)}
     if len(meanings) > len({code for _, code in readable_cells if not np.isnan(code)}):
         assert any(loss in notes for loss in LOSSES), (cells, notes)

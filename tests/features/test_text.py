@@ -69,7 +69,7 @@ def test_a_text_alone_is_bitwise_the_text_in_company(features):
 @needs_the_extra
 def test_two_texts_never_meet(features, monkeypatch):
     features.transform(TEXTS[:1])
-    network = features._load_network()
+    network = features.load_network()
     batches: list[int] = []
 
     def forward(inputs, **kwargs):

@@ -560,6 +560,11 @@ SPELLINGS = {
     "digits of other scripts": ["P12", "P\u0661\u0662", "p\u0967\u0968", "P\uff11\uff12"],
     "dashes": ["A-7", *(f"A{dash}7" for dash in "\u2010\u2011\u2013\u2014\u2212\ufe63\u02d7")],
     "quotes": ["O'Neil", *(f"O{mark}Neil" for mark in '\u2019\u2018`\u00b4\u02bc"')],
+    "apostrophes of CSV files": ["@anna", "'@anna", "\u2019@Anna", "`@anna"],
+    "apostrophes before signs": ["+49 170 123", "'+49 170 123", "'+49170123", "''+49170123"],
+    "apostrophes before a minus": ["-x", "'-x", "\u2013x", "'\u2013x"],
+    "apostrophes before an equals sign": ["=a", "'=a"],
+    "apostrophes before numbers": [-5, "'-5", "'-5.0e0", "'-05"],
     "numbers": [531, "+531", "531e0", "5.31e2", "53.1e1", "00531", "531.00e0", "5\u0663\u0661"],
     "Cyrillic and Greek": [
         "HAPPY",

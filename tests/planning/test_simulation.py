@@ -166,16 +166,16 @@ def test_the_plan_is_told_with_reasons_and_alternatives_and_as_json(public):
 
 def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     words = " ".join(run_plan("--public", public).stdout.split())
-    assert "model 40 gradients with noise" in words
+    assert "enough records. A private model needs" in words
     assert "the public rows have no labels (--label)" in words
     words = " ".join(run_plan("--public", public, "--kernel", "rbf").stdout.split())
-    assert "model none, because it needs kernel='cosine'" in words
+    assert "model no private model, because it needs kernel='cosine'" in words
 
 
 def test_without_public_points_nothing_is_simulated():
     printed = run_plan()
     assert printed.exit_code == 0
-    assert "model 40 gradients with noise" in " ".join(printed.stdout.split())
+    assert "A private model needs" in " ".join(printed.stdout.split())
     assert "because there are no public rows" in " ".join(printed.stdout.split())
     assert json.loads(run_plan("--json").stdout)["plan"]["outlook"] is None
 

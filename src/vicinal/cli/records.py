@@ -144,7 +144,13 @@ def provide_file(data: str) -> Iterator[Path]:
         if suffix == ".npz" and b"xl/workbook.xml" in content:
             suffix = ".xlsx"
         path = Path(folder) / f"standard input{suffix}"
-        path.write_bytes(content)
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise InvalidInput(
+                f"Standard input cannot be copied to the folder {folder}: {error.strerror}. Name "
+                "another folder in the environment variable TMPDIR."
+            ) from None
         try:
             yield path
         except InvalidInput as error:

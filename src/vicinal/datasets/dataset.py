@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import as_file, files
@@ -20,7 +22,7 @@ import pyarrow as pa
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, AnyInts, Bools, UInts8
-from vicinal.declared_sizes import open_npz
+from vicinal.declared_sizes import open_npz, require_memory
 from vicinal.errors import InvalidInput, MissingExtra
 
 Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
@@ -146,8 +148,6 @@ def _read_npz(path: str | Path) -> dict[str, AnyArray]:
     try:
         with Path(path).open("rb") as file, open_npz(path, file) as stored:
             return dict(stored)
-    except InvalidInput:
-        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
@@ -245,6 +245,8 @@ def load_images(folder: str | Path) -> Dataset:
         If there is no such folder, or no image in it; if files lie at different depths; if a
         file is no image or has more than 8 bits per channel. No message names a file, because its
         name may be private.
+    TooLittleMemory
+        If the images need more memory than there is.
 
     Examples
     --------
@@ -257,6 +259,8 @@ def load_images(folder: str | Path) -> Dataset:
     >>> load_images("pets").labels
     array(['cat', 'dog'], dtype='<U3')
     """
+    from PIL import Image
+
     folder = Path(folder)
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
@@ -274,23 +278,45 @@ def load_images(folder: str | Path) -> Dataset:
         labels = build_label_column([path.parts[0] for path in paths])
     if depth == _SUBJECT_DEPTH:
         subjects = build_subject_column([path.parts[1] for path in paths])
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, warnings.catch_warnings():
+        # Sizes are compared with the memory here, where Pillow would only warn.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        n_bytes = sum(pool.map(partial(_count_image_bytes, folder), paths))
+        require_memory(folder, n_bytes)
         images = list(pool.map(partial(_read_image, folder), paths))
-    have_same_shape = len({image.shape for image in images}) == 1
-    features = np.stack(images) if have_same_shape else tuple(images)
+    features: Features = tuple(images)
+    if len({image.shape for image in images}) == 1:
+        require_memory(folder, n_bytes)  # images of one shape are copied into one array
+        features = np.stack(images)
     return Dataset(features, labels, subjects, names=tuple(path.as_posix() for path in paths))
+
+
+def _count_image_bytes(folder: Path, path: Path) -> int:
+    """Return the bytes that the image at a `path` relative to `folder` declares."""
+    with _open_image(folder, path) as image:
+        n_bands = 1 if image.mode in _GREY_MODES else 3
+        return int(image.width * image.height * n_bands)
 
 
 def _read_image(folder: Path, path: Path) -> UInts8:
     """Return the image at a `path` relative to `folder`, upright, uint8 (h, w) or (h, w, 3)."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with _open_image(folder, path) as image:
+        upright = ImageOps.exif_transpose(image)
+        return np.asarray(upright.convert("L" if image.mode in _GREY_MODES else "RGB"))
+
+
+@contextmanager
+def _open_image(folder: Path, path: Path) -> Iterator[Any]:
+    """Yield the image at a `path` relative to `folder`, before its pixels are read."""
+    from PIL import Image
 
     try:
         with Image.open(folder / path) as image:
             if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
                 raise InvalidInput(f"{folder} holds an image of more than 8 bits a pixel.")
-            upright = ImageOps.exif_transpose(image)
-            return np.asarray(upright.convert("L" if image.mode in _GREY_MODES else "RGB"))
+            yield image
     except InvalidInput:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):

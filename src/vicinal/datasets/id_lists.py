@@ -1,14 +1,13 @@
 """Read lists of subject ids from files or pipes; Ctrl-C interrupts the reading of a pipe."""
 
-import io
 import os
 import re
 import select
-from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal import checks
 from vicinal.checks import SubjectId
+from vicinal.declared_sizes import require_memory
 from vicinal.errors import InvalidInput
 
 _HEADERS = frozenset({
@@ -37,30 +36,20 @@ def read_ids(path: str | Path) -> list[SubjectId]:
     """
     try:
         with Path(path).open("rb", buffering=0) as file:
-            text = io.StringIO(read_to_end(file.fileno()).decode("utf-8-sig"), newline=None)
-        lines = list(_drop_trailing_empty_lines(line.removesuffix("\n") for line in text))
+            require_memory(path, os.fstat(file.fileno()).st_size)
+            text = read_to_end(file.fileno()).decode("utf-8-sig")
     except (OSError, ValueError):
         raise InvalidInput(f"The file {path} cannot be read as UTF-8 text.") from None
-    if not lines:
+    content = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+    if not content:
         raise InvalidInput(f"The file {path} holds no id.")
+    lines = content.split("\n")
     ids = [_parse_id(path, line_number, line) for line_number, line in enumerate(lines, 1)]
     if _is_header(lines[0], lines[1:]):
         raise _build_line_error(
             path, 1, "looks like a header. Remove it; if it is an id, put it on another line"
         )
     return ids
-
-
-def _drop_trailing_empty_lines(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the lines up to the last one that is not empty."""
-    n_empty = 0
-    for line in lines:
-        if line:
-            yield from [""] * n_empty
-            n_empty = 0
-            yield line
-        else:
-            n_empty += 1
 
 
 def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
@@ -76,7 +65,7 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
 
 
 def _is_header(first_line: str, other_lines: list[str]) -> bool:
-    """Return whether the first line is a usual column name, or is the only line without a digit."""
+    """Return whether the first of all lines is a usual column name, or alone has no digit."""
     if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
     return bool(other_lines) and not _has_digit(first_line) and all(map(_has_digit, other_lines))
@@ -87,6 +76,7 @@ def _has_digit(line: str) -> bool:
 
 
 def _build_line_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
+    """Return the error for a line of the file (from 1); `reason`: its problem, a verb phrase."""
     return InvalidInput(f"Line {line_number} of {path} {reason}. Nothing was done.")
 
 
@@ -96,11 +86,11 @@ def read_to_end(descriptor: int) -> bytes:
     It waits in short intervals, between which Python handles signals. A signal that arrives between
     two reads of a single long call would wait for more content, from a pipe possibly for ever.
     """
-    return b"".join(iter(lambda: _read_chunk(descriptor), b""))
-
-
-def _read_chunk(descriptor: int) -> bytes:
-    """Return the next available bytes, b"" at the end, and handle signals while waiting."""
-    while not select.select([descriptor], [], [], _SIGNAL_INTERVAL_S)[0]:
-        pass
-    return os.read(descriptor, _CHUNK_BYTES)
+    chunks: list[bytes] = []
+    while True:
+        while not select.select([descriptor], [], [], _SIGNAL_INTERVAL_S)[0]:
+            pass
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)

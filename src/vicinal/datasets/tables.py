@@ -5,7 +5,6 @@ import csv as python_csv
 import datetime as dt
 import io
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_column, load_npz
-from vicinal.declared_sizes import require_parquet_memory, require_zip_memory
+from vicinal.declared_sizes import require_csv_memory, require_parquet_memory, require_sheet_memory
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
 from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
@@ -31,7 +30,17 @@ _BLOCK = 1 << 24
 
 _CSV_NAME = re.compile(r".*\.(csv|tsv|txt)(\.gz)?", re.IGNORECASE)
 _DELIMITERS = ",;\t|"
-_READ_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException, python_csv.Error)
+_READ_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    pa.lib.ArrowTypeError,
+    pa.lib.ArrowNotImplementedError,
+    pa.lib.ArrowCapacityError,
+    pa.lib.ArrowSerializationError,
+    python_csv.Error,
+)
+"""Errors of a damaged file. Too little memory, also pyarrow's ArrowMemoryError, is none of them."""
 
 _NO_DELIMITER = "\x1f"
 """The delimiter given to Arrow for a file of one column: the unit separator, used in no text."""
@@ -88,6 +97,8 @@ def load_table(
     InvalidInput
         If the file is missing, damaged or of an unknown kind; if a column is missing, has two of
         the roles above, or has wrong or missing values. No message holds values or record counts.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------
@@ -247,6 +258,8 @@ def detect_csv_format(
     and comment are taken. For another kind of file, what is not given is as in plain CSV.
     """
     path = _check_exists(path)
+    if _find_reader(path) is _read_csv:
+        require_csv_memory(path)
     declared = replace(
         base_format,
         delimiter=delimiter or ",",
@@ -339,7 +352,10 @@ def read_table(
     commas become points. No message contains anything from the file.
     """
     path = _check_exists(path)
-    form = form or detect_csv_format(path)
+    if form is None:
+        form = detect_csv_format(path)
+    elif _find_reader(path) is _read_csv:
+        require_csv_memory(path, form.encoding)
     table = _parse_file(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
@@ -521,7 +537,7 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:  # read_table cannot read two columns of one name.
-        require_parquet_memory(path, file.metadata)
+        require_parquet_memory(path, file)
         table = file.read()
     # Columns are selected by index, because names may be repeated.
     indices = [
@@ -535,8 +551,7 @@ def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for C
 def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
     """Return the table of the first sheet of an Excel or OpenDocument file."""
     calamine = import_from_extra("excel", "python_calamine", "Reading Excel files")
-    if zipfile.is_zipfile(path):
-        require_zip_memory(path)
+    require_sheet_memory(path)
     try:
         sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
     except calamine.CalamineError:

@@ -10,7 +10,6 @@ operation, by the next process if necessary.
 import hashlib
 import io
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,14 +19,19 @@ import numpy as np
 
 from vicinal.arrays import Ints32
 from vicinal.checks import SubjectId
-from vicinal.declared_sizes import open_npz
+from vicinal.declared_sizes import open_npz, read_bytes
 from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.splitting import hash_to_shard
 from vicinal.errors import PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import replace_file, sync_folder, translate_os_errors
+from vicinal.ledger.files import (
+    overwrite_with_zeros,
+    replace_file,
+    sync_folder,
+    translate_os_errors,
+)
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import IntegerMatrix
@@ -113,7 +117,7 @@ class ClusterChange:
         Raises StoreDamaged if the file has another digest than `digest`; None accepts any file.
         """
         with translate_os_errors(path):
-            content = path.read_bytes()
+            content = read_bytes(path)
         if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with open_npz(path, io.BytesIO(content)) as arrays:
@@ -140,9 +144,7 @@ def wipe_file(path: Path) -> None:
     for file_path in (path, path.with_name(path.name + ".new")):
         if file_path.is_file():
             with translate_os_errors(file_path), file_path.open("r+b") as file:
-                file.write(bytes(file_path.stat().st_size))
-                file.flush()
-                os.fsync(file.fileno())
+                overwrite_with_zeros(file.fileno())
             with translate_os_errors(file_path):
                 file_path.unlink()
                 sync_folder(file_path.parent)

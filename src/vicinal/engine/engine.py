@@ -19,7 +19,7 @@ from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.votes import BlockRelease, DeltaSlackAccountant, VoteMechanism
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.radius import MIN_COUNT, Radius
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.targets.class_decision import ClassDecision
 
 BLOCK_SIZE = 256
@@ -124,7 +124,7 @@ class QueryEngine:
         if self.interaction is not None:
             self.interaction.mark_released()
         answers = []
-        report_progress = begin_work("answers", len(queries))
+        report_progress = begin_progress("answers", len(queries))
         for start in range(0, len(queries), self.block):
             block = queries[start : start + self.block]
             if predicted is None:

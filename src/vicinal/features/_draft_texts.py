@@ -16,7 +16,7 @@ from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
 from vicinal.features._draft_values import SMALL_SAMPLE, Draft, list_distinct_texts
 from vicinal.features.csv_form import CsvForm, swap_decimal_marks
-from vicinal.features.table_columns import Reading
+from vicinal.features.table_columns import ParsedColumn
 from vicinal.features.table_schema import IGNORED, TEXT
 
 _MAX_CATEGORIES = 60
@@ -100,11 +100,11 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
 class _Interpretation:
     """One possible meaning of a column of texts.
 
-    `reading`: the column parsed with this meaning. `draft`: returns the draft from the column's
-    name, the reading (for dates: the column) and the keyword arguments `options`.
+    `parsed`: the column parsed with this meaning. `draft`: returns the draft from the column's
+    name, `parsed` (for dates: the column) and the keyword arguments `options`.
     """
 
-    reading: Reading
+    parsed: ParsedColumn
     draft: Callable[..., Draft]
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -129,15 +129,15 @@ def _list_interpretations(
             _Interpretation(cells.parse_numbers(pointed), values.draft_numbers),
         ]
         if len(distinct) > SMALL_SAMPLE:  # few texts are levels, of which <10 is one
-            reading = cells.parse_numbers(pointed, accept_censored=True)
+            parsed = cells.parse_numbers(pointed, accept_censored=True)
             options = {"has_censored_cells": True}
-            meanings.append(_Interpretation(reading, values.draft_numbers, options))
+            meanings.append(_Interpretation(parsed, values.draft_numbers, options))
     sample = pa.chunked_array([distinct[: values.DATE_FORMAT_SAMPLE]])
     for date_format in (None, *_DATE_FORMATS):
         if not cells.parse_days(sample, date_format).faults.all():
-            reading = cells.parse_days(column, date_format)
+            parsed = cells.parse_days(column, date_format)
             date_options = {"date_format": date_format}
-            meanings.append(_Interpretation(reading, values.draft_dates, date_options))
+            meanings.append(_Interpretation(parsed, values.draft_dates, date_options))
     times = cells.parse_times_of_day(column)
     durations = cells.parse_durations(column)
     time_options = {"may_be_durations": not durations.faults.any()}
@@ -164,7 +164,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
         return draft
     pointed = swap_decimal_marks(column) if file.decimal == "," else column
     meanings = _list_interpretations(column, pointed, distinct)
-    n_faults = [values.count_faults(meaning.reading) for meaning in meanings]
+    n_faults = [values.count_faults(meaning.parsed) for meaning in meanings]
     max_fault_share = 1 - _MIN_FITTING_SHARE if len(distinct) > SMALL_SAMPLE else 0
     if min(n_faults) > max_fault_share * len(column):
         return None
@@ -176,7 +176,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
     if date_format is not None and date_format.endswith("%y"):
         return Draft(IGNORED, "its years have two digits; write four, or declare the date's form")
     is_date = meaning.draft is values.draft_dates
-    draft = meaning.draft(name, column if is_date else meaning.reading, **meaning.options)
+    draft = meaning.draft(name, column if is_date else meaning.parsed, **meaning.options)
     if date_format is not None:
         other_formats = [
             other.date_format for other in fitting if other.date_format not in (date_format, None)
@@ -211,7 +211,7 @@ def _draft_categories(
 ) -> Draft:
     """Return the draft of texts that are not parsed: levels, a category, or prose.
 
-    Parameters as for :func:`draft_texts`.
+    `order`, `file`: as for :func:`draft_texts`.
     """
     all_counts = Counter(map(cells.plain_text, column.drop_null().to_pylist()))
     counts = Counter({text: n for text, n in all_counts.items() if not cells.is_missing_text(text)})
@@ -235,20 +235,31 @@ def _draft_categories(
     refusal = _refuse_texts(counts, n_others)
     if refusal is not None:
         return refusal
-    levels, level_note = _order_levels(distinct) if order is None else (order, "")
+    levels, note = _order_levels(distinct) if order is None else (order, "")
+    declaration: kinds.LevelsColumn | kinds.CategoryColumn
     if levels is not None and 2 <= len(levels) <= _MAX_CATEGORIES:
-        bare_levels = kinds.LevelsColumn(name, values=tuple(levels))
-        level_column = _add_public_shares(bare_levels, column, counts.total())
-        return Draft(level_column, level_note).add_notes(*notes)
-    if order is not None:
-        notes.append(f"the order of its values is lost, as levels have 2 to {_MAX_CATEGORIES}")
-    if len(set(map(cells.fold_spelling, declared))) < len(declared):
-        notes.append("some of its values differ only in spelling, and count as different ones")
-    verb = "row has a value" if n_others == 1 else "rows have values"
-    note = f"{n_others} {verb} other than the {_MAX_CATEGORIES} declared, and count as one value"
-    bare_category = kinds.CategoryColumn(name, values=tuple(sorted(declared)))
-    category = _add_public_shares(bare_category, column, counts.total())
-    return Draft(category, note if n_others else "").add_notes(*notes)
+        declaration = kinds.LevelsColumn(name, values=tuple(levels))
+    else:
+        declaration = kinds.CategoryColumn(name, values=tuple(sorted(declared)))
+        note = ""
+        if n_others:
+            verb = "row has a value" if n_others == 1 else "rows have values"
+            note = (
+                f"{n_others} {verb} other than the {_MAX_CATEGORIES} declared, and count as one "
+                "value"
+            )
+        if order is not None:
+            notes.append(f"the order of its values is lost, as levels have 2 to {_MAX_CATEGORIES}")
+        if len(set(map(cells.fold_spelling, declared))) < len(declared):
+            notes.append("some of its values differ only in spelling, and count as different ones")
+    parsed = declaration.parse_cells(column)
+    value_counts = np.bincount(
+        parsed.present_codes.astype(np.int64), minlength=declaration.n_values
+    )
+    shares = tuple(values.round_digits(count / counts.total()) for count in value_counts.tolist())
+    options = values.get_missing_options(parsed)
+    drafted = replace(declaration, **options, shares=shares if sum(shares) else ())
+    return Draft(drafted, note).add_notes(*notes)
 
 
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
@@ -320,17 +331,3 @@ def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
         may_be_codes |= upper_end > keys[upper][0] or keys[lower][:2] == keys[upper][:2]
     note = "its values are read as ordered; if they are not, declare category"
     return levels, note if may_be_codes else ""
-
-
-def _add_public_shares(
-    bare: kinds.LevelsColumn | kinds.CategoryColumn, column: pa.ChunkedArray, n_texts: int
-) -> kinds.TableColumn:
-    """Return the declaration `bare` with the public shares of its values and of missing ones.
-
-    `column`: the public cells. `n_texts`: number of rows with a text that is not missing.
-    """
-    reading = bare.read(column)
-    counts = np.bincount(reading.present_codes.astype(np.int64), minlength=bare.n_values)
-    shares = tuple(values.round_digits(count / n_texts) for count in counts.tolist())
-    options = values.get_missing_options(reading)
-    return replace(bare, **options, shares=shares if sum(shares) else ())

@@ -14,7 +14,7 @@ from vicinal.features import _table_missing as missing
 from vicinal.features import _table_times as times
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
-from vicinal.features.table_columns import Codes, Reading
+from vicinal.features.table_columns import Codes, ParsedColumn
 from vicinal.features.table_schema import IGNORED
 
 SMALL_SAMPLE = 20
@@ -53,6 +53,10 @@ _COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
 
+# In all functions that draft a column, `name` is the column's name and `parsed` holds its codes;
+# NaN means a missing value. Arrays of codes or numbers have no missing values.
+
+
 class Draft(NamedTuple):
     """The draft of a column.
 
@@ -88,15 +92,15 @@ class Draft(NamedTuple):
 
 
 def describe_constant(codes: Codes) -> str:
-    """Return the reason to ignore codes (n,) of fewer than two values; empty if there are two."""
+    """Return the reason to ignore codes (n,) if fewer than two differ, else an empty text."""
     if len(np.unique(codes)) >= 2:
         return ""
     return CONSTANT if len(codes) else EMPTY
 
 
-def get_missing_options(reading: Reading) -> dict[str, Any]:
-    """Return a draft's fields `missing`, always True, and `missing_share`, the public share."""
-    share = round_digits(np.isnan(reading.codes).mean())
+def get_missing_options(parsed: ParsedColumn) -> dict[str, Any]:
+    """Return the fields `missing`, always True, and `missing_share` for a public column."""
+    share = round_digits(np.isnan(parsed.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
 
@@ -105,63 +109,49 @@ def round_digits(number: float) -> float:
     return float(f"{number:.3g}")
 
 
-def _exclude_codes(reading: Reading, codes: Sequence[float]) -> Reading:
-    """Return a reading in which cells with one of the `codes` are missing (NaN)."""
-    is_present = ~np.isin(reading.codes, codes)
-    return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
+def draft_yes_no(name: str, parsed: ParsedColumn, *, allow_constant: bool = False) -> Draft:
+    """Return the draft of truth values `parsed`; a constant column is ignored by default.
 
-
-def draft_yes_no(name: str, reading: Reading, *, allow_constant: bool = False) -> Draft:
-    """Return the draft of truth values; `allow_constant`: also if all of them are equal."""
-    codes = reading.present_codes
+    `allow_constant`: draft a column of equal truth values, too.
+    """
+    codes = parsed.present_codes
     reason = describe_constant(codes)
     if reason and not (allow_constant and len(codes)):
         return Draft(IGNORED, reason)
     yes_share = round_digits(float(codes.mean()))
     shares = (round_digits(1 - yes_share), yes_share)
-    return Draft(kinds.YesNoColumn(name, **get_missing_options(reading), shares=shares))
+    return Draft(kinds.YesNoColumn(name, **get_missing_options(parsed), shares=shares))
 
 
 def draft_numbers(
-    name: str, reading: Reading, *, allow_whole: bool = True, has_censored_cells: bool = False
+    name: str, parsed: ParsedColumn, *, allow_whole: bool = True, has_censored_cells: bool = False
 ) -> Draft:
     """Return the draft of a column of numbers, in which sentinels such as -999 are missing.
 
-    `allow_whole`: whether integers are drafted as the kind "whole". `has_censored_cells`: whether
-    some cells are written as <0.5.
+    The column is ignored if it is constant or has row ids; its kind is "yes_no" if all numbers are
+    0 or 1, else "whole" or "number". `allow_whole`: whether integers may become a "whole" column,
+    as not for Arrow's floating types. `has_censored_cells`: whether cells such as <0.5 occur.
     """
-    certain, possible = missing.find_sentinels(reading.present_codes)
-    reading = _exclude_codes(reading, certain)
-    draft = _draft_number_column(
-        name, reading, allow_whole=allow_whole, has_censored_cells=has_censored_cells
-    )
-    return draft.declare_missing(list(map(int, certain)), list(map(int, possible)))
-
-
-def _draft_number_column(
-    name: str, reading: Reading, *, allow_whole: bool, has_censored_cells: bool
-) -> Draft:
-    """Return the draft of numbers without sentinels.
-
-    It is ignored if constant or row ids, "yes_no" if only 0 and 1, else "whole" or "number".
-    Parameters as for :func:`draft_numbers`.
-    """
-    numbers = reading.present_codes
+    certain, possible = missing.find_sentinels(parsed.present_codes)
+    parsed = parsed.exclude_codes(certain)
+    numbers = parsed.present_codes
     reason = describe_constant(numbers)
     if reason:
         return Draft(IGNORED, reason)
     distinct = np.unique(numbers)
-    if set(distinct.tolist()) <= {0.0, 1.0} and not has_censored_cells:
-        return draft_yes_no(name, reading)
     are_integers = allow_whole and bool((numbers % 1 == 0).all())
-    if are_integers and _are_row_ids(numbers, distinct):
+    if set(distinct.tolist()) <= {0.0, 1.0} and not has_censored_cells:
+        draft = draft_yes_no(name, parsed)
+    elif are_integers and _are_row_ids(numbers, distinct):
         return Draft(IGNORED, "every row has a different number, as row numbers and ids have")
-    scale = _draft_scale(numbers, log=_is_skewed(numbers, distinct), integers=are_integers)
-    column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
-    options = get_missing_options(reading)
-    column = column_class(name, **options, **scale, limits=has_censored_cells)
-    note = "a cell such as <0.5 counts as its limit, 0.5" if has_censored_cells else ""
-    return Draft(column, note)
+    else:
+        scale = _draft_scale(numbers, log=_is_skewed(numbers, distinct), integers=are_integers)
+        column_class = kinds.WholeColumn if are_integers else kinds.NumberColumn
+        options = get_missing_options(parsed)
+        column = column_class(name, **options, **scale, limits=has_censored_cells)
+        note = "a cell such as <0.5 counts as its limit, 0.5" if has_censored_cells else ""
+        draft = Draft(column, note)
+    return draft.declare_missing(list(map(int, certain)), list(map(int, possible)))
 
 
 def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
@@ -176,7 +166,10 @@ def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
 
 
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
-    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm."""
+    """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm.
+
+    `distinct`: the distinct ones.
+    """
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
     low, middle, high = np.quantile(numbers, [0.05, 0.5, 0.95])
@@ -188,7 +181,8 @@ def _draft_scale(numbers: Codes, *, log: bool, integers: bool) -> dict[str, Any]
 
     The centre is the median. The spread is the interquartile range divided by that of the standard
     normal distribution; if both quartiles are equal, the root mean square distance from the median.
-    `log`: whether centre and spread are those of the logarithm. `integers`: whether bounds are.
+    `log`: whether centre and spread are those of the logarithm. `integers`: whether the bounds are
+    rounded outward to integers.
     """
     smallest, largest = float(numbers.min()), float(numbers.max())
     scaled = numbers
@@ -245,9 +239,9 @@ def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
     if not all(map(is_date, list_distinct_texts(column.slice(0, SMALL_SAMPLE)))):
         return None  # most columns are rejected by a few rows
     distinct = list_distinct_texts(column)
-    reading = cells.parse_days(pa.chunked_array([distinct], pa.string()), cells.COMPACT_DATE)
+    parsed = cells.parse_days(pa.chunked_array([distinct], pa.string()), cells.COMPACT_DATE)
     has_enough = len(distinct) >= _MIN_COMPACT_DATES
-    if not has_enough or not all(map(is_date, distinct)) or reading.faults.any():
+    if not has_enough or not all(map(is_date, distinct)) or parsed.faults.any():
         return None
     note = "its numbers are read as dates such as 20260131; if they are none, declare 'whole'"
     return draft_dates(name, column.cast(pa.string()), cells.COMPACT_DATE).add_notes(note)
@@ -260,15 +254,15 @@ def draft_dates(name: str, column: pa.ChunkedArray, date_format: str | None = No
     2026-01-31, and for Arrow's own dates.
     """
     zone, zone_note = _find_common_zone(column)
-    reading = cells.parse_days(column, date_format, zone, with_time=True)
+    parsed = cells.parse_days(column, date_format, zone, with_time=True)
     notes = [zone_note]
     dates_only = cells.parse_days(column, date_format)
-    if count_faults(reading) > count_faults(dates_only):
-        reading, zone = dates_only, None
+    if count_faults(parsed) > count_faults(dates_only):
+        parsed, zone = dates_only, None
         notes = ["some of its times of day cannot be read, so all are left out"]
-    certain, possible = missing.find_sentinels(reading.present_codes, are_days=True)
-    reading = _exclude_codes(reading, certain)
-    days = reading.present_codes
+    certain, possible = missing.find_sentinels(parsed.present_codes, are_days=True)
+    parsed = parsed.exclude_codes(certain)
+    days = parsed.present_codes
     reason = describe_constant(days)
     if reason:
         return Draft(IGNORED, reason)
@@ -287,7 +281,7 @@ def draft_dates(name: str, column: pa.ChunkedArray, date_format: str | None = No
         scale = _draft_scale(days, log=False, integers=True)
         for key in ("low", "high", "center"):  # a schema has only years of four digits
             scale[key] = cells.parse_iso_date(cells.format_day(round(scale[key])))
-    options = get_missing_options(reading)
+    options = get_missing_options(parsed)
     column_draft = kinds.DateColumn(
         name, **options, **scale, form=date_format, time=with_time, zone=zone
     )
@@ -296,13 +290,16 @@ def draft_dates(name: str, column: pa.ChunkedArray, date_format: str | None = No
     return Draft(column_draft).declare_missing(certain_dates, possible_dates).add_notes(*notes)
 
 
-def count_faults(reading: Reading) -> int:
-    """Return the number of cells that cannot be read."""
-    return int(np.count_nonzero(reading.faults))
+def count_faults(parsed: ParsedColumn) -> int:
+    """Return the number of cells of a column that cannot be parsed."""
+    return int(np.count_nonzero(parsed.faults))
 
 
 def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
-    """Return the time zone to declare for a column of moments, or None; and a note on it."""
+    """Return the time zone to declare for a column of dates or moments, or None; and a note.
+
+    `column`: texts, or Arrow's dates or timestamps. None if no value has a zone.
+    """
     zone_names: list[str] = []
     if pa.types.is_timestamp(column.type):
         zone_names = [] if column.type.tz is None else [column.type.tz]
@@ -327,25 +324,31 @@ def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
     return zone, f"its days and times are those of {zone}"
 
 
-def draft_times(name: str, reading: Reading, *, may_be_durations: bool = False) -> Draft:
-    """Return the draft of times of day, with a note if they may be durations."""
-    reason = describe_constant(reading.present_codes)
+def draft_times(name: str, parsed: ParsedColumn, *, may_be_durations: bool = False) -> Draft:
+    """Return the draft of times of day `parsed`, in seconds since midnight.
+
+    `may_be_durations`: whether all cells could also be durations, which a note then states.
+    """
+    reason = describe_constant(parsed.present_codes)
     if reason:
         return Draft(IGNORED, reason)
     note = "its values are read as times of day; if they are durations, declare that kind"
-    column = kinds.TimeColumn(name, **get_missing_options(reading))
+    column = kinds.TimeColumn(name, **get_missing_options(parsed))
     return Draft(column, note if may_be_durations else "")
 
 
-def draft_durations(name: str, reading: Reading, *, may_be_times: bool = False) -> Draft:
-    """Return the draft of durations, with a note if they may be times of day."""
-    seconds = reading.present_codes
+def draft_durations(name: str, parsed: ParsedColumn, *, may_be_times: bool = False) -> Draft:
+    """Return the draft of durations `parsed`, in seconds.
+
+    `may_be_times`: whether all cells could also be times of day, which a note then states.
+    """
+    seconds = parsed.present_codes
     reason = describe_constant(seconds)
     if reason:
         return Draft(IGNORED, reason)
     scale = _draft_scale(seconds, log=_is_skewed(seconds, np.unique(seconds)), integers=False)
     note = "its values are read as durations; if they are times of day, declare the kind 'time'"
-    column = kinds.DurationColumn(name, **get_missing_options(reading), **scale)
+    column = kinds.DurationColumn(name, **get_missing_options(parsed), **scale)
     return Draft(column, note if may_be_times else "")
 
 

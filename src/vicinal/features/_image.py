@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features.fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, read_pixels
+from vicinal.features.fixed import FixedImageFeatures, LoadedOnce, Vectors, read_pixels
 from vicinal.lazy import import_from_extra
 from vicinal.neighbours.scan import THREADS
 
@@ -86,12 +86,21 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
     def __init__(self, size: int = 128) -> None:
         self.size = size
 
-    def _compute_blocks(self, images: AnyImages) -> Iterable[Vectors]:
+    def _compute_blocks(self, images: Any) -> Iterable[Vectors]:
         """Yield the embeddings (b, 1280) of consecutive blocks of images."""
-        pixels = [_check_image(image) for image in _check_is_list(images)]
+        is_text = isinstance(images, str | bytes)
+        if is_text or not hasattr(images, "__len__") or len(images) == 0:
+            raise InvalidInput("The images must be a list of at least one image.")
+        pixels = [_check_image(image) for image in images]
+        return _embed_blocks(pixels, self.load_network(), int(self.size))
+
+    def load_network(self) -> Any:
+        """Return the session of onnxruntime, opened now unless it was before.
+
+        Raises as ``transform``.
+        """
         size = checks.check_integer("size", self.size, minimum=32, maximum=512)
-        session = self._load_once(size, lambda: _open_session(size))
-        return _embed_blocks(pixels, session, size)
+        return self._load_once(size, lambda: _open_session(size))
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
@@ -100,13 +109,6 @@ def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterat
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
             yield np.stack(list(pool.map(embed, images[start : start + _BLOCK_SIZE])))
-
-
-def _check_is_list(images: Any) -> Sequence[Any]:
-    """Return `images` if they are a list or an array with at least one image."""
-    if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
-        raise InvalidInput("The images must be a list of at least one image.")
-    return images  # type: ignore[no-any-return]
 
 
 def _check_image(image: Any) -> AnyArray:
@@ -252,7 +254,7 @@ class _Lite0Graph:
         """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
 
         `source`: name of the node output that it takes, `side` pixels high and wide. `name`,
-        `normalisation`: prefixes of the weights.
+        `normalisation`: prefixes of the weights. `stride`: pixels between outputs, on both axes.
         """
         kernel, bias = self._fold_normalisation(name, normalisation)
         kernel_side = kernel.shape[2]
@@ -300,7 +302,10 @@ class _Lite0Graph:
         return name
 
     def _add_node(self, operation: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add a node of an ONNX operation, and return the name of its output."""
+        """Add a node of an ONNX operation, and return the name of its output.
+
+        `inputs`: names of outputs and constants. `attributes`: options of the operation.
+        """
         self._nodes.append(self._helper.make_node(operation, inputs, [output], **attributes))
         return output
 

@@ -135,15 +135,6 @@ def split_moment(text: str) -> tuple[str, str | None, str | None]:
     return (text, None, None) if match is None else (match[1], match[2], match[3])
 
 
-def _parse_date(text: str, date_format: str | None) -> int:
-    """Return the ordinal (1 for 0001-01-01) of a date like 2026-01-31, or of this format."""
-    if _ISO_DATE.fullmatch(text):
-        return dt.date.fromisoformat(text).toordinal()
-    if date_format is None:
-        raise ValueError
-    return dt.datetime.strptime(text, date_format).toordinal()  # noqa: DTZ007 (a day)
-
-
 def parse_moment(text: str, date_format: str | None, zone: str) -> float:
     """Return the days from 1970 to a moment, with the time of day in `zone` as fraction.
 
@@ -151,7 +142,14 @@ def parse_moment(text: str, date_format: str | None, zone: str) -> float:
     moment with an offset from UTC is converted to `zone`; a moment without one is local there.
     """
     date_text, clock, offset = split_moment(text)
-    days = _parse_date(date_text, date_format) - _EPOCH.toordinal()
+    if _ISO_DATE.fullmatch(date_text):
+        ordinal = dt.date.fromisoformat(date_text).toordinal()
+    elif date_format is not None:
+        date = dt.datetime.strptime(date_text, date_format)  # noqa: DTZ007 (a day)
+        ordinal = date.toordinal()
+    else:
+        raise ValueError
+    days = ordinal - _EPOCH.toordinal()
     seconds = 0.0 if clock is None else parse_clock(clock)
     if seconds is None:
         raise ValueError

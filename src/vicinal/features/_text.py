@@ -4,7 +4,6 @@ import copy
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -74,10 +73,28 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         self.model = model
 
     def _check_rows(self, rows: Any) -> list[str]:
-        return _check_texts(rows)
+        """Return `rows` as a list of str; messages never contain a text."""
+        if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            raise InvalidInput(
+                "The texts must be a list of str. Got one value; put it into a list."
+            )
+        listed = list(rows)
+        if not listed:
+            raise InvalidInput("There must be at least one text. Got none.")
+        if not all(isinstance(text, str) for text in listed):
+            raise InvalidInput("The texts must all be of type str. Got a value that is not.")
+        empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
+        if empty_rows:
+            listed_rows = checks.join_first(empty_rows)
+            problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
+            raise UnusableRows(
+                f"{problem}. Got a text without any character but blanks. {remedy}",
+                f"{problem}. Got such a text in row {listed_rows}. {remedy}",
+            )
+        return listed
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
-        return _embed_blocks(self._load_network(), rows)
+        return _embed_blocks(self.load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -90,28 +107,9 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         """The folder of the model."""
         return find_model_folder(self.model)
 
-    def _load_network(self) -> Any:
+    def load_network(self) -> Any:
+        """Return the network, loaded now unless it was before. Raises as ``transform``."""
         return self._load_once(self.model, lambda: _load_model(self.model))
-
-
-def _check_texts(texts: Iterable[str]) -> list[str]:
-    """Return `texts` as a list of str; messages never contain a text."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
-    listed = list(texts)
-    if not listed:
-        raise InvalidInput("There must be at least one text. Got none.")
-    if not all(isinstance(text, str) for text in listed):
-        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
-    empty_rows = [str(row) for row, text in enumerate(listed, 1) if not text.strip()]
-    if empty_rows:
-        listed_rows = checks.join_first(empty_rows)
-        problem, remedy = "The texts must not be empty", "Fill them in, or drop these rows."
-        raise UnusableRows(
-            f"{problem}. Got a text without any character but blanks. {remedy}",
-            f"{problem}. Got such a text in row {listed_rows}. {remedy}",
-        )
-    return listed
 
 
 def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
@@ -180,18 +178,11 @@ def _load_model(model: str) -> Any:
             f"The model {model!r} names classes that are not of sentence-transformers itself (or "
             "route texts between models). Loading it would run code from elsewhere. Use another."
         )
-    with _disable_progress_bars():
-        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-
-
-@contextmanager
-def _disable_progress_bars() -> Iterator[None]:
-    """Disable the progress bars of transformers in this context."""
     log = import_module("transformers.utils.logging")
-    was_enabled = log.is_progress_bar_enabled()
+    shows_progress_bars = log.is_progress_bar_enabled()
     log.disable_progress_bar()
     try:
-        yield
+        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     finally:
-        if was_enabled:
+        if shows_progress_bars:
             log.enable_progress_bar()

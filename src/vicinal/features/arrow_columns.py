@@ -59,22 +59,18 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
         except TypeError:
             raise InvalidInput("Every column must be a list or an array of its values.") from None
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
-        return _list_columns_of_mappings(table), len(table)
+        if any(row.keys() != table[0].keys() for row in table):
+            raise InvalidInput(
+                "Every row must have the same columns; write null where nothing is known."
+            )
+        columns = [(str(name), _unify_types([row[name] for row in table])) for name in table[0]]
+        return columns, len(table)
     if isinstance(table, np.ndarray) and table.dtype.names is not None and table.ndim == 1:
         return [(name, table[name]) for name in table.dtype.names], len(table)
     raise InvalidInput(
         "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, a "
         "list of dicts, or a structured array."
     )
-
-
-def _list_columns_of_mappings(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
-    """Return pairs of name and column of rows, each a mapping with the same keys."""
-    if any(row.keys() != rows[0].keys() for row in rows):
-        raise InvalidInput(
-            "Every row must have the same columns; write null where nothing is known."
-        )
-    return [(str(name), _unify_types([row[name] for row in rows])) for name in rows[0]]
 
 
 def _unify_types(values: list[Any]) -> list[Any]:
@@ -95,7 +91,14 @@ def _convert_column(name: str, column: Any) -> pa.ChunkedArray:
         if isinstance(array.type, pa.ExtensionType):
             array = array.cast(array.type.storage_type)
         if pa.types.is_dictionary(array.type):
-            array = _decode_dictionaries(array)
+            value_type = array.type.value_type
+            if str(value_type) == "string_view":  # of polars; Arrow cannot take from views
+                value_type = pa.large_string()
+            # Each chunk may have its own dictionary.
+            chunks = [
+                chunk.dictionary.cast(value_type).take(chunk.indices) for chunk in array.chunks
+            ]
+            array = pa.chunked_array(chunks, value_type)
         return array.cast(pa.large_string()) if str(array.type) == "string_view" else array
     except InvalidInput:
         raise
@@ -105,15 +108,6 @@ def _convert_column(name: str, column: Any) -> pa.ChunkedArray:
             f"The column {name!r} must hold one type of value. It holds several, or one that "
             "tables do not have. Convert it first."
         ) from None
-
-
-def _decode_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a dictionary-encoded column; each chunk may have its own dictionary."""
-    value_type = column.type.value_type
-    if str(value_type) == "string_view":  # categories of polars; Arrow cannot take from views
-        value_type = pa.large_string()
-    chunks = [chunk.dictionary.cast(value_type).take(chunk.indices) for chunk in column.chunks]
-    return pa.chunked_array(chunks, value_type)
 
 
 def _build_chunked_array(column: Any) -> pa.ChunkedArray:

@@ -111,7 +111,20 @@ class FixedRowFeatures(FixedFeatures, ABC):
         or a package of weights, that is not installed.
         """
         checked = self._check_rows(rows)
-        return _join_blocks(self._compute_blocks(checked), progress, len(checked))
+        blocks = self._compute_blocks(checked)
+        n_rows = len(checked)
+        # Blocks are written into one array as they arrive, because allocating memory for a second
+        # copy takes longer than extraction.
+        vectors = np.zeros((0, 0), dtype=np.float32)
+        n_finished = 0
+        for block in blocks:
+            if not n_finished:
+                vectors = np.empty((n_rows, block.shape[1]), dtype=block.dtype)
+            vectors[n_finished : n_finished + len(block)] = block
+            n_finished += len(block)
+            if progress is not None:
+                progress(len(block))
+        return vectors
 
     def _check_rows(self, rows: Any) -> Any:
         """Return the rows as a checked sequence; raise InvalidInput if a row is invalid."""
@@ -152,24 +165,6 @@ class LoadedOnce:
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
-
-
-def _join_blocks(blocks: Iterable[Vectors], progress: Step | None, n_rows: int) -> Vectors:
-    """Return consecutive blocks of features (b, d) as one array (n_rows, d).
-
-    Blocks are written into the array as they arrive, because allocating memory for a second copy
-    takes longer than extraction. `progress` is called with the number of rows of every block.
-    """
-    vectors = np.zeros((0, 0), dtype=np.float32)
-    n_finished = 0
-    for block in blocks:
-        if not n_finished:
-            vectors = np.empty((n_rows, block.shape[1]), dtype=block.dtype)
-        vectors[n_finished : n_finished + len(block)] = block
-        n_finished += len(block)
-        if progress is not None:
-            progress(len(block))
-    return vectors
 
 
 def extract_in_threads(

@@ -89,7 +89,11 @@ class HOGFeatures(fixed.FixedImageFeatures):
 
     def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
         """Yield the features (b, d) of consecutive blocks of images, in threads."""
-        settings = self._check_parameters()
+        settings: dict[str, Any] = {
+            name: checks.check_integer(name, getattr(self, name), minimum=1)
+            for name in ("orientations", "cell", "block")
+        }
+        settings["compress"] = checks.check_boolean("compress", self.compress)
         block_side = settings["cell"] * settings["block"]
         remedy = "choose a smaller 'cell' or 'block'"
         pixels = fixed.check_images(images, block_side, "one block", remedy)
@@ -103,25 +107,18 @@ class HOGFeatures(fixed.FixedImageFeatures):
         extract = partial(_compute_features, **settings)
         return fixed.extract_in_threads(pixels, extract, _CHUNK, self.n_jobs)
 
-    def _check_parameters(self) -> dict[str, Any]:
-        """Return the checked parameters by name, without n_jobs."""
-        return {
-            "orientations": checks.check_integer("orientations", self.orientations, minimum=1),
-            "cell": checks.check_integer("cell", self.cell, minimum=1),
-            "block": checks.check_integer("block", self.block, minimum=1),
-            "compress": checks.check_boolean("compress", self.compress),
-        }
-
 
 def _compute_features(
     images: fixed.Images, orientations: int, cell: int, block: int, compress: bool
 ) -> fixed.Vectors:
-    """Return the features of a chunk of images, float32 (n, d).
+    """Return the features, float32 (n, d), of a chunk of images (n, h, w) or (n, h, w, 3).
 
-    Parameters as in :class:`HOGFeatures`.
+    The other arguments are the parameters of :class:`HOGFeatures`.
     """
     size = max(1, _CACHED_NUMBERS // images[0].size)
-    bounds = compute_bin_bounds(orientations)
+    width = np.float32(180.0 / orientations)
+    # Bounds of the bins of 0 to 180 degrees, rounded to float32.
+    bounds = np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
     schedule = plan_pairwise_sums(block * block * orientations)
     features = []
     for start in range(0, len(images), size):
@@ -133,11 +130,17 @@ def _compute_features(
 def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floats, Floats]:
     """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w).
 
-    `compress`: whether gradients are those of the square root of intensities.
+    `images`: (n, h, w) or (n, h, w, 3); in colour, the steepest channel counts. `compress`: whether
+    gradients are those of the square root of intensities.
     """
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
-    dy, dx = _compute_central_differences(np.sqrt(pixels) if compress else pixels)
+    if compress:
+        pixels = np.sqrt(pixels)
+    # Central differences: the next minus the previous pixel, not halved; 0 at the border.
+    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
+    np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
+    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
     if images.ndim == 4:
         steepest_channel = np.hypot(dy, dx).argmax(axis=3, keepdims=True)
         dy = np.take_along_axis(dy, steepest_channel, 3)[..., 0]
@@ -147,28 +150,11 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     return np.hypot(dx, dy), np.arctan2(dy, dx)
 
 
-def _compute_central_differences(pixels: fixed.Images) -> tuple[fixed.Images, fixed.Images]:
-    """Return the central differences of images (n, h, w) or (n, h, w, 3) along height and width.
-
-    A difference is the next minus the previous pixel, not halved; 0 at the border.
-    """
-    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
-    np.subtract(pixels[:, 2:], pixels[:, :-2], out=dy[:, 1:-1])
-    np.subtract(pixels[:, :, 2:], pixels[:, :, :-2], out=dx[:, :, 1:-1])
-    return dy, dx
-
-
 Schedule = Ints
 """The order of a pairwise summation: rows (start, stop, n_merges), one for every run of numbers.
 
 The numbers start .. stop - 1 are summed; then the last `n_merges` sums are added, one after
 another, to the sum before each."""
-
-
-def compute_bin_bounds(orientations: int) -> Floats:
-    """Return the bounds (orientations + 1,) of the bins of 0 to 180 degrees, rounded to float32."""
-    width = np.float32(180.0 / orientations)
-    return np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
 
 
 def plan_pairwise_sums(n: int) -> Schedule:

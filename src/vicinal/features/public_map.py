@@ -4,7 +4,7 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -115,8 +115,13 @@ class PublicMap(TransformerMixin, BaseEstimator):
         refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
         rows = read_matrix("X", X).values
         refuse_other_width(rows, self.n_features_in_, "PublicMap")
-        chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
-        return np.concatenate([self._map_rows(chunk) for chunk in chunks])
+        chunks = []
+        for start in range(0, len(rows), _CHUNK):
+            mapped = _subtract_mean(rows[start : start + _CHUNK], self.mean_)
+            if self.components_ is not None:
+                mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
+            chunks.append(scale_to_unit_length(mapped))
+        return np.concatenate(chunks)
 
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
         """Fit the map to public rows and return the mapped rows.
@@ -147,9 +152,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
 
         Raises InvalidInput if the file is missing, has another format or is inconsistent.
         """
-        stored = _read_file(Path(path))
-        mean, components, scale = stored.mean, stored.components, stored.scale
-        public_map = cls(**stored.parameters)
+        parameters, arrays, names = _read_file(Path(path))
+        mean, components, scale = arrays["mean"], arrays.get("components"), arrays.get("scale")
+        public_map = cls(**parameters)
         n_components, _ = public_map._check_parameters()
         is_valid = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
@@ -157,7 +162,6 @@ class PublicMap(TransformerMixin, BaseEstimator):
         else:
             has_projection = n_components is not None
             is_valid = is_valid and has_projection and _is_exact(components, scale, mean.size)
-        names = stored.names
         is_valid = is_valid and (names is None or len(set(names)) == len(names) == mean.size)
         if not is_valid:
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
@@ -180,13 +184,6 @@ class PublicMap(TransformerMixin, BaseEstimator):
         set_column_attributes(self, len(mean), names)
         return self
 
-    def _map_rows(self, rows: AnyArray) -> Vectors:
-        """Return a chunk of input rows (n, d) after the map, float32 (n, c)."""
-        mapped = _subtract_mean(rows, self.mean_)
-        if self.components_ is not None:
-            mapped = project_exactly(mapped, self.components_) / np.asarray(self.scale_)
-        return scale_to_unit_length(mapped)
-
 
 def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     """Return at most `n_components` leading components (d, c) and their singular values (c,).
@@ -195,7 +192,15 @@ def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floa
     errors of centred equal rows are below the smallest singular value of a kept component. A
     singular value is a standard deviation times the square root of the number of rows.
     """
-    singular_values, directions = _compute_singular_vectors(rows)
+    if len(rows) < rows.shape[1]:
+        _, singular_values, right_vectors = np.linalg.svd(rows, full_matrices=False)
+        directions = right_vectors.T
+    else:
+        # Several times faster for many rows. It is inaccurate only for small singular values,
+        # which are dropped.
+        squares, eigenvectors = np.linalg.eigh(rows.T @ rows)
+        singular_values = np.sqrt(np.maximum(squares[::-1], 0.0))
+        directions = eigenvectors[:, ::-1]
     floor = max(
         _MIN_RELATIVE_DEVIATION * singular_values[0],
         _MIN_RELATIVE_DEVIATION**2 * math.sqrt(rows.size),
@@ -209,19 +214,8 @@ def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floa
     return np.ascontiguousarray(directions[:, :n_directions]), singular_values[:n_directions]
 
 
-def _compute_singular_vectors(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the descending singular values (k,) of rows (n, d), and their right vectors (d, k)."""
-    if len(rows) < rows.shape[1]:
-        _, singular_values, directions = np.linalg.svd(rows, full_matrices=False)
-        return singular_values, directions.T
-    # Several times faster for many rows. It is inaccurate only for small singular values, which
-    # are dropped.
-    squares, directions = np.linalg.eigh(rows.T @ rows)
-    return np.sqrt(np.maximum(squares[::-1], 0.0)), directions[:, ::-1]
-
-
 def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
-    """Return centred rows in float64; raise InvalidInput if a difference overflows."""
+    """Return rows (n, d) minus `mean` (d,), float64; raise InvalidInput if a number overflows."""
     with np.errstate(over="ignore"):
         centred = rows.astype(np.float64) - mean
     if not np.isfinite(centred).all():
@@ -229,40 +223,35 @@ def _subtract_mean(rows: AnyArray, mean: Floats) -> Floats:
     return centred
 
 
-class _StoredMap(NamedTuple):
-    """The parameters by name, fitted arrays and input column names in a file, not yet checked."""
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Floats], Names | None]:
+    """Return parameters and fitted arrays by name, and input column names, of a saved map.
 
-    parameters: dict[str, Any]
-    mean: Floats
-    components: Floats | None
-    scale: Floats | None
-    names: Names | None
-
-
-def _read_file(path: Path) -> _StoredMap:
-    """Return the content of a file that `save` wrote; raise InvalidInput for other files."""
+    Their values are not checked. Raises InvalidInput for a file that `save` did not write.
+    """
     try:
         with path.open("rb") as file, open_npz(path, file) as stored:
             parameters = {name: stored[name].item() for name in _PARAMETERS if name in stored}
             arrays = {
                 name: stored[name].astype(np.float64) for name in _FITTED_ARRAYS if name in stored
             }
-            mean = arrays["mean"]
+            if "mean" not in arrays:
+                raise KeyError
             names = None
             if _NAMES_ENTRY in stored:
                 names = tuple(map(str, stored[_NAMES_ENTRY].tolist()))
-    except InvalidInput:
-        raise
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
         raise InvalidInput(f"{path} is not a file written by PublicMap.save.") from None
     parameters.setdefault("n_components", None)
-    return _StoredMap(parameters, mean, arrays.get("components"), arrays.get("scale"), names)
+    return parameters, arrays, names
 
 
 def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Return whether components are unit vectors on the exact grid, and their divisors valid."""
+    """Return whether components are unit vectors on the exact grid, and their divisors valid.
+
+    `components`: should be (n_features, c). `scale`: the divisors, should be (c,) and positive.
+    """
     return bool(
         scale.ndim == 1
         and components.shape == (n_features, len(scale))

@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -96,8 +95,8 @@ _VALUE_TYPES = (
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The codes and faults of a column.
+class ParsedColumn:
+    """The codes and faults of a column's n cells.
 
     `codes`, float64 (n,): NaN for a missing or faulty cell. `faults`, uint8 (n,): the
     :class:`Fault` of every cell; 0 for none.
@@ -112,22 +111,27 @@ class Reading:
         return self.codes[~np.isnan(self.codes)]
 
     def refuse_missing(self) -> Self:
-        """Return a reading in which missing values are faults."""
+        """Return the column with missing values as faults."""
         is_missing = np.isnan(self.codes) & (self.faults == 0)
         faults = np.where(is_missing, np.uint8(Fault.MISSING), self.faults)
         return type(self)(self.codes, faults)
 
     def mark_faults(self, is_valid: Bools, fault: Fault) -> Self:
-        """Return a reading with the `fault` in present cells where `is_valid` (n,) is False."""
+        """Return the column with the `fault` in present cells where `is_valid` (n,) is False."""
         is_faulty = ~(is_valid | np.isnan(self.codes))
         faults = np.where(is_faulty, np.uint8(fault), self.faults)
         return type(self)(np.where(is_faulty, np.nan, self.codes), faults)
+
+    def exclude_codes(self, excluded: Codes | Sequence[float]) -> Self:
+        """Return the column with missing values (NaN) in place of the `excluded` codes."""
+        is_present = ~np.isin(self.codes, excluded)
+        return type(self)(np.where(is_present, self.codes, np.nan), self.faults)
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> Reading:
+def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> ParsedColumn:
     """Return the numbers of a column; texts are parsed as decimal numbers with a point.
 
     `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5, or is a fault.
@@ -135,23 +139,23 @@ def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> 
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
-        reading = Reading(values, np.zeros(len(values), np.uint8))
+        parsed = ParsedColumn(values, np.zeros(len(values), np.uint8))
     else:
-        parse = partial(_parse_number, accept_censored=accept_censored)
-        reading = _parse_texts(column, parse, Fault.NOT_NUMBER)
-    return reading.mark_faults(np.isfinite(reading.codes), Fault.NOT_FINITE)
 
+        def parse_number(text: str) -> float | None:
+            """Return a decimal number, which may be infinite; None for other texts."""
+            if accept_censored:
+                text = _CENSORING_SIGN.sub("", text, count=1)
+            return float(text) if PLAIN_NUMBER.fullmatch(text) else None
 
-def _parse_number(text: str, *, accept_censored: bool) -> float | None:
-    """Return a decimal number, which may be infinite; None for other texts."""
-    if accept_censored:
-        text = _CENSORING_SIGN.sub("", text, count=1)
-    return float(text) if PLAIN_NUMBER.fullmatch(text) else None
+        parsed = _parse_texts(column, parse_number, Fault.NOT_NUMBER)
+    return parsed.mark_faults(np.isfinite(parsed.codes), Fault.NOT_FINITE)
 
 
 def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Codes:
-    """Return a function of every number, called once per distinct number; NaN stays NaN.
+    """Return the results of `function` for values (n,); NaN stays NaN.
 
+    It is called once for each distinct number.
     A vectorised loop may round the last numbers of an array differently from the first ones. Here
     equal numbers have equal results at every index.
     """
@@ -169,7 +173,7 @@ def parse_days(
     zone: str | None = None,
     *,
     with_time: bool = False,
-) -> Reading:
+) -> ParsedColumn:
     """Return dates and moments as days since 1970.
 
     - `date_format`: the strptime format of texts, such as "%d.%m.%Y". Texts such as 2026-01-31 are
@@ -183,12 +187,14 @@ def parse_days(
         column = column.cast(pa.string())
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        if not with_time and zone is None:
-            parse_day = partial(_parse_day, date_format=date_format)
-            return _parse_texts(column, parse_day, Fault.NOT_DATE)
-        parse = partial(
-            _parse_moment, date_format=date_format, zone=zone or "UTC", with_time=with_time
-        )
+
+        def parse(text: str) -> float | None:
+            """Return the code of a date or moment; None or ValueError for other texts."""
+            if not with_time and zone is None:
+                return _parse_day(text, date_format)
+            moment = times.parse_moment(text, date_format, zone or "UTC")
+            return moment if with_time else float(math.floor(moment))
+
         return _parse_texts(column, parse, Fault.NOT_DATE)
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s"))
@@ -205,11 +211,14 @@ def parse_days(
         codes = total / float(times.SECONDS_PER_DAY * times.MICROSECONDS)
     else:
         codes = (local_seconds // times.SECONDS_PER_DAY).astype(np.float64)
-    return _build_reading(column, codes)
+    return _build_parsed_column(column, codes)
 
 
 def _parse_day(text: str, date_format: str | None) -> float | None:
-    """Return the days from 1970 to a date without its time; None or ValueError for other texts."""
+    """Return the days from 1970 to a date without its time; None or ValueError for other texts.
+
+    `date_format`: as for :func:`parse_days`.
+    """
     match = _ISO_DATE.fullmatch(text)
     if match is not None:
         return parse_iso_date(match[1])
@@ -217,12 +226,6 @@ def _parse_day(text: str, date_format: str | None) -> float | None:
         return None
     date = dt.datetime.strptime(_TRAILING_TIME.sub("", text), date_format)  # noqa: DTZ007 (a day)
     return float(date.toordinal() - _EPOCH)
-
-
-def _parse_moment(text: str, date_format: str | None, zone: str, *, with_time: bool) -> float:
-    """Return the days from 1970 to a moment in `zone`; `with_time`: with the time as fraction."""
-    moment = times.parse_moment(text, date_format, zone)
-    return moment if with_time else float(math.floor(moment))
 
 
 def parse_iso_date(date: str) -> float:
@@ -248,17 +251,17 @@ def has_zone(column: pa.ChunkedArray) -> bool:
     return any(times.split_moment(text)[2] for text in column.drop_null().unique().to_pylist())
 
 
-def parse_times_of_day(column: pa.ChunkedArray) -> Reading:
+def parse_times_of_day(column: pa.ChunkedArray) -> ParsedColumn:
     """Return times of day in seconds since midnight."""
     if pa.types.is_time(column.type):
-        return _build_reading(column, _convert_to_seconds(column))
+        return _build_parsed_column(column, _convert_to_seconds(column))
     return _parse_texts(column, times.parse_clock, Fault.NOT_TIME)
 
 
-def parse_durations(column: pa.ChunkedArray) -> Reading:
+def parse_durations(column: pa.ChunkedArray) -> ParsedColumn:
     """Return durations in seconds."""
     if pa.types.is_duration(column.type):
-        return _build_reading(column, _convert_to_seconds(column))
+        return _build_parsed_column(column, _convert_to_seconds(column))
     return _parse_texts(column, times.parse_duration, Fault.NOT_DURATION)
 
 
@@ -277,17 +280,17 @@ def _convert_to_seconds(column: pa.ChunkedArray) -> Codes:
     return np.asarray(np.rint(units / 1e3) / times.MICROSECONDS)
 
 
-def _build_reading(column: pa.ChunkedArray, codes: Codes) -> Reading:
-    """Return the reading of codes (n,) without faults, with NaN for the nulls of the column."""
+def _build_parsed_column(column: pa.ChunkedArray, codes: Codes) -> ParsedColumn:
+    """Return the codes (n,) as a column without faults; NaN for the nulls of `column`."""
     if column.null_count:
         codes = np.where(column.is_valid().to_numpy(), codes, np.nan)
-    return Reading(codes, np.zeros(len(codes), np.uint8))
+    return ParsedColumn(codes, np.zeros(len(codes), np.uint8))
 
 
 # ---------------------------------------------------------------- declared values, labels and ids
 
 
-def parse_truth_values(column: pa.ChunkedArray) -> Reading:
+def parse_truth_values(column: pa.ChunkedArray) -> ParsedColumn:
     """Return a column of truth values as codes: 1 for yes, 0 for no, in words or as numbers."""
     return _parse_distinct(column, _parse_truth_value)
 
@@ -306,19 +309,19 @@ def _parse_truth_value(value: Any) -> float | Fault:
 
 def parse_declared_values(
     column: pa.ChunkedArray, values: Sequence[Any], other_code: float | None
-) -> Reading:
+) -> ParsedColumn:
     """Return the index of every cell among the declared `values`.
 
     `other_code`: the code of undeclared values; None if they are faults.
     """
     if are_numbers(values):
-        reading = parse_numbers(column)
+        parsed = parse_numbers(column)
         other_number = math.inf if other_code is None else other_code
         code_of_number = {float(value): float(index) for index, value in enumerate(values)}
         codes = apply_to_distinct(
-            lambda number: code_of_number.get(number, other_number), reading.codes
+            lambda number: code_of_number.get(number, other_number), parsed.codes
         )
-        return Reading(codes, reading.faults).mark_faults(np.isfinite(codes), Fault.UNDECLARED)
+        return ParsedColumn(codes, parsed.faults).mark_faults(np.isfinite(codes), Fault.UNDECLARED)
     other = Fault.UNDECLARED if other_code is None else other_code
     code_of = {plain_text(value): float(index) for index, value in enumerate(values)}
 
@@ -329,7 +332,7 @@ def parse_declared_values(
     return _parse_distinct(column, find_code)
 
 
-def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
+def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> ParsedColumn:
     """Check a column of labels: code 0 for a valid label, else a fault; no label is returned.
 
     Missing labels are faults. `classes`: the names of all classes; None if every label is valid.
@@ -343,12 +346,14 @@ def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> R
             return math.nan
         if index_of is None or text in index_of or checks.parse_label(text) in index_of:
             return 0.0
-        return 0.0 if checks.parse_whole_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
+        return (
+            0.0 if checks.parse_integer_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
+        )
 
     return _parse_distinct(column, validate_label).refuse_missing()
 
 
-def validate_ids(column: pa.ChunkedArray) -> Reading:
+def validate_ids(column: pa.ChunkedArray) -> ParsedColumn:
     """Check a column of subject ids: code 0 for a valid id; no id is returned.
 
     The code is NaN for a missing or invalid id; only an invalid one has a fault.
@@ -382,7 +387,7 @@ def _has_type(column: pa.ChunkedArray, type_tests: Sequence[Callable[[Any], bool
 
 def _parse_texts(
     column: pa.ChunkedArray, parse: Callable[[str], float | None], fault: Fault
-) -> Reading:
+) -> ParsedColumn:
     """Return the codes of a column of texts; all cells of a column of another type are faulty.
 
     `parse`: maps a stripped text to its code; it returns None or raises ValueError for a text that
@@ -407,21 +412,21 @@ def _parse_distinct(
     column: pa.ChunkedArray,
     parse: Callable[[Any], float | Fault],
     type_tests: Sequence[Callable[[Any], bool]] = _VALUE_TYPES,
-) -> Reading:
-    """Return the reading of a column in which every distinct value is parsed once.
+) -> ParsedColumn:
+    """Return the codes and faults of a column, of which every distinct value is parsed once.
 
     `parse`: maps a value to its code or its fault. `type_tests`: Arrow's tests of the types that
     can be parsed; in a column of another type all values have the fault `OTHER_TYPE`.
     """
     if not _has_type(column, type_tests):
         faults = np.where(column.is_valid(), np.uint8(Fault.OTHER_TYPE), np.uint8(Fault.NONE))
-        return Reading(np.full(len(column), np.nan), faults)
+        return ParsedColumn(np.full(len(column), np.nan), faults)
     dictionary = _encode_distinct(column)
-    parsed = [*map(parse, dictionary.dictionary.to_pylist()), math.nan]  # the last one is of nulls
-    indices = dictionary.indices.fill_null(len(parsed) - 1).to_numpy(zero_copy_only=False)
-    codes = np.array([math.nan if isinstance(code, Fault) else code for code in parsed])
-    faults = np.array([code if isinstance(code, Fault) else 0 for code in parsed], dtype=np.uint8)
-    return Reading(codes[indices], faults[indices])
+    results = [*map(parse, dictionary.dictionary.to_pylist()), math.nan]  # the last is of nulls
+    indices = dictionary.indices.fill_null(len(results) - 1).to_numpy(zero_copy_only=False)
+    codes = np.array([math.nan if isinstance(code, Fault) else code for code in results])
+    faults = np.array([code if isinstance(code, Fault) else 0 for code in results], dtype=np.uint8)
+    return ParsedColumn(codes[indices], faults[indices])
 
 
 def _encode_distinct(column: pa.ChunkedArray) -> pa.DictionaryArray:

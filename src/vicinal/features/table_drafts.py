@@ -76,7 +76,7 @@ def draft_schema(
 
 
 def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
-    """Return notes on cells of the public table that its own draft does not accept or clips."""
+    """Return notes on cells of a public table that `schema`, drafted from it, refuses or clips."""
     if not schema.columns:
         return []
     columns = read_arrow_columns(table, schema.names)[0]
@@ -98,7 +98,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
 
 
 def _drop_invalid_draft(draft: Draft) -> Draft:
-    """Return the draft; one without features if a schema with the drafted column is not valid."""
+    """Return the draft, or one that ignores the column if a schema with it is not valid."""
     if isinstance(draft.column, kinds.TableColumn):
         try:
             TableSchema.from_dict(TableSchema((draft.column,)).to_dict())
@@ -129,8 +129,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
         draft = values.draft_durations(name, cells.parse_durations(column))
         return values.note_rounded_times(column, draft)
     if pa.types.is_boolean(kind):
-        reading = cells.parse_truth_values(column)
-        return values.draft_yes_no(name, reading, allow_constant=True)
+        return values.draft_yes_no(name, cells.parse_truth_values(column), allow_constant=True)
     if cells.is_text(column):
         return draft_texts(name, column, _get_category_order(table, name), file)
     is_integer = pa.types.is_integer(kind)
@@ -146,7 +145,10 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
 
 
 def _get_category_order(table: Any, name: str) -> list[str] | None:
-    """Return the texts of an ordered category of Arrow or pandas in their order, else None."""
+    """Return the texts of an ordered category, from the lowest to the highest; else None.
+
+    `name`: of the column in `table`. Only Arrow and pandas have ordered categories.
+    """
     named_columns = list_columns(table)[0]
     column = next(column for key, column in named_columns if checks.normalize_text(key) == name)
     if isinstance(column, pa.ChunkedArray):

@@ -19,7 +19,7 @@ from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
 from vicinal.features.arrow_columns import read_arrow_columns
 from vicinal.features.fixed import FixedFeatures, Vectors
-from vicinal.features.table_columns import FAULT_DESCRIPTIONS, FAULT_FIXES, Codes, Fault, Reading
+from vicinal.features.table_columns import Codes, Fault, ParsedColumn
 from vicinal.features.table_schema import TableSchema
 
 _MAX_ROWS_LISTED = 20
@@ -89,9 +89,11 @@ class TableFeatures(FixedFeatures):
         if n_rows == 0:
             raise InvalidInput("The table must have at least one row.")
         _warn_of_undeclared(schema, names)
-        readings = {column.name: column.read(columns[column.name]) for column in schema.columns}
-        _refuse_faults(readings)
-        return np.column_stack([reading.codes for reading in readings.values()])
+        parsed = {
+            column.name: column.parse_cells(columns[column.name]) for column in schema.columns
+        }
+        _refuse_faults(parsed)
+        return np.column_stack([column.codes for column in parsed.values()])
 
     def get_feature_names_out(
         self,
@@ -123,12 +125,15 @@ def as_schema(schema: object) -> TableSchema:
     return TableSchema.from_dict(schema)
 
 
-def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows."""
+def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
+    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows.
+
+    `parsed_columns`: the codes and faults of every column, by the column's name.
+    """
     sentences = []
     private_sentences = []
-    for name, reading in readings.items():
-        for misfit in _list_faults(name, reading):
+    for name, parsed in parsed_columns.items():
+        for misfit in _list_faults(name, parsed):
             rows = misfit.rows or ()
             listed = ", ".join(map(str, rows[:_MAX_ROWS_LISTED]))
             ellipsis = ", ..." if len(rows) > _MAX_ROWS_LISTED else ""
@@ -141,7 +146,10 @@ def _refuse_faults(readings: Mapping[str, Reading]) -> None:
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of undeclared columns; `names`, all in the table, may be private."""
+    """Warn of the number of columns that the schema does not declare.
+
+    `names`: of all columns in the table; they may be private, so the warning does not quote them.
+    """
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
@@ -191,13 +199,13 @@ class Misfit:
         return f"{owner}: {rows} {self.fault}. {self.fix}."
 
 
-def _list_faults(name: str, reading: Reading) -> list[Misfit]:
-    """Return a misfit for every kind of fault in the reading of the column `name`."""
+def _list_faults(name: str, parsed: ParsedColumn) -> list[Misfit]:
+    """Return a misfit for every kind of fault in the parsed column `name`."""
     return [
         misfit
-        for fault in np.unique(reading.faults[np.flatnonzero(reading.faults)]).tolist()
+        for fault in np.unique(parsed.faults[np.flatnonzero(parsed.faults)]).tolist()
         for misfit in Misfit.from_rows(
-            name, FAULT_DESCRIPTIONS[fault], FAULT_FIXES[fault], reading.faults == fault
+            name, cells.FAULT_DESCRIPTIONS[fault], cells.FAULT_FIXES[fault], parsed.faults == fault
         )
     ]
 
@@ -218,7 +226,7 @@ def check_table(
     _, n_rows, names = read_arrow_columns(table, ())
     if n_rows == 0:
         return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
-    readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {}
+    readers: dict[str, Callable[[pa.ChunkedArray], ParsedColumn]] = {}
     for name in map(checks.normalize_text, labels):
         if len(labels) == 1:
             readers[name] = partial(cells.validate_labels, classes=classes)
@@ -227,7 +235,7 @@ def check_table(
     if subject is not None:
         id_column = checks.normalize_text(subject)
         readers[id_column] = lambda column: cells.validate_ids(column).refuse_missing()
-    readers |= {column.name: column.read for column in schema.columns}
+    readers |= {column.name: column.parse_cells for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
         for name in readers
@@ -252,24 +260,27 @@ def check_table(
 def _check_column(
     table: Any,
     name: str,
-    read_column: Callable[[pa.ChunkedArray], Reading],
+    read_column: Callable[[pa.ChunkedArray], ParsedColumn],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the misfits of a column; `declared`: its declaration, None for labels and ids."""
+    """Return the misfits of the column `name` of a private table.
+
+    `read_column`: parses the column. `declared`: its declaration; None for labels and ids.
+    """
     try:
         values = read_arrow_columns(table, [name])[0][name]
-        reading = read_column(values)
+        parsed = read_column(values)
     except InvalidInput:
         fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
-    misfits = _list_faults(name, reading)
+    misfits = _list_faults(name, parsed)
     if declared is None:
         return misfits
     lacks_zone = isinstance(declared, kinds.DateColumn) and declared.zone is None
     if lacks_zone and cells.has_zone(values):
         fix = 'Declare "zone", such as "UTC", so that texts and timestamps of a moment agree'
         misfits.append(Misfit(name, "holds moments with a time zone", fix, stops=False))
-    return misfits + _list_remarks(declared, values, reading.codes)
+    return misfits + _list_remarks(declared, values, parsed.codes)
 
 
 def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
@@ -277,7 +288,7 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
-            for misfit in _list_remarks(column, values, column.read(values).codes):
+            for misfit in _list_remarks(column, values, column.parse_cells(values).codes):
                 warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
 
 
@@ -316,7 +327,7 @@ def _list_undeclared_values(
     misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=False)
     is_other = (codes == len(column.values)) & ~is_misspelt
     if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
-        fault = FAULT_DESCRIPTIONS[Fault.UNDECLARED]
+        fault = cells.FAULT_DESCRIPTIONS[Fault.UNDECLARED]
         fix = 'They count as "other". There are so many that they may be declared otherwise'
         misfits += Misfit.from_rows(column.name, fault, fix, is_other, stops=False)
     return misfits

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from vicinal.arrays import Bools, Floats
 from vicinal.features import _table_times as times
 from vicinal.features import table_columns as cells
-from vicinal.features.table_columns import Codes, Fault, Reading
+from vicinal.features.table_columns import Codes, Fault, ParsedColumn
 
 MAX_DEVIATIONS = 4.0
 """Largest distance of a number from the centre, in spreads. Numbers further away count as this far,
@@ -61,7 +61,7 @@ class TableColumn(ABC):
     schema_missing_values: tuple[Any, ...] = ()
 
     @abstractmethod
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a column in which declared missing values are nulls."""
 
     @abstractmethod
@@ -82,12 +82,12 @@ class TableColumn(ABC):
             [None if math.isnan(code) else self._format_cell(code) for code in codes.tolist()]
         )
 
-    def read(self, column: pa.ChunkedArray) -> Reading:
+    def parse_cells(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a table's column; missing values are faults if not allowed."""
-        reading = self._parse_cells_without_markers(column)
-        return reading if self.missing else reading.refuse_missing()
+        parsed = self._parse_cells_without_markers(column)
+        return parsed if self.missing else parsed.refuse_missing()
 
-    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> Reading:
+    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a table's column, with NaN for declared missing values."""
         if self._normalized_markers:
             column = cells.replace_by_null(column, self._normalized_markers)
@@ -153,20 +153,17 @@ class NumberColumn(TableColumn):
     log: bool = False
     limits: bool = False
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         return cells.parse_numbers(column, accept_censored=self.limits)
 
-    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> Reading:
+    def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults, with NaN for markers, which are also compared by their codes."""
         # In columns of numbers it is faster to compare codes only.
         if self.kind in ("number", "whole") and not cells.is_text(column):
-            reading = self._parse(column)
+            parsed = self._parse(column)
         else:
-            reading = super()._parse_cells_without_markers(column)
-        if not self._missing_codes.size:
-            return reading
-        is_present = ~np.isin(reading.codes, self._missing_codes)
-        return Reading(np.where(is_present, reading.codes, np.nan), reading.faults)
+            parsed = super()._parse_cells_without_markers(column)
+        return parsed.exclude_codes(self._missing_codes) if self._missing_codes.size else parsed
 
     @cached_property
     def _missing_codes(self) -> Codes:
@@ -176,6 +173,7 @@ class NumberColumn(TableColumn):
         return self._parse(pa.chunked_array([sorted(self._normalized_markers)])).present_codes
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
+        """Return whether each code (n,) is below `low` or above `high`."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return (codes < low) | (codes > high)
@@ -252,10 +250,11 @@ class WholeColumn(NumberColumn):
 
     kind: ClassVar[str] = "whole"
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
-        reading = super()._parse(column)
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the numbers of a column; numbers with decimals are faults."""
+        parsed = super()._parse(column)
         with np.errstate(invalid="ignore"):
-            return reading.mark_faults(reading.codes % 1 == 0, Fault.NOT_WHOLE)
+            return parsed.mark_faults(parsed.codes % 1 == 0, Fault.NOT_WHOLE)
 
     def _format_cell(self, code: float) -> object:
         return int(code) if abs(code) < _MAX_EXACT else code
@@ -279,7 +278,7 @@ class DateColumn(NumberColumn):
     time: bool = False
     zone: str | None = None
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         return cells.parse_days(column, self.form, self.zone, with_time=self.time)
 
     def _format_cell(self, code: float) -> object:
@@ -322,7 +321,7 @@ class TimeColumn(NumberColumn):
     high: float | None = float(times.SECONDS_PER_DAY)
     cyclic: bool = True
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         return cells.parse_times_of_day(column)
 
     def _format_cell(self, code: float) -> object:
@@ -365,10 +364,11 @@ class DurationColumn(NumberColumn):
 
     kind: ClassVar[str] = "duration"
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         return cells.parse_durations(column)
 
     def _format_cell(self, code: float) -> object:
+        """Return a duration in seconds as a text of ISO 8601, such as PT330S."""
         sign = "-" if code < 0 else ""
         return f"{sign}PT{abs(int(code))}S"
 
@@ -406,7 +406,8 @@ class DeclaredColumn(TableColumn):
         """All missing-value markers that the column does not declare as values, normalized."""
         return super()._normalized_markers - frozenset(map(cells.normalize_value, self.values))
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the index of every cell among `values`; for "other" their number, if allowed."""
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
         return cells.parse_declared_values(column, self.values, other_code)
 
@@ -454,6 +455,7 @@ class CategoryColumn(DeclaredColumn):
         return len(self.values) + self.other
 
     def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return one-hot features (n, `n_values`) of codes (n,); zeros for missing values."""
         return np.asarray((codes[:, None] == np.arange(self.n_values)) * _ONE_HOT)
 
     @property
@@ -474,11 +476,12 @@ class YesNoColumn(DeclaredColumn):
 
     values: tuple[Any, ...] = ("no", "yes")
 
-    def _parse(self, column: pa.ChunkedArray) -> Reading:
+    def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
         return cells.parse_truth_values(column)
 
     def _format_cell(self, code: float) -> object:
         return bool(code)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
+        """Return 1/2 for yes, -1/2 for no and 0 for missing values, (n, 1)."""
         return np.nan_to_num(codes - 0.5)[:, None]

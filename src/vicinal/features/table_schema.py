@@ -227,7 +227,10 @@ def _has_numeric_cells(column: kinds.TableColumn) -> bool:
 
 
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
-    """Return the CSV format and missing-value markers that the schema's key "file" declares."""
+    """Return the CSV format and missing-value markers that a schema declares.
+
+    `declared`: the JSON value of the schema's key "file".
+    """
     if not isinstance(declared, Mapping):
         return CsvForm.from_dict(declared), ()
     csv_format = {key: value for key, value in declared.items() if key != "missing_values"}
@@ -283,7 +286,7 @@ class _ColumnParser:
         return parser
 
     def reject(self, requirement: str) -> InvalidInput:
-        """Return the error that the column must have a required option, in words."""
+        """Return the error for a declaration without `requirement`, the end of a sentence."""
         return InvalidInput(f"The schema's column {self.name!r} must have {requirement}.")
 
     def parse_column(self) -> kinds.TableColumn | str:
@@ -439,23 +442,16 @@ def _format_column(column: kinds.TableColumn) -> dict[str, Any]:
         value = getattr(column, key)
         if isinstance(value, tuple):
             value = list(value)
+        elif value is not None and key in ("low", "high", "center"):
+            # In codes of the column: in JSON a date, an integer or a float.
+            if column.kind == "date":
+                value = format_day(value)
+            elif column.kind == "whole" and value.is_integer() and abs(value) < 1e15:
+                value = int(value)
         is_default = value is None or value is False or value == []
         if key in ("other", "cyclic") or not is_default:
-            fields[key] = (
-                _format_bound(column, value) if key in ("low", "high", "center") else value
-            )
+            fields[key] = value
     fields["missing"] = column.missing_share or column.missing
     if column.missing_values:
         fields["missing_values"] = list(column.missing_values)
     return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
-
-
-def _format_bound(column: kinds.TableColumn, value: float) -> float | int | str:
-    """Return a bound or centre as in the schema's JSON: a date, an integer or a float.
-
-    `value`: in codes of the column, such as days since 1970.
-    """
-    if column.kind == "date":
-        return format_day(value)
-    is_integer = column.kind == "whole" and value.is_integer() and abs(value) < 1e15
-    return int(value) if is_integer else value

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Bools, Floats, Floats32, Ints
-from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
+from vicinal.errors import InvalidInput
+from vicinal.ledger.output_files import write_output
+from vicinal.ledger.sealed_files import pack_arrays, parse_json, read_arrays, translate_damage
 
 _FORMAT = 1
 """Version of the file format."""
@@ -70,7 +71,10 @@ class ReleasedLabels:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects."""
+    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects.
+
+    Raises OutputFailed if the file cannot be written.
+    """
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
@@ -82,7 +86,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
         arrays["margins"] = answers.margins
     if answers.soft_labels is not None:
         arrays["soft_labels"] = answers.soft_labels
-    write_arrays(Path(path), arrays)
+    write_output(Path(path), pack_arrays(arrays))
 
 
 def load_answers(path: str | Path) -> ReleasedLabels:
@@ -92,6 +96,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     ------
     InvalidInput
         If the file is missing, damaged or laid out differently.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------
@@ -104,32 +110,34 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     array([0, 1])
     """
     try:
-        arrays = read_arrays(Path(path))
-        about = parse_json(str(arrays["about"]))
-        rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
-        shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
-        checks.check_file_format(path, about["format"], _FORMAT)
-        if not shapes_match or rows.dtype.kind != "i":
-            raise ValueError("another layout")
-        classes = tuple(about["classes"])
-        soft_labels = arrays.get("soft_labels")
-        if soft_labels is not None:
-            soft_labels = check_soft_labels(soft_labels, len(soft_labels), len(classes))
-        return ReleasedLabels(
-            rows,
-            labels,
-            arrays.get("margins"),
-            selected.astype(bool),
-            classes,
-            dict(about["guarantee"]),
-            soft_labels,
-        )
+        with translate_damage(f"{path} is damaged, or is not a file of answers."):
+            return _read_answers(Path(path))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
-    except OtherFormat:
-        raise
-    except Exception as error:  # a damaged or foreign file can raise any error
-        raise InvalidInput(f"{path} is damaged, or is not a file of answers.") from error
+
+
+def _read_answers(path: Path) -> ReleasedLabels:
+    """Return the released labels in a file; a damaged file can raise any error."""
+    arrays = read_arrays(path)
+    about = parse_json(str(arrays["about"]))
+    rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
+    shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
+    checks.check_file_format(path, about["format"], _FORMAT)
+    if not shapes_match or rows.dtype.kind != "i":
+        raise ValueError("another layout")
+    classes = tuple(about["classes"])
+    soft_labels = arrays.get("soft_labels")
+    if soft_labels is not None:
+        soft_labels = check_soft_labels(soft_labels, len(soft_labels), len(classes))
+    return ReleasedLabels(
+        rows,
+        labels,
+        arrays.get("margins"),
+        selected.astype(bool),
+        classes,
+        dict(about["guarantee"]),
+        soft_labels,
+    )
 
 
 def check_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:

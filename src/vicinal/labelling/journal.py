@@ -24,11 +24,11 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats, Floats32, Ints
-from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.labelling.labellers import State
 from vicinal.ledger.files import Lock, create_folder, translate_os_errors
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState, default_witness_path
-from vicinal.ledger.sealed_files import parse_json, read_arrays, write_arrays
+from vicinal.ledger.sealed_files import parse_json, read_arrays, translate_damage, write_arrays
 from vicinal.mechanisms.noise_sources import fresh_key
 
 _FORMAT = 1  # version of the file format
@@ -126,6 +126,8 @@ class FileJournal:
         ------
         InvalidInput
             If the file is damaged, which a crash cannot cause.
+        TooLittleMemory
+            If the content needs more memory than there is.
         PrivacyRefused
             If the witness has counted more entries or holds another token, or if only one of the
             journal and its witness exists.
@@ -172,17 +174,15 @@ class FileJournal:
 
     def _read_file(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
         """Return the last entry, the journal's identity and all tokens; None without a file."""
+        damage = (
+            f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
+            "budgets as spent."
+        )
         try:
-            return _unpack_entry(self._path, read_arrays(self._path))
+            with translate_damage(damage):
+                return _unpack_entry(self._path, read_arrays(self._path))
         except FileNotFoundError:
             return None
-        except OtherFormat:
-            raise
-        except Exception as error:  # a damaged or foreign file can raise any error
-            raise InvalidInput(
-                f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
-                "budgets as spent."
-            ) from error
 
     def _refuse(self, problem: str) -> NoReturn:
         """Raise PrivacyRefused; `problem` completes the sentence "The journal ..."."""

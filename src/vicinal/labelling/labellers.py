@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.accounting.plan import Plan as PricedPlan
-from vicinal.arrays import AnyArray, Floats, Floats32, Ints, Places
+from vicinal.arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
@@ -142,11 +142,11 @@ class Labeller(ABC):
         """
         ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
         labels = np.asarray(read_column("labels", self._labels)).tolist()
-        text = f"{self._parameters()!r}{labels!r}{ids!r}"
+        text = f"{self._get_parameters()!r}{labels!r}{ids!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @abstractmethod
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         """Return all parameters that affect answers, in a fixed order, for :meth:`digest`."""
 
 
@@ -231,7 +231,7 @@ class IndKNNLabeller(Labeller):
         """Begin or resume a round; return the private model's class probabilities, (m, c), or None.
 
         The first call gives each subject a full budget; later calls, and calls after
-        :meth:`restore`, continue with the remaining budgets.
+        :meth:`restore`, continue with the remaining budgets. Arguments: :class:`Labeller`.
         """
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
@@ -291,6 +291,7 @@ class IndKNNLabeller(Labeller):
         return state
 
     def restore(self, state: State) -> None:
+        """Resume with the remaining budgets of a state of :meth:`state`."""
         check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
@@ -309,7 +310,7 @@ class IndKNNLabeller(Labeller):
             plan = plan.changed(model_share=share)
         return create_ind_knn_guarantee(plan)
 
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         # Rounds change these two parameters of the classifier, so the constructor's values count.
         constructor_values = {"n_queries": None, "model_share": self._model_share}
         return sorted({**self._classifier.get_params(), **constructor_values}.items())
@@ -339,8 +340,8 @@ class Learner(Protocol[AnyStudent]):
     def learn(
         self,
         examples: AnyArray,
-        rows: Places,
-        labels: Places,
+        rows: Ints,
+        labels: Ints,
         number: int,
         begin: Begin,
         soft_labels: Floats32 | None,
@@ -440,8 +441,8 @@ class PrivateKNNLabeller(Labeller):
     ) -> None:
         """Begin the next planned round, or resume an incomplete one for its remaining queries.
 
-        `public_features` and `planned_round` are not used. Raises PrivacyRefused if all rounds have
-        ended.
+        `record_features`, (n, d): of all private records. The other arguments are not used. Raises
+        PrivacyRefused if all rounds have ended.
         """
         rounds = self._plan.rounds
         n_begun = len(self._n_answered)
@@ -462,7 +463,10 @@ class PrivateKNNLabeller(Labeller):
         if self._classifier.release == "votes":
             answers = _select_best_classes(self._classifier.votes(queries))
         else:
-            answers = Answers(self._class_indices(self._classifier.predict(queries)), None)
+            index_of = {name: index for index, name in enumerate(self.classes.tolist())}
+            names = self._classifier.predict(queries).tolist()  # -1 or None without an answer
+            labels = [index_of.get(name, ABSTAINED) for name in names]
+            answers = Answers(np.array(labels, dtype=np.int64), None)
         self._n_answered[-1] += len(queries)
         return answers
 
@@ -505,7 +509,7 @@ class PrivateKNNLabeller(Labeller):
             assumed=classifiers[0]._additional_assumptions,
         )
 
-    def _parameters(self) -> object:
+    def _get_parameters(self) -> object:
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:
@@ -514,11 +518,6 @@ class PrivateKNNLabeller(Labeller):
             self._make_classifier(planned).set_params(n_queries=planned.queries)
             for planned in self._plan.rounds
         ]
-
-    def _class_indices(self, names: AnyArray) -> Ints:
-        """Return class indices (q,) of predicted names; `ABSTAINED` for any other value."""
-        index_of = {name: index for index, name in enumerate(self.classes.tolist())}
-        return np.array([index_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
 
 
 def _select_best_classes(votes: Floats) -> Answers:

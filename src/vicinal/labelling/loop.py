@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.arrays import AnyArray, Floats32, Places
+from vicinal.arrays import AnyArray, Floats32, Ints
 from vicinal.errors import InvalidInput
 from vicinal.features.public_map import PublicMap
 from vicinal.labelling.journal import FileJournal, JournalEntry, RoundAnswers
@@ -111,7 +111,7 @@ class TransferResult:
     student: StudentModel
     students: tuple[StudentModel, ...]
     rounds: tuple[RoundAnswers, ...]
-    selected: tuple[Places, ...]
+    selected: tuple[Ints, ...]
     guarantee: Guarantee
 
 
@@ -157,8 +157,10 @@ def label(
     plan: LabellingPlan,
     journal: FileJournal,
     begin_progress: Begin,
-) -> tuple[RoundAnswers, Places]:
-    """Return the answers of a plan of one round; arguments as for :func:`run_labelling`.
+) -> tuple[RoundAnswers, Ints]:
+    """Return the answers of a plan of one round, and the indices of those to train a student on.
+
+    Arguments are those of :func:`run_labelling`.
 
     Returns
     -------
@@ -231,7 +233,7 @@ class _LabellingRun:
             self.labeller.guarantee(),
         )
 
-    def run_first_round(self) -> tuple[RoundAnswers, Places]:
+    def run_first_round(self) -> tuple[RoundAnswers, Ints]:
         """Return the answers of the first round, and the indices of the selected ones."""
         self._resume_from_journal()
         self._complete_round(0, [])
@@ -270,11 +272,12 @@ class _LabellingRun:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _choose_queries(self, planned_round: Round, students: list[StudentModel]) -> Places:
+    def _choose_queries(self, planned_round: Round, students: list[StudentModel]) -> Ints:
         """Return the row indices of the public examples that a round queries.
 
         They are the next ones of the public order or, where `planned_round.choose` is "unsure",
-        those to which the last student gives the smallest maximal class probability.
+        those to which the last of `students`, trained in the previous rounds, gives the smallest
+        maximal class probability.
         """
         order = self.plan.order(len(self.task.pool))
         if planned_round.choose == LEAST_CERTAIN:
@@ -287,7 +290,10 @@ class _LabellingRun:
     def _query_labeller(
         self, number: int, planned_round: Round, extractor: FeatureExtractor
     ) -> None:
-        """Answer the remaining queries of round `number` (from 0), in features of `extractor`."""
+        """Answer the remaining queries of round `number` (from 0) of the plan, `planned_round`.
+
+        `extractor`: computes the features of queries and records.
+        """
         step = self.begin_progress(f"round {number + 1}: features", 2)
         features = extractor.transform(self.task.pool)
         public_map = PublicMap(planned_round.components).fit(features)
@@ -332,7 +338,7 @@ class _LabellingRun:
             JournalEntry(self.input_digest, tuple(self.rounds), self.labeller.state())
         )
 
-    def _select_answers(self, number: int) -> Places:
+    def _select_answers(self, number: int) -> Ints:
         """Return the indices of the answers of round `number` (from 0) for training, ascending."""
         round_answers = self.rounds[number]
         answered = np.flatnonzero(round_answers.labels != ABSTAINED)
@@ -363,7 +369,7 @@ class _LabellingRun:
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _collect_training_set(self, number: int) -> tuple[Places, Places]:
+    def _collect_training_set(self, number: int) -> tuple[Ints, Ints]:
         """Return rows and class indices of the selected answers up to round `number` (from 0).
 
         Rows ascend. Where rounds answered the same example, the last selected answer counts.
@@ -382,10 +388,11 @@ class _LabellingRun:
 
 
 def _update_soft_labels(
-    soft_labels: Floats32 | None, rows: Places, answers: Answers
+    soft_labels: Floats32 | None, rows: Ints, answers: Answers
 ) -> Floats32 | None:
     """Return a copy of soft labels (m, c), updated by answers to the queries `rows` (q,).
 
+    `soft_labels`: class probabilities of all public examples.
     An answer with class probabilities replaces its row. A label alone that differs from the row's
     most probable class is averaged with the row, with equal weights. None stays None.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from vicinal import checks
-from vicinal.arrays import Floats, Places
+from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 SHUFFLED = "shuffled"
@@ -73,7 +73,7 @@ class Round:
         if self.components is not None:
             checks.check_integer("components", self.components, minimum=1)
 
-    def select_answers(self, margins: Floats, labels: Places) -> Places:
+    def select_answers(self, margins: Floats, labels: Ints) -> Ints:
         """Return the indices of the share `keep` of answers with the largest margins, ascending.
 
         The share is taken of each class separately if `by_class` is true.
@@ -91,7 +91,7 @@ class Round:
         selected = [self._select_largest(indices, margins) for indices in indices_by_class]
         return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *selected]))
 
-    def _select_largest(self, indices: Places, margins: Floats) -> Places:
+    def _select_largest(self, indices: Ints, margins: Floats) -> Ints:
         """Return the share `keep` of `indices` whose margins are largest, at least one index."""
         size = max(1, round(self.keep * len(indices)))
         return indices[np.argsort(-margins[indices], kind="stable")[:size]]
@@ -135,13 +135,10 @@ class LabellingPlan:
         """Number of queries of all rounds together."""
         return sum(planned.queries for planned in self.rounds)
 
-    def order(self, size: int) -> Places:
-        """Return the public order of queries, a permutation of `size` row indices, int64.
+    def order(self, size: int) -> Ints:
+        """Return the public order of queries: a seeded permutation of row indices, int64 (size,).
 
-        Raises
-        ------
-        InvalidInput
-            If a round has more queries than there are examples, whose number is `size`.
+        `size`: number of public examples. Raises InvalidInput if a round has more queries.
         """
         max_queries = max(planned.queries for planned in self.rounds)
         if max_queries > size:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vicinal.declared_sizes import iterate_extents
 from vicinal.errors import MissingExtra, StorageFailed, StoreInUse
 
 PRIVATE_FILE = 0o600
@@ -53,6 +54,15 @@ def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -
         n_written = os.pwrite(descriptor, remaining[:_MAX_WRITE_BYTES], offset)
         remaining = remaining[n_written:]
         offset += n_written
+
+
+def overwrite_with_zeros(descriptor: int, start: int = 0) -> None:
+    """Overwrite an open file durably with zeros, from byte `start` to its end; holes stay holes."""
+    end = os.fstat(descriptor).st_size
+    for extent_start, extent_end in iterate_extents(descriptor, start, end):
+        for offset in range(extent_start, extent_end, _MAX_WRITE_BYTES):
+            write_whole(descriptor, bytes(min(_MAX_WRITE_BYTES, extent_end - offset)), offset)
+    os.fsync(descriptor)
 
 
 def create_file(path: Path, flags: int) -> int:
@@ -118,9 +128,9 @@ _WRITE_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of an attempt to write to a read-only file system, or without permission."""
 
 
-def is_writable(folder: Path) -> bool:
-    """Return whether this process may create files in a folder."""
-    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def is_writable(path: Path) -> bool:
+    """Return whether this process may write a file, or create files in a folder."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool = False) -> int:

@@ -47,6 +47,11 @@ SPELLING = (
 )
 """Differences between ids with equal folded forms (:func:`fold_ids`), in words, for messages."""
 
+FORMULA_OPENINGS = "=+-@\t\r"
+"""First characters of texts that spreadsheets execute. CSV files of answers have an apostrophe
+before such a text, which their readers do not remove."""
+
+_FORMULA_ESCAPE = re.compile(f"^'+(?=[{re.escape(FORMULA_OPENINGS)}])", re.MULTILINE)
 _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
@@ -104,8 +109,9 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
     The folded form has no leading zeros, case, blanks, width variants and invisible characters.
     Decimal digits of every script are ASCII digits, dashes and minus signs are hyphens, quotation
     marks are apostrophes, and letters that look like Latin ones (:data:`_LATIN_LOOK_ALIKES`) are
-    these. A number with a plus sign, a fraction or an exponent has its decimal value: ``+531`` is
-    531 and ``1e2`` is 100.
+    these. Apostrophes at the start before one of :data:`FORMULA_OPENINGS` are left out: ``'@anna``
+    is ``@anna``. A number with a plus sign, a fraction or an exponent has its decimal value:
+    ``+531`` is 531 and ``1e2`` is 100.
     """
     # All ids are folded as one text, joined by line breaks, which no id holds. Unicode's caseless
     # comparison of identifiers normalizes and folds twice (NFD, case folding, NFKD).
@@ -116,6 +122,7 @@ def fold_ids(subjects: Iterable[SubjectId]) -> list[str]:
         text = normalize("NFD", joined.translate(_folded_characters)).casefold()
         text = normalize("NFKD", text).translate(_folded_characters).casefold()
         text = normalize("NFKD", text).translate(_folded_characters)
+    text = _FORMULA_ESCAPE.sub("", text)
     text = _NUMBER_WITH_SIGNS.sub(_format_decimal_value, text)
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
 

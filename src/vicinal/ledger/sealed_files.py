@@ -5,7 +5,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray
-from vicinal.declared_sizes import open_npz
-from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
+from vicinal.declared_sizes import open_npz, read_bytes
+from vicinal.errors import InvalidInput, OtherFormat, StoreDamaged, VicinalError
 from vicinal.ledger.files import replace_file, translate_os_errors
 
 _MAX_BYTES = 16 << 20
@@ -118,21 +119,42 @@ def check_archive(path: Path, content: bytes) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays by name to an npz file with a digest of its content."""
+    """Write arrays by name to a private npz file with a digest of its content."""
+    replace_file(path, pack_arrays(arrays))
+
+
+def pack_arrays(arrays: Mapping[str, AnyArray]) -> bytes:
+    """Return the content of an npz file with arrays by name and a digest of its content."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
-    replace_file(path, seal_archive(content.getvalue()))
+    return seal_archive(content.getvalue())
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:
     """Return the arrays in a file written by :func:`write_arrays`, by name.
 
-    Raises InvalidInput if the digest does not match, and NumPy's errors for other contents.
+    Raises InvalidInput if the digest does not match, TooLittleMemory, and NumPy's errors for other
+    contents.
     """
-    content = path.read_bytes()
+    content = read_bytes(path)
     check_archive(path, content)
     with open_npz(path, io.BytesIO(content)) as stored:
         return dict(stored)
+
+
+@contextmanager
+def translate_damage(message: str) -> Iterator[None]:
+    """Raise InvalidInput with a `message` for any error of the code that reads a damaged file.
+
+    A file that is missing, has another format or needs too much memory is not damaged: these errors
+    are raised unchanged.
+    """
+    try:
+        yield
+    except (FileNotFoundError, MemoryError, OtherFormat):
+        raise
+    except Exception as error:  # a damaged or foreign file can raise any error
+        raise InvalidInput(message) from error
 
 
 def _read_limited(file: BinaryIO) -> bytes:

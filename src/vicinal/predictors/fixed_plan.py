@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.arrays import AnyArray, Bools, Floats, Ints
+from vicinal.arrays import AnyArray, Bools, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.mechanisms.noise_sources import BernoulliSource, create_noise_source, create_sampler
@@ -40,8 +40,7 @@ from vicinal.planning.guarantees import (
 )
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
-from vicinal.predictors._named_classes import NamedClassesMixin
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.tabular import check_row_order
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
@@ -51,6 +50,29 @@ abstention; None for other classes."""
 
 _VOTE_NOISE = Real(minimum=1e-2, maximum=1e9)
 """Check of a noise standard deviation in votes, from 0.01 to 1e9."""
+
+
+class NamedClassesMixin(ClassifierMixin):
+    """A classifier whose predictions are class names in the composed Unicode form (NFC)."""
+
+    def score(self, X: Any, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the accuracy of predictions.
+
+        Parameters
+        ----------
+        X : rows
+            Queries, as for `predict`.
+        y : array-like (n,)
+            The true labels.
+        sample_weight : array-like (n,), optional
+            Weight of each row in the accuracy.
+
+        Returns
+        -------
+        float
+            The (weighted) share of rows with a correct prediction.
+        """
+        return float(super().score(X, checks.compose_labels(y), sample_weight))
 
 
 class GuaranteeDisplay(BaseEstimator):
@@ -167,7 +189,10 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
 
     @abstractmethod
     def create_release(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
-        """Return the mechanism of the planned releases, given records and encoded targets."""
+        """Return the mechanism of the planned releases, given records and encoded targets.
+
+        `targets`: as :meth:`encode_targets` returns them; private.
+        """
 
     @property
     def plan_identity(self) -> Hashable:
@@ -243,14 +268,17 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
     @property
     def screened(self) -> bool:
+        """Whether queries are screened before they are answered."""
         return self.sigma_screen is not None
 
     @property
     def label_only(self) -> bool:
+        """Whether labels are released without votes."""
         return self.release == "label"
 
     @property
     def planned_answers(self) -> int:
+        """Largest number of queries that are answered."""
         return self.n_queries if self.n_answers is None else self.n_answers
 
     @property
@@ -279,7 +307,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         return NoisyMax(self.vote_noise, self.max_votes, quota, noise, label_only=self.label_only)
 
     def create_screening(self, sampler: BernoulliSource | None = None) -> NoisyThreshold | None:
-        """Return a new screening mechanism that permits the planned number of queries, or None.
+        """Return a new mechanism that screens the planned number of queries; None: no screening.
 
         `sampler`: source of random bits shared with the Poisson sampling; a new one if None.
         """
@@ -292,8 +320,6 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
 
 Plans = TypeVar("Plans", bound=FixedPlan)
-
-
 Answering = TypeVar("Answering", bound=AnsweringPlan)
 
 
@@ -411,13 +437,21 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return self._decide_labels(*self._release_answers(X))
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        """Return the label of every query, (q,), from released answers.
+        """Return the class name of every query, (q,); -1 or None for those that did not pass.
 
         `passed`, bool (q,): queries that passed the screening. `answers`: their class indices (p,)
         if labels alone are released, else their noisy votes (p, c).
         """
         class_indices = answers if self._plan.label_only else answers.argmax(axis=1)
-        return self._map_to_class_names(class_indices, passed)
+        names: AnyArray = self.classes_[class_indices]
+        if passed.all():
+            return names
+        are_integers = self.classes_.dtype.kind in "iu"
+        labels = np.full(
+            len(passed), ABSTAIN if are_integers else None, dtype=int if are_integers else object
+        )
+        labels[passed] = names
+        return labels
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return :meth:`votes`; for two classes those of the second minus the first, (q,)."""
@@ -448,7 +482,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _start_releases(
         self, plan: Answering, records: inputs.FitInputs, targets: AnyArray
     ) -> None:
-        """Create the mechanism that answers queries, and set the counters of queries to 0."""
+        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0."""
         self._release = plan.create_release(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise
@@ -467,7 +501,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
             self._release.check_queries(len(queries))
             inputs.note_release(self)
             block_results = []
-            report_progress = begin_work("answers", len(queries))
+            report_progress = begin_progress("answers", len(queries))
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
                 self.n_asked_ += len(passed)
@@ -477,21 +511,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
                     report_progress(len(passed))
         all_passed = np.concatenate([passed for passed, _ in block_results])
         return all_passed, np.concatenate([answers for _, answers in block_results])
-
-    def _map_to_class_names(self, class_indices: Ints, passed: Bools) -> AnyArray:
-        """Return the class names of queries (q,), with -1 or None for those that did not pass.
-
-        `class_indices`, (p,): answers to the queries that passed. `passed`, (q,): the screening.
-        """
-        names: AnyArray = self.classes_[class_indices]
-        if passed.all():
-            return names
-        are_integers = self.classes_.dtype.kind in "iu"
-        labels = np.full(
-            len(passed), ABSTAIN if are_integers else None, dtype=int if are_integers else object
-        )
-        labels[passed] = names
-        return labels
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a copy or a pickle; raise PrivacyRefused after ``fit``."""

@@ -19,8 +19,7 @@ from vicinal.parameters import document_parameters
 from vicinal.planning.engine_factory import convert_to_float
 from vicinal.planning.parameter_tables import IndKNNClassifierParameters
 from vicinal.predictors import inputs
-from vicinal.predictors._named_classes import NamedClassesMixin
-from vicinal.predictors.fixed_plan import ABSTAIN, compute_decision_scores
+from vicinal.predictors.fixed_plan import ABSTAIN, NamedClassesMixin, compute_decision_scores
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 
 

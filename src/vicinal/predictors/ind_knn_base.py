@@ -13,7 +13,7 @@ from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import FloatMatrix
 from vicinal.engine.engine import QueryAnswers
-from vicinal.engine.proxy_ledger import BudgetUsage, ProxyLedger
+from vicinal.engine.proxy_ledger import BudgetUsage
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features.table_drafts import rows_from_schema
@@ -97,7 +97,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 self._table = TableFeatures(declared)
                 rows = rows_from_schema(declared, seed=0) if public is None else public
                 public = self._table.transform(rows)
-            self._fit_arrays(X, y, subjects, public)
+            fit_warnings = self._fit_arrays(X, y, subjects, public)
+        inputs.issue_warnings(fit_warnings)
         return self
 
     def _fit_arrays(
@@ -106,18 +107,22 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
-    ) -> None:
-        """Fit on features instead of tables; the arguments are those of :meth:`fit`.
+    ) -> list[warnings.WarningMessage]:
+        """Check and claim the records, plan the engine, and set the fitted attributes.
 
-        Checks and claims the records, plans the engine, and sets the fitted attributes.
+        The arguments are those of :meth:`fit`; if it has a schema, `public` are features already.
+        Returns the warnings of planning, for the time after the fit: one that a filter turns into
+        an error must not discard a fit that has been charged.
         """
         plan = IndKNNPlan.from_estimator(self)
         records = inputs.check_fit_inputs(self, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)
-        planned = plan_engine(
-            plan, records.features, targets, records.names, records.reference, claimed
-        )
+        with warnings.catch_warnings(record=True, action="always") as fit_warnings:
+            planned = plan_engine(
+                plan, records.features, targets, records.names, records.reference, claimed
+            )
+            warn_about_small_data(planned)
         if plan.model_share is None:
             # "auto": planning has decided whether a private model is trained.
             final_plan = planned.plan
@@ -126,7 +131,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
         self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
-        warn_about_small_data(planned)
+        return fit_warnings
 
     def _set_fitted_state(
         self, planned: PlannedEngine, plan: IndKNNPlan, records: inputs.FitInputs
@@ -178,7 +183,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         with self._engine.lock:
             self._recent_answers.clear()
             integers = self._encode_features(X)
-            self._shard.add(integers, targets, ids or self._allocate_subject_ids(len(X)))
+            if ids is None:
+                ids = []
+                while len(ids) < len(X):
+                    if self._next_subject_id not in self._shard.ledger:  # no subject ever had it
+                        ids.append(self._next_subject_id)
+                    self._next_subject_id += 1
+            self._shard.add(integers, targets, ids)
         return self
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -254,19 +265,14 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             Without a public reference, or with private counts.
         """
         check_is_fitted(self)
-        proxies = self._get_proxy_ledger()
-        with self._engine.lock:
-            return proxies.budget_usage()
-
-    def _get_proxy_ledger(self) -> ProxyLedger:
-        """Return the ledger of public points that are charged like records; else InvalidInput."""
         proxies = self._engine.proxies
         if proxies is None:
             raise InvalidInput(
                 "Budget usage is estimated on the public reference, with public counts. Pass "
                 "'public' to fit, and neighbor_count='public'."
             )
-        return proxies
+        with self._engine.lock:
+            return proxies.budget_usage()
 
     def guarantee(self) -> Guarantee:
         """Return the privacy guarantee of all answers since `fit` for every subject; not charged.
@@ -297,15 +303,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         shard = self._engine.shard
         assert isinstance(shard, Shard)  # noqa: S101 (narrows the type)
         return shard
-
-    def _allocate_subject_ids(self, size: int) -> list[checks.SubjectId]:
-        """Return `size` ids for new subjects: the next numbers that no subject ever had."""
-        new_ids: list[checks.SubjectId] = []
-        while len(new_ids) < size:
-            if self._next_subject_id not in self._shard.ledger:
-                new_ids.append(self._next_subject_id)
-            self._next_subject_id += 1
-        return new_ids
 
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
         """Warn at the first call if queries (q, d), integer features, are far from public rows."""

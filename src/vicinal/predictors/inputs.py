@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Restore all attributes of `estimator` if the body, a fit, raises.
+    """Restore all attributes of `estimator` if the body of the context, a fit, raises.
 
     Also withdraws the interaction that is no longer needed: the new one after an error, else the
     previous one.
@@ -125,6 +125,12 @@ def check_fit_inputs(
     return FitInputs(rows, subject_ids, reference)
 
 
+def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
+    """Issue warnings that were recorded, at the lines of code for which they were recorded."""
+    for warning in recorded:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
 def warn_of_similar_ids() -> None:
     """Warn that new ids differ from known ones, or from each other, in spelling only."""
     warnings.warn(
@@ -173,8 +179,8 @@ def check_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> 
 def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
     """Raise InvalidInput if the column names of a table differ from those of ``fit``.
 
-    `names`: None for a table without names. Messages are those of scikit-learn; so is the warning
-    if only one of the tables has names.
+    `estimator`: fitted. `names`: of the table; None if it has none. Messages are those of
+    scikit-learn; so is the warning if only one of the tables has names.
     """
     kind = type(estimator).__name__
     expected = vars(estimator).get("_column_names")
@@ -186,6 +192,7 @@ def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
 
 
 def _warn(message: str) -> None:
+    """Warn the caller of an estimator's method, four calls up."""
     warnings.warn(message, UserWarning, stacklevel=5)
 
 
@@ -292,7 +299,7 @@ class FitSeries:
     interaction: Interaction | None = None
 
     def join(self, estimator: BaseEstimator) -> None:
-        """Add the next fit of `estimator` to this series."""
+        """Make the next fit of `estimator` a part of this series."""
         estimator._fit_series = self
 
 

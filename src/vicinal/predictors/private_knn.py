@@ -93,37 +93,21 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
     def _plan_releases(self, noise: float) -> list[Plan]:
         """Return the plan entries of screening and votes; `noise`: on each class, in votes."""
-        return [
-            *self._plan_screening_release(),
-            *self._plan_vote_releases(self.planned_answers, noise),
-        ]
-
-    def _plan_screening_release(self) -> list[Plan]:
-        """Return the plan entry of the screening, in a list; an empty list without screening."""
-        if self.sigma_screen is None:
-            return []
-        fields: Plan = {
-            "k": self.n_neighbors,
-            "classes": len(self.classes),
-            "threshold": self.threshold,
-        }
-        noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate}
-        return [{"kind": "screening", **fields, **noise, "count": self.n_queries}]
-
-    def _plan_vote_releases(self, n_answers: int, noise: float) -> list[Plan]:
-        """Return the plan entry of all answers by noisy votes, in a list; empty without answers.
-
-        - `n_answers`: number of queries that are answered.
-        - `noise`: standard deviation of the noise on each class, in votes.
-        """
-        shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": n_answers}
-        if n_answers == 0:
-            return []
+        rate = self.sampling_rate
+        releases: list[Plan] = []
+        if self.sigma_screen is not None:
+            screening: Plan = {"kind": "screening", "k": self.n_neighbors}
+            screening |= {"classes": len(self.classes), "threshold": self.threshold}
+            screening |= {"sigma": self.sigma_screen, "gamma": rate, "count": self.n_queries}
+            releases.append(screening)
+        vote_options: Plan = {"sigma": noise, "gamma": rate, "count": self.planned_answers}
+        if self.planned_answers == 0:
+            return releases
         if self.tau is not None:
-            return [{"kind": "multilabel", "tau": self.tau, **shared}]
+            return [*releases, {"kind": "multilabel", "tau": self.tau, **vote_options}]
         if self.label_only:
-            shared |= {"release": "label", "classes": len(self.classes)}
-        return [{"kind": "noisy_max", **shared}]
+            vote_options |= {"release": "label", "classes": len(self.classes)}
+        return [*releases, {"kind": "noisy_max", **vote_options}]
 
     def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class index of each of `size` records, (n,), or with `tau` 0s and 1s (n, c).
@@ -133,15 +117,6 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         if self.tau is None:
             return encode_labels(y, size, self.classes)
         return read_label_matrix(y, size, self.classes.tolist())
-
-    def create_vote_encoding(self, targets: AnyArray) -> VoteEncoding:
-        """Return the votes of the records: for one class each, or with `tau` clipped to `tau`.
-
-        `targets`: encoded targets, as :meth:`encode_targets` returns them.
-        """
-        if self.tau is None:
-            return OneHotVotes(targets, len(self.classes))
-        return ClippedVotes(targets, self.tau)
 
     def create_kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances of rounded features.
@@ -157,12 +132,20 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return RBF(1.0, bound, FLOAT32 if uses_float32 else int8_precision(public, bound))
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        """Return the mechanism that answers from records and encoded targets, with new quotas."""
+        """Return the mechanism that answers from records and encoded targets, with new quotas.
+
+        `targets`: as :meth:`encode_targets` returns them.
+        """
+        votes: VoteEncoding = (
+            OneHotVotes(targets, len(self.classes))
+            if self.tau is None
+            else ClippedVotes(targets, self.tau)
+        )
         sampler = create_sampler(self.simulation_seed)
         release = PrivateKNNRelease(
             records.features,
             *records.slots,
-            self.create_vote_encoding(targets),
+            votes,
             k=self.n_neighbors,
             gamma=self.sampling_rate,
             choose_kernel=self.create_kernel,
@@ -253,7 +236,12 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
         return self._fit(X, y, subjects, public)
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        """Return the label of every query, (q,), or with `tau` 0s and 1s (q, c)."""
+        """Return the label of every query, (q,), or with `tau` 0s and 1s (q, c).
+
+        `passed`, bool (q,): queries that passed the screening; with `tau`, all. `answers`: for the
+        p queries that passed, class indices (p,) if labels alone are released, else noisy votes
+        (p, c).
+        """
         if self._plan.tau is None:
             return super()._decide_labels(passed, answers)
         return np.asarray(2 * answers >= self._plan.n_neighbors).astype(np.int64)

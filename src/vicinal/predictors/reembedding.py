@@ -21,8 +21,10 @@ from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput
+from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import MemoryLedger
 from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metric_kernel
+from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import Cosine
 from vicinal.planning.engine_factory import (
     convert_to_float,
@@ -36,15 +38,15 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.tabular import read_column
 
 BudgetState = dict[str, AnyArray]
-"""The state of the budgets of an interaction, as arrays of a file. **As private as the records.**
+"""The state of the budgets of one fit, as arrays of a file. **As private as the records.**
 
 - `remaining`, int64 (s,): remaining budget units of every subject, in the order of first records.
 - `slack`, `answers`, `n_records`: delta spent by the integer grid, number of answers, and the
   public number of records, as declared or as estimated once with noise.
 - `why_no_model`: the reason why "auto" trained no private model, if so.
 - With a private model: `model_share`, the share of the budgets spent on its training; `model_put`,
-  the number of queries so far that the model was not sure of and private records were used for;
-  and its arrays `model_weights`, `model_used` and further ones
+  the number of queries so far that the model passed on to a vote of private records; and its
+  arrays `model_weights`, `model_used` and further ones
   (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
 """
 
@@ -88,7 +90,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
 
 
 def check_budget_state(state: BudgetState) -> None:
-    """Raise InvalidInput if `state` lacks an array, or an array has an impossible value."""
+    """Raise InvalidInput if `state` lacks an entry, or an entry has an impossible value."""
     try:
         remaining_units = state["remaining"]
         slack = float(state["slack"])
@@ -156,7 +158,10 @@ def resume_fit(
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = state["remaining"]
         classifier.n_answers_ = n_answers
-        _install_features(classifier, plan, ledger, (X, y, subjects, public), state)
+        records = inputs.check_fit_inputs(classifier, X, subjects, public)
+        targets = plan.target.encode(y, len(records))
+        claimed = inputs.claim_records(classifier, plan, records)
+        _install_features(classifier, plan, ledger, records, targets, claimed, state)
         n_planned = n_answers + plan.n_queries
         classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, no_model_reason=no_model_reason
@@ -169,20 +174,19 @@ def _install_features(
     classifier: IndKNNClassifier,
     plan: IndKNNPlan,
     ledger: MemoryLedger,
-    arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
+    records: inputs.FitInputs,
+    targets: RecordTargets,
+    claimed: Interaction | None,
     state: BudgetState,
 ) -> None:
     """Build an engine on the records with the budgets of `ledger`, and give it to `classifier`.
 
     - `plan`: the plan of the further queries.
     - `ledger`: the enrolled subjects and their remaining budgets.
-    - `arrays`: X, y, subjects and public reference, as in :func:`resume_fit`.
+    - `records`, `targets`: the checked arguments of the fit, and its encoded targets.
+    - `claimed`: the interaction of the records; None for simulations and public records.
     - `state`: the state of the earlier fit; its private model, if any, maps the features.
     """
-    X, y, subjects, public = arrays
-    records = inputs.check_fit_inputs(classifier, X, subjects, public)
-    targets = plan.target.encode(y, len(records))
-    claimed = inputs.claim_records(classifier, plan, records)
     del classifier._fit_series
     reference = records.reference
     model = None

@@ -207,10 +207,11 @@ def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
     votes_decide = options[0].choice.plan.target.is_class_vote
     technical_header = f"{'k':>7}{'sigma2':>8}" if details else ""
     quality = "accuracy" if votes_decide else "error"
-    lines = [
+    header = (
         f"{'':22}{'queries':>8}{'eps':>7}{technical_header}{'a query costs':>18}{'charged':>8}"
         f"{'unchanged':>11}{quality:>10}"
-    ]
+    )
+    lines = [header]
     for option in options:
         choice = option.choice
         simulation = option.simulation

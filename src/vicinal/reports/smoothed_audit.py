@@ -10,7 +10,7 @@ from typing import Any
 
 from vicinal import checks
 from vicinal.errors import InvalidInput
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.smoothed.average import Average
 from vicinal.smoothed.databases import NamedMechanism, compose, database_delta, worst_case_delta
 from vicinal.smoothed.intervals import LOG_10, format_power_of_ten
@@ -48,7 +48,7 @@ def audit_smoothed_dp(spec: object) -> dict[str, Any]:
     population = build_from_spec("population", spec["population"])
     n = checks.check_integer("n", spec["n"], minimum=1)
     rows = []
-    report_progress = begin_work("epsilons", len(epsilons))
+    report_progress = begin_progress("epsilons", len(epsilons))
     for epsilon in epsilons:
         rows.append(_compute_row(mechanism, population, n, epsilon, spec))
         if report_progress is not None:

@@ -411,8 +411,10 @@ def create_app(
     """Return the ASGI application that serves an open store.
 
     `folder` is the store's folder, which holds the API keys. One thread of the service uses the
-    store; the caller closes the store afterwards.
+    store; the caller closes the store afterwards. The network of a store of images or texts is
+    loaded now, so that no request waits for it. Raises MissingExtra without the network's extra.
     """
+    store.schema.extractor.load_network()
     state = AppState(store, folder, settings or ServiceSettings())
     # Predictions, the first route, bypass the router.
     security_headers = Middleware(

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal.arrays import Floats
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.smoothed._expectation import TwoTypeWorld, find_window
 from vicinal.smoothed.intervals import (
     MACHINE_EPSILON,
@@ -94,7 +94,7 @@ def bound_multitype_mean(
         return None
     corner_deltas, depth = _CornerDeltas(sampler, n, epsilon), 20.0
     while True:
-        report_progress = begin_work(f"sums to depth {depth:.0f}", len(probabilities))
+        report_progress = begin_progress(f"sums to depth {depth:.0f}", len(probabilities))
         tables = []
         for type_index in range(len(probabilities)):
             tables.append(_tabulate_weights(probabilities, n, type_index, depth))

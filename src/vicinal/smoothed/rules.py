@@ -17,7 +17,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Counts, Floats
 from vicinal.errors import InvalidInput
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.smoothed._outcomes import OutcomeRuns, compute_outcome_logs, compute_outcome_profile
 from vicinal.smoothed.intervals import (
     LOG_ABSOLUTE_ERROR,
@@ -402,7 +402,7 @@ class Decision(ComparedMechanism):
 
     def _compute_profile(self, n: int, epsilon: float) -> Floats:
         """Compute the result of :meth:`compute_profile`, which caches it."""
-        report_progress = begin_work("deltas of all databases", n + 1)
+        report_progress = begin_progress("deltas of all databases", n + 1)
         chunks = []
         for low in range(0, n + 1, _CHUNK_SIZE):
             high = min(low + _CHUNK_SIZE - 1, n)

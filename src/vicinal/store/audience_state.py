@@ -53,6 +53,7 @@ from vicinal.planning.guarantees import (
     refuse_weak_plan,
 )
 from vicinal.planning.plan import IndKNNPlan
+from vicinal.predictors.inputs import issue_warnings
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import StoredModel, load_model, resolve_model_share, train_model
 from vicinal.store.store_schema import StoreSchema
@@ -573,8 +574,7 @@ def delay_warnings() -> Iterator[None]:
     """
     with warnings.catch_warnings(record=True, action="always") as held_back:
         yield
-    for warning in held_back:
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    issue_warnings(held_back)
 
 
 def count_remaining_refreshes(state: AudienceState) -> int:

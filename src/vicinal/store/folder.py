@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal.declared_sizes import iterate_chunks, iterate_extents
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
@@ -23,6 +24,7 @@ from vicinal.ledger.files import (
     create_folder,
     replace_file,
     translate_os_errors,
+    write_whole,
 )
 from vicinal.ledger.postgres import PostgresDatabase, choose_server
 from vicinal.ledger.rollback_guard import WitnessState, check_path_free, default_witness_path
@@ -254,19 +256,24 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the file `source` of a store durably to `target`, a new file; links are refused."""
+    """Copy the file `source` of a store durably to `target`, a new file; links are refused.
+
+    Holes of a sparse file stay holes: such a file may declare more than the disk holds.
+    """
     source_flags = os.O_RDONLY | os.O_NOFOLLOW
     with (
         translate_os_errors(source),
         translate_os_errors(target),
         os.fdopen(os.open(source, source_flags), "rb") as source_file,
     ):
-        # A sparse file may declare more than the disk holds: refused before anything is written.
-        if os.fstat(source_file.fileno()).st_size > shutil.disk_usage(target.parent).free:
+        source_descriptor = source_file.fileno()
+        size = os.fstat(source_descriptor).st_size
+        n_stored = sum(end - start for start, end in iterate_extents(source_descriptor, 0, size))
+        if n_stored > shutil.disk_usage(target.parent).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         descriptor = create_file(target, os.O_WRONLY | os.O_EXCL)
-        with os.fdopen(descriptor, "wb") as target_file:
-            while chunk := source_file.read(_COPY_CHUNK_BYTES):
-                target_file.write(chunk)
-            target_file.flush()
-            os.fsync(target_file.fileno())
+        with os.fdopen(descriptor, "wb"):
+            os.ftruncate(descriptor, size)
+            for offset, chunk in iterate_chunks(source_descriptor, _COPY_CHUNK_BYTES):
+                write_whole(descriptor, chunk, offset)
+            os.fsync(descriptor)

@@ -61,7 +61,8 @@ class SigningKey:
             raise InvalidInput(f"There is no key at {path}. Make one with: vicinal receipt key")
         with translate_os_errors(path):
             mode = path.stat().st_mode
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(33)  # one byte more than a key has
         if mode & 0o077:
             raise InvalidInput(f"The key {path} may be read by others. Set its mode to 0600.")
         if len(content) != 32:

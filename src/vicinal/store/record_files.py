@@ -12,7 +12,6 @@ Everywhere in this module `size` is the number n of rows or records, all indices
 it, and `tiles` are numbers of tiles (blocks of :data:`TILE` rows, the last one shorter), from 0.
 """
 
-import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -27,6 +26,7 @@ from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
     create_folder,
     open_descriptor,
+    overwrite_with_zeros,
     sync_folder,
     translate_os_errors,
     write_whole,
@@ -43,9 +43,6 @@ TILE = 8192
 
 SLOT_CHECKSUM = "slot_checksum"
 """Name in the ledger's database of :func:`compute_slot_checksum` of all enrolled records."""
-
-_ZEROS_CHUNK_BYTES = 1 << 24
-"""Bytes overwritten with zeros at a time."""
 
 _FEATURES_CHUNK_BYTES = 1 << 20
 """Bytes of features in memory at a time, beside the index that copies them."""
@@ -130,14 +127,9 @@ class RecordFile:
 
     def truncate(self, size: int) -> None:
         """Overwrite everything beyond the first `size` rows with zeros, then truncate the file."""
-        end = self.count_bytes()
         start = size * self.row_bytes
         with translate_os_errors(self.path):
-            for data_start, data_end in _iterate_extents(self._descriptor, start, end):
-                for offset in range(data_start, data_end, _ZEROS_CHUNK_BYTES):
-                    zeros = bytes(min(_ZEROS_CHUNK_BYTES, data_end - offset))
-                    write_whole(self._descriptor, zeros, offset)
-            os.fsync(self._descriptor)
+            overwrite_with_zeros(self._descriptor, start)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
 
@@ -228,26 +220,6 @@ class RecordFiles:
         """Close all files."""
         for record_file in self.file_of.values():
             record_file.close()
-
-
-def _iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each stored part of an open file within the bytes `start` to `end`.
-
-    Holes of a sparse file hold nothing to overwrite, and may be larger than the disk. Where the
-    file system does not know its holes, the whole range is one part.
-    """
-    position = start
-    while position < end:
-        try:
-            position = os.lseek(descriptor, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole follows
-                return
-            raise
-        hole = min(os.lseek(descriptor, position, os.SEEK_HOLE), end)
-        if position < hole:
-            yield position, hole
-        position = hole
 
 
 def list_tiles(size: int, start: int = 0) -> range:

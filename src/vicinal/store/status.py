@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray
 from vicinal.checks import SubjectId
+from vicinal.declared_sizes import read_chunks
 from vicinal.engine.proxy_ledger import QUANTILES
 from vicinal.ledger.answers import DIGEST
 from vicinal.ledger.audiences import Analyst, find_budget_faults, load_audiences, sum_logged_charges
@@ -362,30 +364,27 @@ def _find_stray_ids(
     `path`: a file of the database. `fingerprint_of_row`: fingerprints of all current rows, by the
     first framed id of the row.
     """
-    with path.open("rb") as file:
-        content = b""
-        has_more = True
-        while has_more:
-            chunk = file.read(_SCAN_CHUNK_BYTES)
-            content += chunk
-            has_more = bool(chunk)
-            stray_ids = set()
-            offset = content.find(OPENING)
-            # Before the last chunk, a row that may reach beyond `content` is left to the next one.
-            while 0 <= offset < len(content) - _MAX_ID_ROW_BYTES * has_more:
-                framed_id = match_framed_id(content, offset)
-                length, digest = fingerprint_of_row.get(framed_id, (0, b""))
-                row = content[offset : offset + length]
-                if length and _compute_fingerprint(row) == (length, digest):
-                    offset += length
-                else:
-                    if framed_id is not None:
-                        stray_ids.add(framed_id)
-                    offset += len(framed_id or OPENING)
-                offset = content.find(OPENING, offset)
-            # If there is no further mark, the last bytes may be the start of one.
-            content = content[offset if offset >= 0 else -len(OPENING) :]
-            yield list(stray_ids)
+    content = b""
+    for chunk in chain(read_chunks(path, _SCAN_CHUNK_BYTES), [b""]):
+        content += chunk
+        has_more = bool(chunk)
+        stray_ids = set()
+        offset = content.find(OPENING)
+        # Before the last chunk, a row that may reach beyond `content` is left to the next one.
+        while 0 <= offset < len(content) - _MAX_ID_ROW_BYTES * has_more:
+            framed_id = match_framed_id(content, offset)
+            length, digest = fingerprint_of_row.get(framed_id, (0, b""))
+            row = content[offset : offset + length]
+            if length and _compute_fingerprint(row) == (length, digest):
+                offset += length
+            else:
+                if framed_id is not None:
+                    stray_ids.add(framed_id)
+                offset += len(framed_id or OPENING)
+            offset = content.find(OPENING, offset)
+        # If there is no further mark, the last bytes may be the start of one.
+        content = content[offset if offset >= 0 else -len(OPENING) :]
+        yield list(stray_ids)
 
 
 def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
@@ -437,8 +436,7 @@ def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
 
 def _read_overlapping_chunks(path: Path) -> Iterator[bytes]:
     """Yield a file's content in overlapping chunks, so that every id is whole in one of them."""
-    with path.open("rb") as file:
-        overlap = b""
-        while chunk := file.read(_FILE_CHUNK_BYTES):
-            yield overlap + chunk
-            overlap = (overlap + chunk)[-_CHUNK_OVERLAP_BYTES:]
+    overlap = b""
+    for chunk in read_chunks(path, _FILE_CHUNK_BYTES):
+        yield overlap + chunk
+        overlap = (overlap + chunk)[-_CHUNK_OVERLAP_BYTES:]

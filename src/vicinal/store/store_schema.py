@@ -22,7 +22,7 @@ from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import check_reference, refuse_same_memory
-from vicinal.progress import begin_work
+from vicinal.progress import begin_progress
 from vicinal.tabular import (
     Names,
     align_columns,
@@ -108,6 +108,14 @@ class StoreExtractor:
     def edition(self) -> int:
         """Version of the definition of the extractor's computation, from 1."""
         return int(getattr(self._extractor, "edition", 1))
+
+    def load_network(self) -> None:
+        """Load the network of images or texts, if there is one; else the first query waits for it.
+
+        Raises as :meth:`transform`, for example MissingExtra.
+        """
+        if self.kind in ("image", "text"):
+            self._extractor.load_network()
 
     def fit_public_map(
         self, raw: Any, n_components: int, power: float = 0.5
@@ -216,7 +224,7 @@ class StoreExtractor:
         if self.kind == "table":
             return self._extractor.transform(raw)
         return self._extractor.transform(
-            raw, progress=begin_work("features", getattr(raw, "__len__", int)())
+            raw, progress=begin_progress("features", getattr(raw, "__len__", int)())
         )
 
 

@@ -143,7 +143,7 @@ def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _build_operation(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
-    """Return the operation of `layer` with other weights (one row per output) and biases.
+    """Return the operation of `layer` with other weights, one row per output, and biases (f,).
 
     Batch normalisation works in place.
     """

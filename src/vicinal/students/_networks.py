@@ -51,6 +51,7 @@ class UnitLength(nn.Module):
     """Scale every example to length 1; zeros stay zeros."""
 
     def forward(self, examples: Tensor) -> Tensor:
+        """Return examples (n, d) scaled to length 1."""
         scaled: Tensor = functional.normalize(examples, dim=1)
         return scaled
 
@@ -66,11 +67,11 @@ class KernelValues(nn.Module):
         return kernel_values
 
 
-def build(name: str, shape: Shape, n_classes: int) -> Network:
+def build_network(name: str, shape: Shape, n_classes: int) -> Network:
     """Return a network with random initial weights, sampled from torch's global generator.
 
-    `name`: one of :data:`NETWORKS`. Raises InvalidInput if the network cannot take examples of
-    `shape`.
+    `name`: one of :data:`NETWORKS`. `n_classes`: number of outputs. Raises InvalidInput if the
+    network cannot take examples of `shape`.
     """
     build_body = _BODIES[checks.check_choice("network", name, tuple(_BODIES))]
     takes_vectors = name in _VECTOR_NETWORKS
@@ -98,7 +99,7 @@ def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
 
 
 def _build_small_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "small": early pooling, so that a step takes milliseconds on two cores."""
+    """Return the body of "small" for images of `shape`: early pooling saves time on two cores."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5, padding=2))
     layers += [*_build_convolution(32, 64, 1), nn.MaxPool2d(2)]
     layers += [*_build_convolution(64, 128, 1), nn.MaxPool2d(2)]
@@ -106,7 +107,7 @@ def _build_small_body(shape: Shape) -> nn.Sequential:
 
 
 def _build_deep_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "deep": a layer more than "small" at equal cost, without padding."""
+    """Return the body of "deep" for images of `shape`: one layer more than "small", equal cost."""
     layers = _build_first_layers(nn.Conv2d(shape[0], 32, 5))
     layers += [*_build_convolution(32, 64, 1), *_build_convolution(64, 64, 0), nn.MaxPool2d(2)]
     layers += _build_convolution(64, 128, 1)
@@ -118,7 +119,10 @@ def _build_first_layers(convolution: nn.Conv2d) -> list[nn.Module]:
 
 
 def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.Module]:
-    """Return a 3 by 3 convolution between numbers of channels, batch normalisation and ReLU."""
+    """Return a 3 by 3 convolution of `n_inputs` to `n_outputs` channels, normalisation and ReLU.
+
+    `padding`: pixels of zeros at each border.
+    """
     convolution = nn.Conv2d(n_inputs, n_outputs, 3, padding=padding)
     return [convolution, nn.BatchNorm2d(n_outputs), nn.ReLU()]
 
@@ -152,7 +156,7 @@ _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
 _VECTOR_NETWORKS = ("mlp", "wide")
 
 NETWORKS = tuple(_BODIES)
-"""Names that :func:`build` accepts."""
+"""Names that :func:`build_network` accepts."""
 
 KERNEL = "kernel"
 """Name of the network that :func:`build_kernel_network` builds."""
@@ -228,7 +232,8 @@ def build_empty_kernel_network(tensors: dict[str, Tensor]) -> Network:
 def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) -> Network:
     """Return the network after fitting its head in place, by L-BFGS on the cross-entropy.
 
-    `examples` (m, *shape): normalised. `targets` (m, c): their class distributions.
+    `examples` (m, *shape): normalised. `targets` (m, c): their class distributions. `fit`: the
+    penalty and the number of iterations.
     """
     with torch.no_grad():
         features = network.body(examples).double()
@@ -239,6 +244,7 @@ def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) 
     )
 
     def compute_loss() -> float:
+        """Return the penalised cross-entropy, and set the gradients of the head."""
         optimizer.zero_grad()
         total = functional.cross_entropy(head(features), targets.double())
         total = total + fit.penalty / 2 * head.weight.square().sum()

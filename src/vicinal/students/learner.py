@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.arrays import AnyArray, Floats32, Places
+from vicinal.arrays import AnyArray, Floats32, Ints
 from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.labelling.answers import check_soft_labels
@@ -22,7 +22,7 @@ from vicinal.students._exact import measure_largest_inputs
 from vicinal.students.student import Examples, Preprocessing, Student
 from vicinal.students.student import load as load_student
 from vicinal.students.student import save as save_student
-from vicinal.students.training import Recipe, train
+from vicinal.students.training import Recipe, train_network
 from vicinal.tabular import read_column
 
 _N_MEASURED_EXAMPLES = 1000
@@ -36,7 +36,7 @@ _SECOND_VECTOR_RECIPE = Recipe(
 
 def train_student(
     pool: Examples,
-    rows: Places,
+    rows: Ints,
     labels: npt.ArrayLike,
     classes: Sequence[Any],
     recipe: Recipe,
@@ -92,12 +92,30 @@ def train_student(
             "The answers must be at least two, about rows of the public examples. Got "
             f"{len(indices)} answers and {len(pool)} examples."
         )
-    probabilities = _select_soft_labels(soft_labels, recipe, len(pool), len(names))
+    if soft_labels is None and (recipe.soft_share or recipe.ensemble):
+        raise InvalidInput(
+            "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
+            "example."
+        )
+    probabilities = None
+    if soft_labels is not None and (recipe.soft_weight or recipe.ensemble):
+        checked = check_soft_labels(soft_labels, len(pool), len(names))
+        probabilities = torch.from_numpy(checked)
     answers = _Answers(torch.from_numpy(indices.astype(np.int64)), class_indices)
     second = None
     if recipe.ensemble:
         assert probabilities is not None  # noqa: S101 (an ensemble needs soft labels)
-        second = _train_second(pool, answers, names, recipe.seed, probabilities)
+        # It learns class probabilities alone, of vectors or of histograms of images' gradients.
+        if np.ndim(pool) < 3:
+            vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=recipe.seed)
+            second = _train_single(pool, answers, names, vector_recipe, None, probabilities)
+        else:
+            features = HOGFeatures(n_jobs=-1).transform(pool)
+            kernel_recipe = Recipe("plain", networks.KERNEL, seed=recipe.seed)
+            fit = networks.GRADIENT_FIT
+            second = _train_single(
+                features, answers, names, kernel_recipe, None, probabilities, fit
+            )
     used_probabilities = probabilities if recipe.soft_weight else None
     first = _train_single(pool, answers, names, recipe, progress, used_probabilities)
     return replace(first, second=second)
@@ -108,24 +126,6 @@ class _Answers(NamedTuple):
 
     rows: Tensor
     class_indices: Tensor
-
-
-def _train_second(
-    pool: Examples, answers: _Answers, class_names: AnyArray, seed: int, probabilities: Tensor
-) -> Student:
-    """Return the second student of an ensemble, trained on class probabilities alone.
-
-    It takes the vectors of the pool, or histograms of gradients of its images. `seed`: of the
-    training. `probabilities` (m, c): soft labels of all examples of the pool.
-    """
-    if np.ndim(pool) < 3:
-        vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=seed)
-        return _train_single(pool, answers, class_names, vector_recipe, None, probabilities)
-    features = HOGFeatures(n_jobs=-1).transform(pool)
-    kernel_recipe = Recipe("plain", networks.KERNEL, seed=seed)
-    return _train_single(
-        features, answers, class_names, kernel_recipe, None, probabilities, networks.GRADIENT_FIT
-    )
 
 
 def _train_single(
@@ -139,20 +139,25 @@ def _train_single(
 ) -> Student:
     """Return a student without a second one, trained by `recipe`.
 
-    `pool`: raw public examples (m, ...). `progress`: called with the number of steps just
-    completed. `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`:
-    options of fitting the head of the network "kernel".
+    `pool`: raw public examples (m, ...). `answers`: those to rows of the pool. `class_names` (c,):
+    names of the outputs. `progress`: called with the number of steps just completed.
+    `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`: options of
+    fitting the head of the network "kernel".
     """
     rows, class_indices = answers
     preprocessing = Preprocessing.from_examples(pool)
     examples = preprocessing(pool)
-    targets = torch.nn.functional.one_hot(class_indices, len(class_names)).float()
+    n_classes = len(class_names)
+    targets = torch.nn.functional.one_hot(class_indices, n_classes).float()
     training_set = examples[rows], targets
     if recipe.method == "plain" and probabilities is not None:
-        training_set = examples, _mix_targets(rows, targets, probabilities, recipe.soft_weight)
+        # All examples, with soft labels as targets; in answered rows these are mixed with answers.
+        mixed = probabilities.clone()
+        mixed[rows] = targets.lerp(probabilities[rows], recipe.soft_weight)
+        training_set = examples, mixed
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel_network(
-            np.asarray(pool), preprocessing.deviation, len(class_names)
+            np.asarray(pool), preprocessing.deviation, n_classes
         )
         trained = networks.fit_head(network, *training_set, head_fit)
         if progress is not None:
@@ -161,42 +166,14 @@ def _train_single(
         # Weights and dropout use torch's global generator; its state is restored afterwards.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            network = networks.build(recipe.network, preprocessing.input_shape, len(class_names))
-            trained = train(network, *training_set, examples, recipe, progress, probabilities)
+            network = networks.build_network(recipe.network, preprocessing.input_shape, n_classes)
+            trained = train_network(
+                network, *training_set, examples, recipe, progress, probabilities
+            )
     largest_inputs = measure_largest_inputs(trained.body, examples[:_N_MEASURED_EXAMPLES])
     return Student(
         trained, recipe.network, tuple(class_names.tolist()), preprocessing, largest_inputs
     )
-
-
-def _select_soft_labels(
-    soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
-) -> Tensor | None:
-    """Return the soft labels (n_examples, n_classes), or None if the recipe does not use them.
-
-    Raises InvalidInput if they are no distributions, or missing although the recipe needs them.
-    """
-    if soft_labels is None and (recipe.soft_share or recipe.ensemble):
-        raise InvalidInput(
-            "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
-            "example."
-        )
-    if soft_labels is None or not (recipe.soft_weight or recipe.ensemble):
-        return None
-    return torch.from_numpy(check_soft_labels(soft_labels, n_examples, n_classes))
-
-
-def _mix_targets(
-    answered_rows: Tensor, answers: Tensor, probabilities: Tensor, soft_weight: float
-) -> Tensor:
-    """Return the targets of all examples, float32 (m, c): soft labels, mixed with answers.
-
-    `answered_rows` (a,): row indices of the answered examples. `answers` (a, c): their answers as
-    one-hot rows. `probabilities` (m, c): soft labels, of weight `soft_weight` in answered rows.
-    """
-    mixed = probabilities.clone()
-    mixed[answered_rows] = answers.lerp(probabilities[answered_rows], soft_weight)
-    return mixed
 
 
 class StudentLearner:
@@ -224,8 +201,8 @@ class StudentLearner:
     def learn(
         self,
         examples: Examples,
-        rows: Places,
-        labels: Places,
+        rows: Ints,
+        labels: Ints,
         number: int,
         begin: Begin,
         soft_labels: Floats32 | None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +17,20 @@ from torch import Tensor, nn
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats32
-from vicinal.errors import InvalidInput, OtherFormat
+from vicinal.declared_sizes import read_bytes, require_zip_memory
+from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
-from vicinal.ledger.files import sync_folder
-from vicinal.ledger.sealed_files import check_archive, seal_archive
+from vicinal.ledger.output_files import write_output
+from vicinal.ledger.sealed_files import check_archive, seal_archive, translate_damage
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import KERNEL, Network, Shape, build, build_empty_kernel_network
+from vicinal.students._networks import (
+    KERNEL,
+    Network,
+    Shape,
+    build_empty_kernel_network,
+    build_network,
+)
 from vicinal.tabular import is_table
 
 Examples = AnyArray
@@ -234,7 +240,7 @@ def save(student: Student, path: str | Path) -> None:
 
     Raises
     ------
-    InvalidInput
+    OutputFailed
         If the file cannot be written.
 
     Examples
@@ -251,17 +257,7 @@ def save(student: Student, path: str | Path) -> None:
     torch.save(
         {"about": json.dumps(describe_student(student)), **_collect_tensors(student)}, content
     )
-    target = Path(path)
-    temporary = target.with_name(target.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(seal_archive(content.getvalue()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), seal_archive(content.getvalue()))
 
 
 def load(path: str | Path) -> Student:
@@ -271,6 +267,8 @@ def load(path: str | Path) -> Student:
     ------
     InvalidInput
         If the file is missing or damaged, or holds no student or an inconsistent one.
+    TooLittleMemory
+        If the content needs more memory than there is.
 
     Examples
     --------
@@ -279,22 +277,18 @@ def load(path: str | Path) -> Student:
     ('a', 'b')
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(Path(path))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     check_archive(Path(path), content)
-    try:
+    with translate_damage(f"{path} is damaged, or is not a student file."):
+        require_zip_memory(path, io.BytesIO(content))
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         description = json.loads(stored.pop("about"))
         checks.check_file_format(path, description["format"], FORMAT)
         return _build_student(description, stored)
-    except (MemoryError, OtherFormat):
-        raise
-    # torch passes on any exception of its unpickler.
-    except Exception as error:
-        raise InvalidInput(f"{path} is damaged, or is not a student file.") from error
 
 
 def describe_student(student: Student) -> dict[str, Any]:
@@ -339,7 +333,7 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
     if description["network"] == KERNEL:
         network = build_empty_kernel_network(tensors)
     else:
-        network = build(description["network"], preprocessing.input_shape, len(classes))
+        network = build_network(description["network"], preprocessing.input_shape, len(classes))
     network.load_state_dict(tensors)
     if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
         raise ValueError("weights that are not finite")
@@ -374,7 +368,9 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written, or the student takes images and has a second one.
+        If the student takes images and has a second one.
+    OutputFailed
+        If the file cannot be written.
 
     Examples
     --------
@@ -406,10 +402,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     properties = {name: json.dumps(value) for name, value in describe_student(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
-    try:
-        Path(path).write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+    write_output(Path(path), model.SerializeToString())
 
 
 class _PublishedModel(nn.Module):

@@ -31,8 +31,8 @@ class Augmentation:
     - `shift`: shift along each axis, as a share of the side.
     - `zoom`: change of size along each axis, as a share.
     - `shear`: tangent of the shearing angle.
-    - `light`: change of contrast, as a share, and of brightness, in standard deviations of the
-      pixels.
+    - `contrast_brightness`: change of contrast, as a share, and of brightness, in standard
+      deviations of the pixels.
     - `cut`: side of the square that is erased, as a share of the image's side; 0 for none.
     - `mirror`: whether to mirror images left to right with probability 1/2.
     """
@@ -41,7 +41,7 @@ class Augmentation:
     shift: float = 0.0
     zoom: float = 0.0
     shear: float = 0.0
-    light: float = 0.0
+    contrast_brightness: float = 0.0
     cut: float = 0.0
     mirror: bool = False
 
@@ -53,8 +53,10 @@ class Augmentation:
         changed = functional.grid_sample(
             images, grid.to(images.dtype), padding_mode="border", align_corners=False
         )
-        if self.light:
-            changed = self._change_light(changed, generator)
+        if self.contrast_brightness:
+            uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
+            contrast, brightness = uniform * self.contrast_brightness
+            changed = changed * (1 + contrast) + brightness
         return self._erase_square(changed, generator) if self.cut else changed
 
     def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
@@ -77,13 +79,6 @@ class Augmentation:
         ]
         return torch.stack(rows).permute(2, 0, 1)
 
-    def _change_light(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return images with random contrast and brightness."""
-        uniform = torch.rand(2, len(images), 1, 1, 1, generator=generator) * 2 - 1
-        contrast, brightness = uniform * self.light
-        changed: Tensor = images * (1 + contrast) + brightness
-        return changed
-
     def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return images with a random square set to 0, the mean of normalised pixels."""
         height, width = images.shape[2:]
@@ -98,7 +93,7 @@ class Augmentation:
 DIGITS = Augmentation(degrees=15, shift=0.1, zoom=0.15, shear=0.2, cut=0.3)
 """For handwriting; no change turns a digit into another."""
 
-CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, light=0.1, mirror=True)
+CLOTHES = Augmentation(degrees=3, shift=0.04, zoom=0.05, contrast_brightness=0.1, mirror=True)
 """For Fashion-MNIST, and for photographs as small as CIFAR-10's.
 
 Changes are small, because stronger ones and erased squares hide the difference of coats and shirts.
@@ -118,22 +113,24 @@ _MIN_LENGTH = 1e-12
 
 
 def virtual_adversarial_loss(
-    model: Model, examples: Tensor, reach: float, generator: torch.Generator
+    model: Model, examples: Tensor, perturbation_length: float, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean divergence of predictions for adversarially perturbed examples (VAT).
+    """Return the mean divergence of a model's predictions from those for perturbed examples (VAT).
 
-    `examples`: normalised, (n, *shape). `reach`: length of each example's perturbation (the paper's
-    epsilon, which is not a privacy loss). `generator`: samples the initial direction of the search
-    for the steepest divergence.
+    `examples`: normalised, (n, *shape). `perturbation_length`: of each example's perturbation (the
+    paper's epsilon, which is not a privacy loss). `generator`: samples the initial direction of the
+    search for the steepest divergence.
     """
     # Predictions of one batch, because batch normalisation depends on the whole batch.
     with torch.no_grad():
         probabilities = functional.softmax(model(examples), dim=1)
     noise = torch.randn(examples.shape, generator=generator, dtype=examples.dtype)
-    direction = _find_steepest_direction(
-        model, examples, probabilities, _scale_to_unit_length(noise)
-    )
-    return compute_divergence(probabilities, model(examples + reach * direction))
+    # Each example's direction of steepest divergence, by one step of the power method.
+    perturbation = (_PROBE_LENGTH * _scale_to_unit_length(noise)).requires_grad_()
+    loss = compute_divergence(probabilities, model(examples + perturbation))
+    (gradient,) = torch.autograd.grad(loss, [perturbation])
+    direction = _scale_to_unit_length(gradient)
+    return compute_divergence(probabilities, model(examples + perturbation_length * direction))
 
 
 def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
@@ -142,20 +139,6 @@ def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
     Rows of `target` are class probabilities.
     """
     return functional.kl_div(functional.log_softmax(logits, dim=1), target, reduction="batchmean")
-
-
-def _find_steepest_direction(
-    model: Model, examples: Tensor, probabilities: Tensor, initial_direction: Tensor
-) -> Tensor:
-    """Return each example's direction of steepest divergence: one step of the power method.
-
-    `probabilities` (n, c): the model's for the unperturbed `examples`. `initial_direction`: random
-    vectors of length 1 in the shape of `examples`.
-    """
-    perturbation = (_PROBE_LENGTH * initial_direction).requires_grad_()
-    loss = compute_divergence(probabilities, model(examples + perturbation))
-    (gradient,) = torch.autograd.grad(loss, [perturbation])
-    return _scale_to_unit_length(gradient)
 
 
 def _scale_to_unit_length(perturbations: Tensor) -> Tensor:
@@ -279,7 +262,7 @@ def adapt_to_digits(recipe: Recipe) -> Recipe:
     return replace(recipe, network="deep", steps=1600)
 
 
-def train(
+def train_network(
     network: Network,
     examples: Tensor,
     targets: Tensor,
@@ -293,7 +276,7 @@ def train(
     `examples` (m, *shape): normalised examples with `targets` (m, c), distributions over classes.
     `unlabelled` (u, *shape): all public examples, which may include those with answers.
     `soft_labels` (u, c): class probabilities of `unlabelled`, for a recipe that uses them.
-    `progress`: called with the number of steps just completed.
+    `progress`: called with 1 after each step.
     """
     trainer = _Trainer(network, recipe)
     batches = zip(
@@ -317,7 +300,7 @@ _N_WARM_UP_STEPS = 50
 
 
 class _Batch(NamedTuple):
-    """Rows of the arrays of :func:`train`; `soft_labels` are those of `unlabelled`."""
+    """Rows of the arrays of :func:`train_network`; `soft_labels` are those of `unlabelled`."""
 
     examples: Tensor
     targets: Tensor
@@ -344,7 +327,7 @@ class _Trainer:
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
     def step(self, step: int, batch: _Batch) -> None:
-        """Take optimiser step number `step`, from 0, and update the moving average."""
+        """Take optimiser step `step`, from 0, on a batch, and update the moving average."""
         elapsed_share = step / self.recipe.steps
         warm_up = min(1.0, (step + 1) / _N_WARM_UP_STEPS)
         for group in self._optimizer.param_groups:
@@ -355,7 +338,15 @@ class _Trainer:
             loss = self._compute_loss(batch, answer_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        self._update_average(min(self.recipe.average, (step + 1) / (step + 10)))
+        previous_weight = min(self.recipe.average, (step + 1) / (step + 10))
+        with torch.no_grad():
+            network_state = self.network.state_dict()
+            # Also the statistics of batch normalisation are averaged.
+            for name, value in self.averaged.state_dict().items():
+                if value.is_floating_point():
+                    value.lerp_(network_state[name], 1 - previous_weight)
+                else:
+                    value.copy_(network_state[name])
 
     def _compute_loss(self, batch: _Batch, answer_weight: float) -> Tensor:
         """Return the loss of a batch.
@@ -383,10 +374,14 @@ class _Trainer:
         return loss
 
     def _augment_examples(self, examples: Tensor) -> Tensor:
+        """Return examples (n, *shape) with the recipe's random changes, if it has any."""
         return examples if self._augment is None else self._augment(examples, self.generator)
 
     def _mix_targets(self, examples: Tensor, targets: Tensor, answer_weight: float) -> Tensor:
-        """Return the weighted mean of `targets` (n, c) and the averaged student's predictions."""
+        """Return the weighted mean of `targets` (n, c) and the averaged student's predictions.
+
+        `answer_weight`: weight of `targets`. `examples` (n, *shape): those of the predictions.
+        """
         if answer_weight == 1.0:
             return targets
         with torch.no_grad():
@@ -413,19 +408,6 @@ class _Trainer:
             return augmented_logits.sum() * 0.0
         share = is_confident.float().mean()
         return share * compute_divergence(target[is_confident], augmented_logits[is_confident])
-
-    def _update_average(self, previous_weight: float) -> None:
-        """Update the moving averages of weights and of batch-normalisation statistics.
-
-        average = previous_weight * average + (1 - previous_weight) * network.
-        """
-        with torch.no_grad():
-            network_state = self.network.state_dict()
-            for name, value in self.averaged.state_dict().items():
-                if value.is_floating_point():
-                    value.lerp_(network_state[name], 1 - previous_weight)
-                else:
-                    value.copy_(network_state[name])
 
 
 @contextmanager
