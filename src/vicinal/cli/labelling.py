@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from vicinal import __version__
+from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli.options import AcceptWeakPlan, DryRun, Json, expand_groups, parse_class_names
 from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
@@ -239,8 +240,8 @@ class LabellerOptions:
         cost = labeller.epsilon()
         if not cost <= self.epsilon:
             raise PrivacyRefused(
-                f"The plan costs epsilon {cost:.4g}, which is above --epsilon {self.epsilon:g}. "
-                "Use more noise or a larger epsilon, or leave --sigma-votes out."
+                f"The plan costs epsilon {format_rounded_up(cost)}, which is above --epsilon "
+                f"{self.epsilon:g}. Use more noise or a larger epsilon, or leave --sigma-votes out."
             )
         return labeller
 
