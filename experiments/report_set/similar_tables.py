@@ -18,9 +18,6 @@ from vicinal.planning.measured_accuracy import AccuracyRange, MeasuredAccuracy, 
 N_PUBLIC = 300
 """Public rows of the measured plans, and the number that `vicinal plan` assumes."""
 
-SMALLEST_RECORDS = 500
-"""The smallest measured number of records."""
-
 
 @dataclass(frozen=True)
 class TableShape:
@@ -46,14 +43,10 @@ def measure_shapes() -> list[TableShape]:
     for question in questions("report"):
         if question.of_classes:
             split = Split.of(question, 0, N_PUBLIC)
-            shares = np.bincount(split.answers) / len(split.answers)
-            shape = TableShape(
-                table=question.name,
-                n_records=len(split.private),
-                n_features=split.columns()[1].shape[1],
-                n_classes=split.n_classes,
-                largest_class_share=round(float(shares.max()), 4),
-            )
+            n_features = split.columns()[1].shape[1]
+            share = round(float(np.bincount(split.answers).max() / len(split.answers)), 4)
+            n_records = len(split.private)
+            shape = TableShape(question.name, n_records, n_features, split.n_classes, share)
             shapes.append(shape)
     return shapes
 
@@ -72,17 +65,11 @@ def write_rows(
 
 def read_shapes(path: Path) -> list[TableShape]:
     """Return the shapes of a file that :func:`write_rows` wrote."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            TableShape(
-                table=row["table"],
-                n_records=int(row["n_records"]),
-                n_features=int(row["n_features"]),
-                n_classes=int(row["n_classes"]),
-                largest_class_share=float(row["largest_class_share"]),
-            )
-            for row in csv.DictReader(file)
-        ]
+    _header, *rows = csv.reader(path.read_text("utf-8").splitlines())
+    return [
+        TableShape(table, int(n_records), int(n_features), int(n_classes), float(share))
+        for table, n_records, n_features, n_classes, share in rows
+    ]
 
 
 def collect_accuracies(
@@ -98,20 +85,15 @@ def collect_accuracies(
         is_default = cell.method == OURS and cell.queries == max(QUERIES)
         if is_default and cell.public == N_PUBLIC and cell.table in shape_by_table:
             runs[cell.table, cell.records, cell.epsilon].append(cell.accuracy)
-    accuracies = []
-    for (table, max_records, epsilon), values in sorted(runs.items()):
-        shape = shape_by_table[table]
-        measured = MeasuredAccuracy(
-            table=table,
-            n_records=min(max_records, shape.n_records),
-            n_features=shape.n_features,
-            n_classes=shape.n_classes,
-            largest_class_share=shape.largest_class_share,
+    return [
+        MeasuredAccuracy(
+            **{**asdict(shape), "n_records": min(max_records, shape.n_records)},
             epsilon=epsilon,
             accuracy=round(float(np.mean(values)), 4),
         )
-        accuracies.append(measured)
-    return accuracies
+        for (table, max_records, epsilon), values in sorted(runs.items())
+        for shape in [shape_by_table[table]]
+    ]
 
 
 @dataclass(frozen=True)
@@ -121,14 +103,12 @@ class Evaluation:
     - `n_plans`: number of plans, each a table with a number of records and an epsilon.
     - `coverage`: share of the plans whose accuracy is in the range.
     - `too_high`: share of the plans whose accuracy is below the range.
-    - `half_coverage`: share of the plans whose accuracy is between the quartiles.
     - `width`: mean width of the ranges.
     """
 
     n_plans: int
     coverage: float
     too_high: float
-    half_coverage: float
     width: float
 
 
@@ -157,41 +137,27 @@ def evaluate_ranges(
         )
         share = plan.largest_class_share if with_class_shares else None
         predicted = AccuracyRange.from_tables(similar, share)
-        accuracy = plan.accuracy
-        rows.append(
-            (
-                predicted.low <= accuracy <= predicted.high,
-                accuracy < predicted.low,
-                predicted.lower_quartile <= accuracy <= predicted.upper_quartile,
-                predicted.high - predicted.low,
-            )
-        )
-    coverage, too_high, half_coverage, width = np.mean(rows, axis=0)
-    return Evaluation(len(rows), coverage, too_high, half_coverage, width)
+        is_covered = predicted.low <= plan.accuracy <= predicted.high
+        is_below = plan.accuracy < predicted.low
+        rows.append((is_covered, is_below, predicted.high - predicted.low))
+    return Evaluation(len(rows), *np.mean(rows, axis=0))
 
 
 def format_evaluation(accuracies: Sequence[MeasuredAccuracy]) -> str:
-    """Return the evaluation as a table, by the facts that a plan knows and by kinds of plans."""
-    groups = {
-        "all plans": list(accuracies),
-        "500 records": [each for each in accuracies if each.n_records == SMALLEST_RECORDS],
-        "two classes": [each for each in accuracies if each.n_classes == 2],
-        "three to ten classes": [each for each in accuracies if each.n_classes > 2],
-    }
-    lines = [
-        "| plans | known | number | in the range | below it | in the middle half | mean width |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, plans in groups.items():
-        for with_features, with_class_shares in ((False, False), (True, False), (True, True)):
-            evaluation = evaluate_ranges(
+    """Return the evaluation as a table, by number of classes and by the facts a plan knows."""
+    lines = ["| classes | known | plans | in | below | width |", "|---|---|---|---|---|---|"]
+    for name, plans in (
+        ("two", [each for each in accuracies if each.n_classes == 2]),
+        ("more", [each for each in accuracies if each.n_classes > 2]),
+    ):
+        for known, with_features, with_class_shares in (
+            ("records, epsilon, classes", False, False),
+            ("and features", True, False),
+            ("and class shares", True, True),
+        ):
+            found = evaluate_ranges(
                 accuracies, plans, with_features=with_features, with_class_shares=with_class_shares
             )
-            known = ["records, epsilon, classes"]
-            known += ["features"] if with_features else []
-            known += ["class shares"] if with_class_shares else []
-            shares = (evaluation.coverage, evaluation.too_high, evaluation.half_coverage)
-            cells = [name, ", ".join(known), str(evaluation.n_plans)]
-            cells += [f"{share:.1%}" for share in shares] + [f"{evaluation.width:.3f}"]
-            lines.append(f"| {' | '.join(cells)} |")
+            shares = f"{found.coverage:.1%} | {found.too_high:.1%} | {found.width:.3f}"
+            lines.append(f"| {name} | {known} | {found.n_plans} | {shares} |")
     return "\n".join(lines)

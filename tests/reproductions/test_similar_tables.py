@@ -38,7 +38,7 @@ def test_the_command_writes_both_files(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["similar-tables", "--run", "--write", *options])
     assert result.exit_code == 0, result.output
     assert paths["--shapes"].read_bytes() == SHAPES.read_bytes()
-    assert result.stdout.count("| two classes |") == 3
+    assert result.stdout.count("| two |") == 3
 
 
 def test_the_page_states_how_often_a_range_contains_a_table_of_its_own():

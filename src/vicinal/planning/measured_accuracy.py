@@ -52,7 +52,7 @@ class MeasuredAccuracy:
         """Return the figures of one row of a CSV file; `texts`: its cells, one for each field."""
         types = (str, int, int, int, float, float, float)
         values = [parse(text) for parse, text in zip(types, texts, strict=True)]
-        return cls(*values)  # type: ignore[arg-type]
+        return cls(*values)
 
     @property
     def error_reduction(self) -> float:
