@@ -24,6 +24,7 @@ class Experiments(CommandGroup):
         "losses": "experiments.commands.losses:losses",
         "promises": "experiments.commands.promises:promises",
         "report-set": "experiments.commands.report_set:report_set",
+        "similar-tables": "experiments.commands.report_set:similar_tables",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",

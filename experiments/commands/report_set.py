@@ -66,3 +66,31 @@ def forecasts(
     if run:
         write(cells, measure(group, records, epsilon))
     typer.echo(as_text(cells))
+
+
+SHAPES = Path("experiments/report_set/shapes.csv")
+MEASURED = Path("src/vicinal/planning/measured_accuracy.csv")
+
+
+def similar_tables(
+    run: Annotated[
+        bool, typer.Option("--run", help="Measure the shapes of the tables, and write them.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the package's table from recorded results.")
+    ] = False,
+    cells: Annotated[Path, typer.Option(help="File of the recorded results.")] = CELLS,
+    shapes: Annotated[Path, typer.Option(help="File of the tables' shapes.")] = SHAPES,
+    out: Annotated[Path, typer.Option(help="The package's table.")] = MEASURED,
+) -> None:
+    """Print how often ranges of accuracy from similar tables contain that of another table."""
+    from experiments.report_set import similar_tables as ranges
+    from experiments.report_set.page import read
+    from vicinal.planning.measured_accuracy import MeasuredAccuracy
+
+    if run:
+        ranges.write_rows(shapes, ranges.TableShape, ranges.measure_shapes())
+    accuracies = ranges.collect_accuracies(read(cells), ranges.read_shapes(shapes))
+    if write:
+        ranges.write_rows(out, MeasuredAccuracy, accuracies)
+    typer.echo(ranges.format_evaluation(accuracies))

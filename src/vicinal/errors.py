@@ -113,7 +113,7 @@ class ShardUnreachable(VicinalError):
 
 
 class PrivacyWarning(UserWarning):
-    """A guarantee holds, but it may differ from the one that the caller expects."""
+    """A guarantee differs from the one that the caller may expect, or an assumption fails."""
 
 
 class SmallDataWarning(UserWarning):

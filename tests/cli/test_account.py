@@ -15,8 +15,10 @@ GAUSSIAN = EXAMPLES / "figure5_gaussian.json"
 
 def test_account_speaks_and_writes_json():
     words = run("account", GAUSSIAN)
-    assert words.startswith("epsilon 4.708 at delta 1e-05")
-    assert "5.6765  RDP, conversion of Mironov" in words
+    assert words.startswith("epsilon 4.71 at delta 1e-05")
+    assert "5.68  RDP, conversion of Mironov" in words
+    assert "4.71  Gaussian DP, exact  <- best" in words
+    assert "4.707  lower bound" in words
     assert "one subject added or removed" in words
     price = json.loads(run("account", GAUSSIAN, "--json"))
     assert price["by_method"]["gdp"] == price["epsilon"] == pytest.approx(4.7081, abs=1e-4)

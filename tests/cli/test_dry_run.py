@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -77,6 +78,16 @@ def test_an_init_is_priced_by_the_plan_and_whoever_is_in_the_table(folder):
     planned = json.loads(run("plan", *without, "--json").stdout)
     assert planned["plan"] == ours["plan"]
     assert len(planned["alternatives"]) > 5
+
+
+def test_a_dry_run_without_public_labels_shows_the_accuracy_on_similar_tables(folder):
+    replacements = {folder / "public.parquet": folder / "features.parquet", 400: 2000}
+    command = [replacements.get(each, each) for each in init(folder, "new")]
+    shown = " ".join(run(*command, "--dry-run").stdout.split())
+    assert "accuracy not simulated, because the public rows have no labels (--label)" in shown
+    assert re.search(r"similar data accuracy \d+ % to \d+ %, for half of the tables", shown)
+    priced = json.loads(run(*command, "--dry-run", "--json").stdout)
+    assert priced["plan"]["similar_tables"]["n_tables"] == 15
 
 
 def test_a_dry_run_refuses_what_the_command_refuses(folder):

@@ -198,7 +198,7 @@ def test_an_interrupted_change_is_not_answered_from(monkeypatch):
 
 def test_the_guarantee_rounds_up_and_does_not_follow_parameters():
     classifier = fitted(epsilon=1.0000004)
-    assert "(1.0000004, 1e-05)" in str(classifier.guarantee())
+    assert "(1.01, 1e-05)" in str(classifier.guarantee())
     classifier.set_params(n_records=300, epsilon=9.0)
     assert "estimated once with noise" in str(classifier.guarantee())
     assert classifier.guarantee().epsilon == 1.0000004

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn import config_context
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency
@@ -456,7 +457,9 @@ def _routing():
 @pytest.mark.parametrize("estimator", ["IndKNNClassifier", "NoisySGDClassifier"])
 def test_a_pipeline_transforms_public_rows(estimator):
     coded = frame(np.round(X)), frame(np.round(PUBLIC))
-    for step in (StandardScaler(), OneHotEncoder(sparse_output=False, handle_unknown="ignore")):
+    scaler = FrozenEstimator(StandardScaler().fit(coded[1]))
+    encoder = OneHotEncoder(sparse_output=False, handle_unknown="ignore").fit(coded[1])
+    for step in (scaler, FrozenEstimator(encoder)):
         model = MADE[estimator][1]().set_fit_request(public=True, subjects=False)
         pipeline = make_pipeline(step, model, transform_input=["public"])
         asked = pipeline.fit(coded[0], Y["classes"], public=coded[1]).predict(coded[0][:6])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.metrics import RocCurveDisplay
@@ -22,8 +23,8 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from vicinal import (
@@ -261,6 +262,54 @@ def test_one_fit_with_real_noise_passes(name):
     model.set_fit_request(public=True)
     X = X + 1e-3 * (1 + list(ONE_FIT).index(name))  # records that no other test has claimed
     assert ONE_FIT[name](model, X, y, public) > 0.9
+
+
+PUBLIC_SCALER = FrozenEstimator(StandardScaler().fit(np.arange(6.0).reshape(3, 2)))
+STEPS = {
+    "StandardScaler": (StandardScaler(), True),
+    "frozen": (PUBLIC_SCALER, False),
+    "Normalizer": (Normalizer(), False),
+    "FunctionTransformer": (FunctionTransformer(), False),
+    "passthrough": ("passthrough", False),
+    "Pipeline": (make_pipeline(Normalizer(), StandardScaler()), True),
+    "frozen components": (make_union(PUBLIC_SCALER, Normalizer()), False),
+    "FeatureUnion": (make_union(PUBLIC_SCALER, StandardScaler()), True),
+    "ColumnTransformer": (make_column_transformer((StandardScaler(), [0, 1])), True),
+    "frozen columns": (make_column_transformer((PUBLIC_SCALER, [0, 1])), False),
+}
+
+
+@pytest.mark.usefixtures("_routing")
+@pytest.mark.filterwarnings("ignore:The queries do not")
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_a_pipeline_fits_on_private_rows_is_named(name):
+    step, learns = STEPS[name]
+    model, X, y, public = trial(n_queries=5)
+    model.set_fit_request(public=True)
+    X = X[:, :2] + 1e-3 * (50 + list(STEPS).index(name))  # records that no other test has claimed
+    pipeline = make_pipeline(step, model, transform_input=["public"])
+    with warnings.catch_warnings(record=True, action="always") as recorded:
+        pipeline.fit(X, y, public=public[:, :2])
+    texts = [str(each.message) for each in recorded if each.category is PrivacyWarning]
+    assert len(texts) == learns
+    if learns:
+        assert f"The Pipeline fitted {name} on the private records" in texts[0]
+        assert "FrozenEstimator" in texts[0]
+
+
+@pytest.mark.usefixtures("_routing")
+def test_the_warning_of_a_step_comes_before_the_claim_and_not_for_open_records():
+    model, X, y, public = trial(n_queries=5)
+    X = X + 0.123
+    model.set_fit_request(public=True)
+    inner = make_pipeline(Normalizer(), model, transform_input=["public"])
+    with pytest.raises(PrivacyWarning, match="StandardScaler"):
+        make_pipeline(StandardScaler(), inner, transform_input=["public"]).fit(X, y, public=public)
+    model.fit(X, y, public=public)  # nothing was claimed
+    for options in ({"simulation_seed": 3}, {"interactions": "public"}):
+        simulated = trial(**options)[0].set_fit_request(public=True)
+        pipeline = make_pipeline(StandardScaler(), simulated, transform_input=["public"])
+        pipeline.fit(X, y, public=public)
 
 
 @pytest.mark.parametrize("more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}])

@@ -131,7 +131,14 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(facts):
     found = create_certificate(facts, "0", "now", audits=[report])
     guess = found["audiences"][0]["membership_guess"]
     assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
-    assert guess["measured"] == pytest.approx(ndtr(0.13), abs=6e-4)
+    # A lower bound is rounded down: .55172 to .551.
+    assert guess["measured"] == 0.551 < ndtr(0.13)
+    page = " ".join(render_certificate_page(found).split())
+    expected = f"it is at most about {guess['expected']:.1%}".replace("%", " %")
+    assert f"{expected}. For a subject whose whole budget is used" in page
+    assert "reached at least 55.1 %. These two figures are about different subjects" in page
+    plain_page = " ".join(render_certificate_page(create_certificate(facts, "0", "now")).split())
+    assert f"{expected}. No audit on file has measured it. </p>" in plain_page
     assert guess["measured"] <= guess["to_at_most"]
     assert "restart (default)" in found["not_audited"]
     assert "votes (default)" not in found["not_audited"]

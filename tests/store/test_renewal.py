@@ -15,6 +15,7 @@ import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
 from store_tools import left_of as left
 from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.distributed import restore_cluster, split
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged, StoreOutdated
 from vicinal.planning.guarantees import compute_share_epsilon
@@ -323,7 +324,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
         stated, settings = store.guarantee(), store._audience_states["default"].plan
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = compute_share_epsilon(settings, 0.25)
-        assert f"of each later period by at most e^{math.ceil(1e4 * part) / 1e4:g}" in str(stated)
+        assert f"of each later period by at most e^{format_rounded_up(part)}" in str(stated)
         assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]

@@ -29,6 +29,23 @@ def test_wear_grows_with_answers_and_not_with_replays(tmp_path):
         assert usage(store)["mean"] > some["mean"]
 
 
+def test_the_usage_states_what_training_used(tmp_path):
+    with make(tmp_path / "plain") as store:
+        assert usage(store)["training"] is None
+    with make(tmp_path / "store", release="votes", model_share=0.5) as store:
+        trained = usage(store)
+        assert 0 < trained["training"] <= 0.5
+        assert trained["training"] == pytest.approx(trained["mean"], abs=1e-6)
+        store.predict(Q[:30])
+        answered = usage(store)
+        assert answered["training"] == trained["training"] < answered["mean"]
+    printed = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).stdout
+    share = f"{trained['training']:.0%}"
+    assert f"on average ({share} by the latest training of the private model), " in printed
+    printed = CliRunner().invoke(app, ["inspect", str(tmp_path / "plain")]).stdout
+    assert "on average, " in printed
+
+
 def test_wear_outlives_the_process(tmp_path):
     store = make(tmp_path / "store")
     store.predict(Q[:30])

@@ -1,8 +1,12 @@
 """The privacy guarantee of an interaction, as a value with a text for readers."""
 
 import dataclasses
+from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import Any
+
+_DISPLAYED_BOUNDS = Context(prec=3, rounding=ROUND_CEILING)
+"""Three significant digits, rounded up: readers compare bounds and do not compute with them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,9 +113,9 @@ class Guarantee:
 
 
 def format_rounded_up(bound: float) -> str:
-    """Return `bound` as text of six digits, or of all digits if six digits would round it down."""
-    six_digits = f"{bound:g}"
-    return six_digits if float(six_digits) >= bound else repr(bound)
+    """Return an upper bound, such as an epsilon, as text rounded up to three significant digits."""
+    # The shortest decimal text of 1e-5 is exact, while its binary value is slightly larger.
+    return f"{float(_DISPLAYED_BOUNDS.create_decimal(repr(float(bound)))):g}"
 
 
 def _join_items(items: tuple[str, ...]) -> str:

@@ -95,7 +95,15 @@ def show_outlook(
     plan = plan.choose_model_share(ASSUMED_PUBLIC_ROWS if points is None else len(points))
     reference, setup, reason = _prepare_simulation(plan, points, labels)
     with show_progress_bars(silent=json) as begin:
-        options = evaluate_plan_options(plan, reference, setup, seed, begin, only_requested=dry_run)
+        options = evaluate_plan_options(
+            plan,
+            reference,
+            setup,
+            seed,
+            begin,
+            n_features=None if points is None else points.shape[1],
+            only_requested=dry_run,
+        )
     class_shares = [] if setup is None else setup.shares
     verdict, *advice = assess_plan(plan, class_shares) if plan.target.is_class_vote else [""]
     if dry_run:

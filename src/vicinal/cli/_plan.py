@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli.main import create_command_group
 from vicinal.cli.options import Json
 from vicinal.cli.output import as_json, echo, show_announced_progress
@@ -86,12 +88,14 @@ def audit(
 
 def _format_price(price: dict[str, Any]) -> str:
     """Return the text on a plan: epsilon by method, releases, assumptions. `price`: as JSON."""
-    lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
-    for method, epsilon in price["by_method"].items():
+    epsilon, delta = format_rounded_up(price["epsilon"]), format_rounded_up(price["delta"])
+    lines = [f"epsilon {epsilon} at delta {delta}", ""]
+    for method, method_epsilon in price["by_method"].items():
         best = "  <- best" if method == price["method"] else ""
-        lines.append(f"  {epsilon:10.4f}  {_METHOD_NAMES[method]}{best}")
+        lines.append(f"  {format_rounded_up(method_epsilon):>10}  {_METHOD_NAMES[method]}{best}")
     if price["lower"] is not None:
-        lines.append(f"  {price['lower']:10.4f}  lower bound: no analysis can go below this")
+        lower = math.floor(1000 * price["lower"]) / 1000  # a lower bound is rounded down
+        lines.append(f"  {lower:>10g}  lower bound: no analysis can go below this")
     lines += ["", "  share  epsilon alone  release"]
     for release in price["releases"]:
         lines.append(_format_release(release, release["kind"], f"{release['share']:5.1%}"))
@@ -112,4 +116,4 @@ def _format_release(release: dict[str, Any], name: str, cost_share: str) -> str:
         for key, value in release.items()
         if key not in ("kind", "part", "parts", "share", "alone")
     )
-    return f"  {cost_share:5}  {release['alone']:13.4g}  {name}: {parameters}"
+    return f"  {cost_share:5}  {format_rounded_up(release['alone']):>13}  {name}: {parameters}"

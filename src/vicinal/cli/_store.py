@@ -437,8 +437,12 @@ def _format_facts(facts: dict[str, Any]) -> str:
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {following}")
         usage = audience["usage"]
         if usage is not None:
+            training = usage["training"]
+            cause = ""
+            if training is not None:
+                cause = f" ({training:.0%} by the latest training of the private model)"
             lines.append(
-                f"Budgets used, estimated from public rows: {usage['mean']:.0%} on average, "
+                f"Budgets used, estimated from public rows: {usage['mean']:.0%} on average{cause}, "
                 f"{usage['quantiles']['90%']:.0%} in the busiest tenth; {usage['retired']:.0%} of "
                 "all budgets are spent"
             )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from vicinal import __version__
+from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli import output, records
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._reference import ExtractorOptions, ReferenceOptions

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -338,6 +339,16 @@ def claim_records(
             # It turns exceptions into NaN scores silently, so only a warning reaches the user.
             warnings.warn(message, PrivacyWarning, stacklevel=2)
         raise PrivacyRefused(message)
+    transformer_name = _find_private_transformer()
+    if transformer_name:
+        # Before anything is claimed, so that a filter can turn the warning into an error.
+        warnings.warn(
+            f"The Pipeline fitted {transformer_name} on the private records. No budget pays for "
+            "this, and the guarantee does not cover it. Fit the step on public rows, and put "
+            "FrozenEstimator(step) into the Pipeline.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     digests = RecordDigests.from_records(records.features, records.ids)
     declaration = (plan.plan_identity, plan.interactions)
     interaction: Interaction
@@ -374,13 +385,49 @@ def _find_cross_validation() -> str:
     Cross-validation would spend the budgets in its first fit, and report the refusal of each
     further fit as a NaN score. Only the call stack reveals that a fit belongs to one.
     """
+    sklearn_functions = {frame.f_code.co_name for frame in _iterate_sklearn_frames()}
+    return next((name for name in _CROSS_VALIDATION_FUNCTIONS if name in sklearn_functions), "")
+
+
+def _iterate_sklearn_frames() -> Iterator[FrameType]:
+    """Yield the frames of scikit-learn's functions on the call stack, the innermost first."""
     frame = sys._getframe()
-    sklearn_functions = set()
     while frame.f_back is not None:
         frame = frame.f_back
         if str(frame.f_globals.get("__name__")).startswith("sklearn."):
-            sklearn_functions.add(frame.f_code.co_name)
-    return next((name for name in _CROSS_VALIDATION_FUNCTIONS if name in sklearn_functions), "")
+            yield frame
+
+
+def _find_private_transformer() -> str:
+    """Return the class name of a step that a Pipeline fitted on the private records, or "".
+
+    It depends only on the steps of the Pipelines that call this fit. A test of values, such as
+    column means of 0, would itself reveal something about the records.
+    """
+    for frame in _iterate_sklearn_frames():
+        steps = getattr(frame.f_locals.get("self"), "steps", None)
+        if frame.f_code.co_name == "fit" and steps is not None:
+            for _, transformer in steps[:-1]:
+                if _learns_from_rows(transformer):
+                    return type(transformer).__name__
+    return ""
+
+
+def _learns_from_rows(transformer: Any) -> bool:
+    """Return whether the `fit` of a scikit-learn `transformer` may depend on rows.
+
+    A composite does if one of its components does; "passthrough", "drop" and None do not.
+    """
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.utils import get_tags
+
+    if transformer is None or isinstance(transformer, (str, FrozenEstimator)):
+        return False
+    for attribute in ("steps", "transformer_list", "transformers"):
+        components = getattr(transformer, attribute, None)
+        if components is not None:
+            return any(_learns_from_rows(component[1]) for component in components)
+    return bool(get_tags(transformer).requires_fit)
 
 
 def note_release(estimator: BaseEstimator) -> None:

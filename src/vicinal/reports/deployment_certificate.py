@@ -137,9 +137,9 @@ def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, d
     return bounds
 
 
-def _round_gaussian_success(mu: float) -> float:
-    """Return the success probability of membership inference under mu-GDP, to three digits."""
-    return round(NormalDist().cdf(mu / 2), 3)
+def compute_gaussian_success(mu: float) -> float:
+    """Return the success probability of membership inference under mu-GDP, from prior 1/2."""
+    return NormalDist().cdf(mu / 2)
 
 
 def _describe_audience(
@@ -162,7 +162,7 @@ def _describe_audience(
     budget = zcdp_budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     expected = None
     if usage and gaussian:
-        expected = _round_gaussian_success(math.sqrt(2 * (usage["mean"] * budget)))
+        expected = round(compute_gaussian_success(math.sqrt(2 * (usage["mean"] * budget))), 3)
     return {
         "name": name,
         "holds": holds,
@@ -185,7 +185,12 @@ def _describe_audience(
             # An estimate and no bound: for a subject with the mean budget usage of public points.
             "expected": expected,
             "to_at_most": success if holds else 1.0,
-            "measured": _round_gaussian_success(max(measured_mu)) if measured_mu else None,
+            # Rounded down, because it is a lower bound: that of a subject with a spent budget.
+            "measured": (
+                math.floor(1000 * compute_gaussian_success(max(measured_mu))) / 1000
+                if measured_mu
+                else None
+            ),
         },
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from vicinal.accounting.plan import Plan
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.radius import Reference
+from vicinal.planning.measured_accuracy import AccuracyRange, find_accuracy_range
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, SimulationSetup, simulate
 from vicinal.planning.required_records import MAX_RECORDS, find_min_records, find_model_records
@@ -30,12 +31,14 @@ _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 class Option:
     """A plan by its `name` in the report, with the parameters that a classifier would choose.
 
-    `simulation`: simulated accuracy; None without simulation.
+    `simulation`: simulated accuracy; None without simulation. `accuracy_range`: accuracy on similar
+    public tables; None with a simulation, and for plans that were not measured.
     """
 
     name: str
     choice: PlanChoice
     simulation: SimulationResult | None
+    accuracy_range: AccuracyRange | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option as JSON values."""
@@ -64,6 +67,7 @@ class Option:
             "participations": choice.n_participations,
             "cost_of_one": choice.charged_share,
             "outlook": None if self.simulation is None else asdict(self.simulation),
+            "similar_tables": None if self.accuracy_range is None else asdict(self.accuracy_range),
             **expected,
         }
 
@@ -114,6 +118,7 @@ def evaluate_plan_options(
     seed: int,
     begin: Begin,
     *,
+    n_features: int | None = None,
     only_requested: bool = False,
 ) -> list[Option]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
@@ -122,6 +127,7 @@ def evaluate_plan_options(
     - `setup`: labelled public points on which each plan is simulated; None for no simulation.
     - `seed`: of the first simulation of each plan; later ones count up.
     - `begin`: starts a progress bar.
+    - `n_features`: number of features; None if unknown.
     - `only_requested`: leave out the alternatives, if the number of records is public.
     """
     plans = _list_alternatives(plan)
@@ -131,7 +137,9 @@ def evaluate_plan_options(
     options = []
     for name, named_plan in plans.items():
         if setup is None:
-            options.append(Option(name, PlanChoice.from_plan(named_plan, reference), None))
+            choice = PlanChoice.from_plan(named_plan, reference)
+            accuracy_range = find_accuracy_range(named_plan, n_features)
+            options.append(Option(name, choice, None, accuracy_range))
         else:
             options.append(_simulate_option(name, named_plan, setup, seed))
         report_progress(1)
@@ -193,8 +201,8 @@ def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
 def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
     """Return the lines of a table of options, with a header line.
 
-    `details`: whether it has columns of the neighbours and the noise. A value that needs a
-    simulation is "-" without one.
+    `details`: whether it has columns of the neighbours and the noise. Without a simulation the
+    accuracy is the range on similar tables, if it was measured. An unknown value is "-".
     """
     votes_decide = options[0].choice.plan.target.is_class_vote
     technical_header = f"{'k':>7}{'sigma2':>8}" if details else ""
@@ -214,6 +222,9 @@ def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
             charged = simulation.asked
             agreement = format_percent(simulation.agreement)
             accuracy_or_error = format_percent(simulation.accuracy)
+        elif option.accuracy_range is not None and not option.accuracy_range.is_too_high:
+            low_percent = f"{100 * option.accuracy_range.low:.0f}"
+            accuracy_or_error = f"{low_percent}-{format_percent(option.accuracy_range.high, 0)}"
         if not votes_decide:
             accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
         technical = f"{choice.n_neighbors:7,}{choice.multiplier:8.3f}" if details else ""

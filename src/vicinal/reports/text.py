@@ -12,6 +12,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from vicinal import checks
+from vicinal.accounting.guarantee import format_rounded_up
 
 if TYPE_CHECKING:
     import jinja2
@@ -90,6 +91,10 @@ def _create_jinja_environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=format_percent, interval=format_interval, duration=format_duration, fact=format_fact
+        percent=format_percent,
+        interval=format_interval,
+        duration=format_duration,
+        fact=format_fact,
+        bound=format_rounded_up,
     )
     return environment

@@ -292,7 +292,7 @@ class AudienceState:
             return ""
         first_units = UNITS - (renewal.periods - 1) * renewal.part
         first_epsilon, later_epsilon = (
-            f"{math.ceil(1e4 * compute_share_epsilon(self.requested, units / UNITS)) / 1e4:g}"
+            format_rounded_up(compute_share_epsilon(self.requested, units / UNITS))
             for units in (first_units, renewal.part)
         )
         carried = ", more where earlier ones left some, up to the whole"

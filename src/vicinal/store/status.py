@@ -147,8 +147,10 @@ def _collect_audience_facts(
 def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     """Return statistics of the spent shares of subjects' budgets, estimated on public points.
 
-    These are the mean, quantiles, and the share of subjects with almost spent budgets. None without
-    public points, or if new subjects get no budget (after an accepted loss).
+    These are the mean, the part of it that the latest training of the private model used (None
+    without a model, and for renewed budgets), quantiles, and the share of subjects with almost
+    spent budgets. The result is None without public points, or if new subjects get no budget (after
+    an accepted loss).
     """
     if state.proxies is None or not state.audience.initial_budget:
         return None
@@ -156,7 +158,15 @@ def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     quantiles = {
         f"{level:.0%}": used for level, used in zip(QUANTILES, usage.quantiles, strict=True)
     }
-    return {"mean": usage.used, "quantiles": quantiles, "retired": usage.retired}
+    training = None
+    if state.private_model is not None and state.audience.renewal is None:
+        training = float(np.mean(state.private_model.model.spent_shares))
+    return {
+        "mean": usage.used,
+        "training": training,
+        "quantiles": quantiles,
+        "retired": usage.retired,
+    }
 
 
 def collect_private_facts(store: OpenStore) -> dict[str, Any]:
