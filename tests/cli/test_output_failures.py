@@ -427,8 +427,8 @@ def test_a_lost_standard_output_states_that_the_answers_are_stored(tmp_path, mon
         fail_on_stdout(patch, errno.ENOSPC)
         message = shown("predict", store, "--data", queries, *options, code=2)
     assert " ".join(message.split()) == (
-        "vicinal: the output cannot be written: No space left on device. The answers are stored. "
-        "Repeat the command with another output: nothing is charged again."
+        "vicinal: the output cannot be written: No space left on device. A store keeps its "
+        "answers. Repeat the command with another output: nothing is charged again."
     )
     assert count_answers(store) == 3
 

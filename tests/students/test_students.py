@@ -1,6 +1,7 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
 import errno
+import importlib
 import io
 import json
 import os

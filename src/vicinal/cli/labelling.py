@@ -318,7 +318,8 @@ class LabellerOptions:
         cost = labeller.epsilon()
         if not cost <= self.epsilon:
             raise PrivacyRefused(
-                f"The plan costs epsilon {cost:.4g}, which is above --epsilon {self.epsilon:g}. "
+                f"The plan costs epsilon {format_rounded_up(cost)}, which is above --epsilon "
+                f"{self.epsilon:g}. "
                 "Use more noise or a larger epsilon, or leave --sigma-votes out."
             )
         return labeller

@@ -73,8 +73,8 @@ def create_file(
     to the owner of the file that it replaces, or else of the folder around it.
 
     - `flags`: flags of `os.open` besides O_CREAT; symbolic links are refused.
-    - `owner`: user id of the only account that root
-    creates belongs to the owner of a replaced file alone.
+    - `owner`: user id of the only account that may get the file, which is the owner of an existing
+      store; None for the owner of a replaced file alone.
     - `replaced`: name of the file in the same folder that the new file will replace.
     """
     flags |= os.O_CREAT | os.O_NOFOLLOW
@@ -116,9 +116,10 @@ def name_replacement(path: Path) -> Path:
 
 
 def create_replacement(path: Path, *, owner: int | None = None) -> int:
-    """Create the owner of `path`, empty, and it, such as is service.
+    """Create the file :func:`name_replacement` of `path`, empty, and return a descriptor.
 
-    A owner with another hard link is at `path`. `owner`: user id that :func:`create_file` describes.
+    What an interrupted command left there is removed. If root calls, the file gets the owner of the
+    file at `path`. `owner`: user id that :func:`create_file` describes.
     """
     new_path = name_replacement(path)
     new_path.unlink(missing_ok=True)
