@@ -25,6 +25,7 @@ class Experiments(CommandGroup):
         "promises": "experiments.commands.promises:promises",
         "report-set": "experiments.commands.report_set:report_set",
         "similar-tables": "experiments.commands.report_set:similar_tables",
+        "small-tables": "experiments.commands.small_tables:small_tables",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",

@@ -29,6 +29,7 @@ from experiments.report_set.methods import (
 
 QUERIES = (500, 2000)
 PLANS = f"Means over tables, T = {QUERIES[-1]:,}:"
+SAME = f"Means over the tables with every number of records, epsilon 1, T = {QUERIES[-1]:,}:"
 TABLES = f"Every table, epsilon 1, T = {QUERIES[-1]:,}, all its records:"
 MARGIN = 0.003
 """A lead or a lag that counts."""
@@ -173,7 +174,7 @@ def as_text(cells: Iterable[Cell], group: str, public: int) -> str:
         means = _means(cell for cell in found if cell.table in names)
         if means:
             text += [f"## {title}", _behind(means), PLANS, _by_plan(means)]
-            text += [TABLES, _by_table(means, names)]
+            text += [SAME, _by_records(means), TABLES, _by_table(means, names)]
     return "\n\n".join(text)
 
 
@@ -250,6 +251,37 @@ def _by_plan(means: Means) -> str:
         tables = f"{len(those)}{f' without {EBM_NAME}' * several}"
         rows.append((f"{records:,}", f"{epsilon:g}", tables, *shown))
     return _markdown(("records", "epsilon", "tables", *names, *closed), rows)
+
+
+def _by_records(means: Means) -> str:
+    """Return means by number of records at epsilon 1, over the same tables in every row.
+
+    A table has no cells for more records than it has, so means over all tables of two sizes differ
+    by the tables, too. Methods that lack one of these tables, as DP-EBM does, are left out.
+    """
+    chosen = {
+        (place.table, place.records): scores
+        for place, scores in means.items()
+        if (place.queries, place.epsilon) == (QUERIES[-1], 1.0)
+    }
+    sizes = sorted({records for _, records in chosen})
+    names = {name for name, _ in chosen}
+    names = {name for name in names if all((name, records) in chosen for records in sizes)}
+    complete = [[chosen[name, records] for name in sorted(names)] for records in sizes]
+    methods = [
+        method
+        for method in METHODS
+        if names and all(method in scores for row in complete for scores in row)
+    ]
+    rows = [
+        (
+            f"{records:,}",
+            str(len(row)),
+            *(f"{np.mean([scores[method] for scores in row]):.3f}" for method in methods),
+        )
+        for records, row in zip(sizes, complete, strict=True)
+    ]
+    return _markdown(("private records", "tables", *methods), rows)
 
 
 def _by_table(means: Means, names: list[str]) -> str:

@@ -148,6 +148,20 @@ def test_the_page_shows_means_of_the_cells_that_are_kept():
         assert [float(text.strip("*")) for text in row] == pytest.approx(found, abs=0.0011)
 
 
+def test_sizes_are_compared_on_the_same_tables():
+    """A mean over tables with 2,000 records omits easy tables that have fewer."""
+    printed = CliRunner().invoke(experiments, ["report-set", "--cells", str(KEPT)]).stdout
+    page = KEPT.with_suffix(".md").read_text()
+    found = rows_of(printed, "private records | tables")
+    shown = rows_of(page, "private records | tables")
+    assert [int(row[1]) for row in found] == [24] * 4
+    means = [float(row[2]) for row in found]
+    assert means == sorted(means)
+    for row_of_page, row in zip(shown, found, strict=True):
+        figures = [float(text.strip("*")) for text in row_of_page[2:]]
+        assert figures == pytest.approx([float(text) for text in row[2:6]], abs=0.00051)
+
+
 @pytest.mark.parametrize("option", ["group", "method"])
 def test_unknown_names_are_refused(option):
     result = CliRunner().invoke(experiments, ["report-set", f"--{option}", "nonsense"])
