@@ -115,7 +115,7 @@ def report_set() -> plt.Figure:
         cells = [row for row in csv.DictReader(file) if row["queries"] == "2000"]
     asked = {row["table"] for row in cells if row["method"] == "Opacus, linear layer"}  # of classes
     cells = [row for row in cells if row["table"] in asked]
-    # The site and the README show a picture at about 650 points: a smaller figure enlarges its text.
+    # The site shows each picture at the width of its text: a smaller figure enlarges the words.
     fig, both = plt.subplots(1, 2, figsize=(6.4, 3.2), sharey=True)
     methods = (("vicinal", WITH, 2.5), ("NoisySGD", WITHOUT, 1.5), ("AdaSSP", GREY, 1.5))
     for axes, records in zip(both, ("500", "20000"), strict=True):
