@@ -93,6 +93,7 @@ lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the
 	@$(LOCK) --extra dev,encoders,postgres,text --output-file requirements/dev.txt
 	@$(LOCK) --extra serve --constraint requirements/dev.txt --output-file requirements/core.txt
 	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
+	@awk '/^[^ ]/ {on = /^psycopg/} on' requirements/dev.txt > requirements/postgres.txt
 
 clean: ## remove .venv, outputs and caches
 	rm -rf $(VENV) out build dist docs/generated .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

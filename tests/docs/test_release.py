@@ -237,9 +237,29 @@ def test_the_container_is_small_and_no_root_and_has_two_volumes():
     for step in steps:
         if step[0] == "COPY" and "--from" not in step[1]:
             assert all((ROOT / source).exists() for source in step[1].split()[:-1]), step
-    extras = re.search(r"\.\[([\w,]+)\]", text)[1].split(",")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(extras) <= set(project["optional-dependencies"])
+
+
+def test_deployments_install_pinned_versions_only():
+    """Fails if a command of the page or of the container resolves versions itself."""
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    for text in (page, (DEPLOY / "Containerfile").read_text(encoding="utf-8")):
+        commands = re.findall(r"/opt/vicinal/bin/pip install (.*)", text.replace("\\\n", " "))
+        assert len(commands) >= 2
+        for command in commands:
+            words = command.split()
+            assert "--no-deps" in words
+            files = [word for word in words if word.startswith("requirements/")]
+            assert ("--require-hashes" in words) == bool(files)
+            assert all((ROOT / file).is_file() for file in files)
+            assert files or words[-2:] == ["--no-build-isolation", "."]
+    assert "\nhatchling==" in (ROOT / "requirements" / "core.txt").read_text(encoding="utf-8")
+
+
+def test_pins_for_postgresql_are_those_of_developers():
+    pins = (ROOT / "requirements" / "postgres.txt").read_text(encoding="utf-8")
+    assert pins.startswith("psycopg==")
+    assert "\npsycopg-binary==" in pins
+    assert pins in (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
 
 
 def test_the_proxy_keeps_ids_and_metrics_inside():
