@@ -14,6 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette")
@@ -93,9 +94,23 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
     assert json.loads((tmp_path / "backup" / "store.json").read_text())["backup"] is True
     run("backup", folder, tmp_path / "backup", code=2)  # the folder exists
     assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 0
-    for command in (("erase", "--subject", "person-5", "--yes"), ("allow", "anna", "3")):
-        assert "Another process" in run(command[0], folder, *command[1:], code=3)
-    assert "Another process" in run("backup", folder, tmp_path / "b", "--accept-loss", code=3)
+    queries = tmp_path / "queries.npz"
+    np.savez(queries, x=Q[:2])
+    records = tmp_path / "records.npz"
+    np.savez(records, x=Q[:1], y=[1], subjects=["person-301"])
+    requests = {
+        ("erase", "--subject", "person-5", "--yes"): "DELETE /v1/subjects/ID",
+        ("add", "--data", records): "POST /v1/records",
+        ("predict", "--data", queries): "POST /v1/predict",
+        ("allow", "anna", "3"): "Stop the service",
+        ("backup", tmp_path / "b", "--accept-loss"): "Stop the service",
+        ("serve", "--port", "0"): "Stop the service",
+    }
+    for (command, *arguments), remedy in requests.items():
+        printed = run(command, folder, *arguments, code=3)
+        assert "A running service has" in printed
+        assert remedy in " ".join(printed.split())
+        assert "person-5" not in printed
 
 
 def test_answers_go_on_around_what_is_asked(service, tmp_path):

@@ -69,7 +69,11 @@ def add(
     with (
         output.print_warnings(),
         output.show_announced_progress(),
-        records.open_store(store, accept_lost_charges=accept_lost_charges) as opened,
+        records.open_store(
+            store,
+            accept_lost_charges=accept_lost_charges,
+            http_request="POST /v1/records with the key of a curator",
+        ) as opened,
     ):
         schema = opened.schema
         for n_added, path in enumerate(files or [data]):
@@ -139,7 +143,10 @@ def predict(
             summary = "Answers of a student are not charged."
         else:
             with records.open_store(
-                store, shard_timeout_s=shard_timeout_s, accept_lost_charges=accept_lost_charges
+                store,
+                shard_timeout_s=shard_timeout_s,
+                accept_lost_charges=accept_lost_charges,
+                http_request="POST /v1/predict with the key of an analyst",
             ) as opened:
                 answer_columns = opened.schema.target.answer_columns
                 copied, dataset = records.read_queries(
@@ -382,7 +389,11 @@ def erase(
         raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
     output.confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
-    with records.open_store(store, accept_lost_charges=accept_lost_charges) as opened:
+    with records.open_store(
+        store,
+        accept_lost_charges=accept_lost_charges,
+        http_request="DELETE /v1/subjects/ID with the key of a curator",
+    ) as opened:
         presence = opened.presence(ids)
         n_erased = opened.erase(ids)
         verification = opened.verify(ids)

@@ -58,12 +58,15 @@ def open_store(
     *,
     accept_lost_charges: bool = False,
     read_only: bool = False,
+    http_request: str | None = None,
 ) -> Iterator[Store | Coordinator]:
     """Open the store or cluster in the folder `path`.
 
     `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, None to run
     them in this process. `shard_timeout_s`: time to wait for shards. `accept_lost_charges`: open a
-    store that has lost its newest charges, and count all its budgets as spent.
+    store that has lost its newest charges, and count all its budgets as spent. `http_request`:
+    method and path by which a running service does the same as the command, and the role of the
+    key; None if no request does. StoreInUse beside a running service names it.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
@@ -71,6 +74,7 @@ def open_store(
     from vicinal.store.store import Store
 
     with ExitStack() as resources:
+        resources.enter_context(_explain_service(path, http_request))
         if is_cluster(path):
             connect = local_transports
             if ray is not None:
@@ -80,13 +84,32 @@ def open_store(
             )
             yield resources.enter_context(cluster)
         elif ray is None:
-            with Store.open(path, accept_loss=accept_lost_charges, read_only=read_only) as store:
-                yield store
+            store = Store.open(path, accept_loss=accept_lost_charges, read_only=read_only)
+            yield resources.enter_context(store)
         else:
             raise InvalidInput(
                 f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
                 "cluster with: vicinal shard"
             )
+
+
+@contextmanager
+def _explain_service(path: Path, http_request: str | None) -> Iterator[None]:
+    """Extend StoreInUse by the request to send instead, if a service has the store at `path` open.
+
+    `http_request`: as in :func:`open_store`.
+    """
+    from vicinal.serving.local_socket import ServedStore
+
+    try:
+        yield
+    except StoreInUse:
+        if not ServedStore(path).is_reachable:
+            raise
+        remedy = "Stop the service first."
+        if http_request is not None:
+            remedy = f"Send the service {http_request} instead, or stop it first."
+        raise StoreInUse(f"A running service has {path} open. {remedy}") from None
 
 
 @contextmanager
