@@ -6,6 +6,8 @@ while the site builds.
 
 import ast
 import importlib.util
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,6 +37,18 @@ def test_python_on_pages_is_python_and_imports_what_there_is(example):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 assert hasattr(module, alias.name) or importlib.util.find_spec(name), name
+
+
+@pytest.mark.parametrize("number", range(3), ids=["column kind", "command option", "kernel"])
+def test_a_recipe_for_contributors_runs(number):
+    """In a process of its own, because a recipe registers its class in the package."""
+    recipes = blocks(ROOT / "docs" / "how-to" / "recipes.md", "python")
+    assert len(recipes) == 3
+    assert "assert " in recipes[number]
+    finished = subprocess.run(
+        [sys.executable, "-c", recipes[number]], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.fixture
