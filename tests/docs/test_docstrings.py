@@ -109,11 +109,15 @@ def described(docstring):
 
 
 def declared(node):
-    """Return the names of a function's parameters, or of a class's fields and methods."""
+    """Return the names of a function's parameters, or of a class's fields, methods and arguments.
+
+    A class may describe the recurrent arguments of its methods once.
+    """
     if isinstance(node, ast.ClassDef):
         inits = [part for part in node.body if getattr(part, "name", "") == "__init__"]
         fields = {part.target.id for part in node.body if isinstance(part, ast.AnnAssign)}
-        methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        functions = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+        methods = {part.name for part in functions}.union(*map(declared, functions))
         own = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
         return (declared(inits[0]) if inits else fields | methods) | own
     every = node.args
