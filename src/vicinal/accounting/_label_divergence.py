@@ -79,8 +79,8 @@ def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
     """Return :func:`compute_log_curvature` where alpha log L is small, by its power series.
 
     The log curvature is log(psi(L) / (log L)^2), the log of the sum of
-    alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled`, any shape: x = alpha log L, at most
-    1/2 in magnitude. `order`, a shape that broadcasts with it: alpha.
+    alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled`, any shape: x = alpha log L, at
+    most 1/2 in magnitude. `order`, a shape that broadcasts with it: alpha.
     """
     log_order = np.log(order)
     total = np.zeros_like(scaled)
