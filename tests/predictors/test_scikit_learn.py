@@ -23,7 +23,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline, make_union
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
@@ -275,6 +275,10 @@ STEPS = {
     "frozen components": (make_union(PUBLIC_SCALER, Normalizer()), False),
     "FeatureUnion": (make_union(PUBLIC_SCALER, StandardScaler()), True),
     "ColumnTransformer": (make_column_transformer((StandardScaler(), [0, 1])), True),
+    "remaining columns": (
+        make_column_transformer((PUBLIC_SCALER, []), remainder=StandardScaler()),
+        True,
+    ),
     "frozen columns": (make_column_transformer((PUBLIC_SCALER, [0, 1])), False),
 }
 
@@ -293,8 +297,26 @@ def test_a_step_that_a_pipeline_fits_on_private_rows_is_named(name):
     texts = [str(each.message) for each in recorded if each.category is PrivacyWarning]
     assert len(texts) == learns
     if learns:
-        assert f"The Pipeline fitted {name} on the private records" in texts[0]
+        assert f"The Pipeline fitted {type(step).__name__} on the private records" in texts[0]
+        (warned,) = [each for each in recorded if each.category is PrivacyWarning]
+        assert warned.filename == __file__
         assert "FrozenEstimator" in texts[0]
+
+
+class Untagged:
+    """A step without scikit-learn's base class, whose fit may learn anything."""
+
+    def fit(self, _rows, _labels=None):
+        return self
+
+    def transform(self, rows):
+        return rows
+
+
+def test_a_step_without_tags_may_learn():
+    model, X, y, public = trial(n_queries=5)
+    with pytest.warns(PrivacyWarning, match="The Pipeline fitted Untagged"):
+        Pipeline([("step", Untagged()), ("model", model)]).fit(X + 0.321, y, model__public=public)
 
 
 @pytest.mark.usefixtures("_routing")

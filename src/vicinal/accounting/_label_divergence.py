@@ -78,8 +78,9 @@ def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
 def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
     """Return :func:`compute_log_curvature` where alpha log L is small, by its power series.
 
-    It is the log of the sum of alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled` is
-    x = alpha log L, at most 1/2 in magnitude; `order` is alpha.
+    The log curvature is log(psi(L) / (log L)^2), the log of the sum of
+    alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled`, any shape: x = alpha log L, at
+    most 1/2 in magnitude. `order`, a shape that broadcasts with it: alpha.
     """
     log_order = np.log(order)
     total = np.zeros_like(scaled)

@@ -197,7 +197,8 @@ class PlannedRelease(ABC):
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
         """Return pairs of output distributions that two neighbouring data sets attain, or None.
 
-        Together they describe `count` releases; the data sets have a large Rényi divergence at
+        The product of all pairs is the output of `count` releases on these data sets, from which a
+        lower bound on epsilon is computed. The data sets are chosen for their Rényi divergence at
         `order`. None: no such pair is known, so the plan has no lower bound.
         """
 
@@ -384,7 +385,10 @@ class PlannedTraining(_EqualComponents):
     gamma: float = declare_field(check_sampling_rate, 1.0)
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Return the release; raise InvalidInput if `count` trainings have too many gradients."""
+        """Return the release; raise InvalidInput if `count` trainings have too many gradients.
+
+        `name`: name of the release in error messages. `delta` is not used by this kind.
+        """
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -515,7 +519,11 @@ class PlannedIndKNN(_EqualComponents):
         return composition.add(Composition.from_release(disclosure, count))
 
     def _compute_disclosure_probability(self) -> float:
-        """Return the disclosure probability of one filter, for its grid and the tail of labels."""
+        """Return the probability of events of one filter that its budget does not cover.
+
+        They are failures of the rounding of votes to the grid, and for labels also the tail beyond
+        which their divergence is not bounded. The probability is added to delta.
+        """
         # Votes: the failures of all grids, at most the share of delta at which the filter's meter
         # stops (mechanisms/votes.md). Labels: D_E(z0) + tau (label_only.md, section 6) is at most
         # (1 - eta) D_E(z0) + eta for E >= 1 with eta = tau / (1 - D_1(z0)), z0 = 2 B.

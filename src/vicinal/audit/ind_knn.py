@@ -227,7 +227,11 @@ class IndKNNAudit:
         )
 
     def build_total_attack(self, epsilon: float) -> SumsAttack:
-        """Return the attack of two audiences on a store's total guarantee, `epsilon` at `delta`."""
+        """Return the attack that joins the answers to two audiences against a store's total.
+
+        Audiences are groups of recipients with budgets of their own. `epsilon`: the store's total
+        guarantee over all audiences, at the delta of the settings.
+        """
         budget = compute_total_budget(epsilon, self.delta)
         # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
         # could take many audiences.
@@ -405,10 +409,10 @@ class IndKNNAudit:
         actions: Sequence[str],
         target_spec: TargetSpec | None,
     ) -> AuditInteraction:
-        """Return an interaction with the system of these settings, on the data set `copies`.
+        """Return an interaction with the system of these settings, on made-up data.
 
-        `parameters`: estimator parameters, of which `target_spec`, if given, replaces "classes" and
-        "release".
+        `copies`: independent copies of the attacked subject with its other records. `parameters`:
+        estimator parameters; `target_spec`, if given, replaces their "classes" and "release".
         """
         if target_spec is None:
             return AuditInteraction(parameters, copies, actions, interface=self.interface)
@@ -492,7 +496,11 @@ def _create_vector_target(target_spec: TargetSpec) -> VectorTarget:
 
 
 def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> float:
-    """Return the norm of the sum of the records' target vectors, weighted by their cosines."""
+    """Return the norm of the sum of the records' target vectors, weighted by their cosines.
+
+    `records`: pairs (cosine with the query, target). `target_spec`: estimator parameters that
+    declare the vector target.
+    """
     y = np.array([record_y for _, record_y in records])
     vectors = _create_vector_target(target_spec).encode(y, len(y))
     weights = np.array([cosine for cosine, _ in records])

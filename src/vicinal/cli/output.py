@@ -74,7 +74,10 @@ def write_file(path: Path, content: str | bytes) -> None:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput like :func:`refuse_overlap`, or if an output cannot be written."""
+    """Raise InvalidInput if an output is an input or another output, or cannot be written.
+
+    Arguments as for :func:`refuse_overlap`, below.
+    """
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
         if path is not None:

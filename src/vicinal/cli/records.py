@@ -95,9 +95,10 @@ def open_store(
 
 @contextmanager
 def _explain_service(path: Path, http_request: str | None) -> Iterator[None]:
-    """Extend StoreInUse by the request to send instead, if a service has the store at `path` open.
+    """Wrap the opening of the store at `path`: StoreInUse names the request to a running service.
 
-    `http_request`: as in :func:`open_store`.
+    `http_request`: method and path of the equivalent HTTP request, with the kind of key that it
+    needs; None if there is none.
     """
     from vicinal.serving.local_socket import ServedStore
 

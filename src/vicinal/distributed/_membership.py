@@ -147,10 +147,10 @@ class ShardRecord:
 
 
 class ShardRecords:
-    """The records of all shards in the coordinator's ledger, in the order of their numbers.
+    """The shards that the coordinator's ledger lists: identity, last state and epochs of each.
 
-    `database`: the coordinator's database. Attribute `cluster`: the cluster's id in hexadecimal
-    digits, or None before one is stored.
+    They are in the order of their numbers. `database`: the coordinator's database. Attribute
+    `cluster`: the cluster's id in hexadecimal digits, or None before one is stored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -178,7 +178,7 @@ class ShardRecords:
 
     @classmethod
     def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
-        """Return the records in a coordinator's database.
+        """Return the shards that a coordinator's database lists.
 
         Raises StoreOutdated unless they are exactly the shards of `cluster`, the description.
         """

@@ -106,10 +106,11 @@ class ShardedGradients:
         return train_private_model(self.plan.training, self.features, self.public, self)
 
     def write(self, model: PrivateModel, state: AudienceState | None) -> None:
-        """Store the trained model and the delta that it used, inside a change of the ledger.
+        """Store the trained model and the delta slack of its training, inside a ledger change.
 
         The stored gradients of the training are deleted. `state`: the audience's engine and
-        counters if the model replaces an earlier one, else None.
+        counters if the model replaces an earlier one, else None. The public points are charged for
+        the replacement, and the index of the earlier model is detached.
         """
         store = self._store
         audience = self._audience

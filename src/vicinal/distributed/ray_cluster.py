@@ -155,10 +155,10 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return the message from the arguments into which :func:`split_message` has divided it.
+    """Return a message with all of its queries, which :func:`split_message` divided into chunks.
 
-    `message`: with the first queries. `query_chunks`: matrices of integer features of the further
-    ones, in order.
+    `message`: the message with the first chunk of queries. `query_chunks`: the further chunks, each
+    integer features (q, d), in order; empty if nothing was divided.
     """
     request = message.task
     if not (query_chunks and isinstance(request, tasks.VoteRequest)):

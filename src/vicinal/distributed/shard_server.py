@@ -253,7 +253,11 @@ class ShardServer:
         self._mark_change()
 
     def _erase_subjects(self, task: tasks.Erase) -> int:
-        """Erase subjects from all files and return the number of erased records."""
+        """Erase subjects from all files and return the number of erased records.
+
+        `task`: ids of the subjects, and the coordinator's clock at this change. Sums of earlier
+        clocks are deleted, as they contain the subjects' votes.
+        """
         store = self._parts
         self._delete_sums_before(task.clock)  # These votes contain those of the erased subjects.
         n_erased = decide_erasure(store.ledger, store.shard, task.subjects)

@@ -32,7 +32,7 @@ class Transport(Protocol):
 
 
 class ReopeningShard:
-    """The shard in a folder, which the first message opens, and the next one after a failure.
+    """A shard of this process that is opened at its first message, and again after a failure.
 
     `path`: the folder.
     """
@@ -67,10 +67,10 @@ class ReopeningShard:
                 raise errors.ShardUnreachable(str(error)) from None
 
     def _open_server(self, message: Message) -> ShardServer:
-        """Return a server on the folder, which must be that of the shard that a message is for.
+        """Open the shard in the folder after a check that `message` is addressed to it.
 
         The identity is checked first, because a copy of another shard would take that shard's lock.
-        Raises StoreOutdated for another shard; StoreDamaged if the folder is none of a shard.
+        Raises StoreOutdated for another shard; StoreDamaged if the folder contains no shard.
         """
         self._is_read_only = message.read_only
         check = partial(check_member, cluster=message.cluster, number=message.number)

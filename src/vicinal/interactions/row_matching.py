@@ -170,10 +170,10 @@ def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
     """Return whether more `public` rows (m, d) equal `records` (n, d) than chance explains.
 
     The match probability is estimated by the share of rows that have a duplicate in their own table
-    (Good 1953); the larger of both shares counts. So public rows that were generated
-    from a schema with few values may equal records. Without duplicates, six equal rows are allowed,
-    so a curator who knows six records could test a further row by whether `fit` refuses. The result
-    is private; see docs/explanation/public.md.
+    (Good 1953); the larger of both shares counts. So public rows that were generated from a schema
+    with few values may equal records. Without duplicates, six equal rows are allowed, so a curator
+    who knows six records could test a further row by whether `fit` refuses. The result is private;
+    see docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)

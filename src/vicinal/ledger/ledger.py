@@ -249,7 +249,10 @@ class Ledger:
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
     def _write_total_charges(self) -> None:
-        """Charge the total for all uncommitted charges, and write all accounts' charges."""
+        """Charge the total account for all audiences' uncommitted charges; write all accounts.
+
+        The clock advances by one for each account.
+        """
         for audience in self.audiences.values():
             if audience.account.is_charged:
                 self.charge_total(audience)

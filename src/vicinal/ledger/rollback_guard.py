@@ -340,7 +340,7 @@ class RollbackGuard:
         self.state = state
 
     def _write_bytes(self, content: bytes, offset: int) -> None:
-        """Write `content` at an offset in bytes, unless the ledger has an open transaction."""
+        """Write `content` at an offset in bytes; an open transaction of the ledger is an error."""
         self._check_committed()
         self._is_flushed = False
         with translate_os_errors(self._path):

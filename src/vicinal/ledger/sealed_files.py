@@ -78,7 +78,9 @@ def write_sealed(
 def read_sealed(
     path: Path, file_format: int, kinds: Mapping[str, type], missing: str
 ) -> dict[str, Any]:
-    """Return the fields of a file written by :func:`write_sealed`.
+    """Return the fields of a JSON file after its digest, version and field types are verified.
+
+    :func:`write_sealed` writes such files.
 
     - `file_format`: expected version of the format.
     - `kinds`: the type of every field, by name.

@@ -100,8 +100,9 @@ def _split_into_rows(
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield all pages' rows of the table: page, number in the page, slots, framed ids.
 
-    `ids`: all framed ids, concatenated. `ends`, int64 (subjects,): offset at which each ends.
-    `stored_bytes`, int64 (subjects,): bytes of all ids and slots up to each subject's, inclusive.
+    All slots are occupied. `ids`: framed ids of all slots, concatenated. `ends`, int64 (subjects,):
+    offset at which the id of each slot ends. `stored_bytes`, int64 (subjects,): cumulative number
+    of bytes of ids and slots, up to and including each slot.
     """
     for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
         start = first_slot

@@ -108,8 +108,9 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
-        """Return the certainty of each prediction, float64 (q,).
+        """Return how certain each prediction is, float64 (q,); larger is more certain.
 
+        For classes it is the difference of the two largest log probabilities; for vectors 0.
         `predicted`, (q, c): the result of :meth:`predict`.
         """
 
@@ -320,10 +321,10 @@ def _compute_residual_squares(probabilities: Floats) -> Floats:
 def _compute_model_votes(
     variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
 ) -> Floats:
-    """Return the real number of votes that are as precise as the model's prediction.
+    """Return the number of votes, not always whole, whose mean is as precise as the prediction.
 
-    `variance`: of the prediction. `noise_std`, `n_expected`: noise of the sum of private votes and
-    their expected number. All are (q,) or one number.
+    `variance`: of the model's prediction. `noise_std`: noise of the sum of private votes, in votes.
+    `n_expected`: expected number of private votes. All are (q,) or one number.
     """
     neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
     n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)

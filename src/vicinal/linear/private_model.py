@@ -210,9 +210,9 @@ class PrivateModel:
         return self.loss.predict(self.model.compute_scores(X) + self._shift)
 
     def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
-        """Return scores (n, c) and their posterior standard deviation (n,).
+        """Return scores (n, c), and one posterior standard deviation per row (n,).
 
-        `extended_scores`, (n, c + r): scores, and products with `variance_directions`.
+        `extended_scores`, (n, c + r): scores, and products of features and `variance_directions`.
         """
         scores, deviations = np.split(extended_scores, [self._n_scores], axis=1)
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
@@ -300,7 +300,11 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused unless `slack` covers `trainings` trainings of `width` features."""
+        """Raise PrivacyRefused unless the delta slack covers a number of `trainings`.
+
+        `slack`: accountant of the delta that rounding to the grid costs. `width`: number of
+        features with the bias.
+        """
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )

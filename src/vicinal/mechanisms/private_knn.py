@@ -24,7 +24,7 @@ from vicinal.neighbours.kernels import FLOAT32, RBF, IntegerMatrix
 from vicinal.neighbours.poisson_knn import NO_RECORD, NearestRows, PoissonKNN, select_candidates
 from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
 
-# `nearest_rows`, int32 (q, k), always are the rows of each query's nearest sampled records, at most
+# `nearest_rows`, int32 (q, k), are always the rows of each query's nearest sampled records, at most
 # one of a subject, padded with ``NO_RECORD`` where there are fewer than k.
 
 
@@ -192,7 +192,7 @@ class NearestOfSample:
     def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
         """Return :meth:`draw_nearest` of one `query`, (1, d), as int32 (1, k), from all subjects.
 
-        - `rows`: rows of the candidates, whose subjects have been sampled or not.
+        - `rows`: rows of the candidates; whether each subject is in the sample is decided.
         - `hits`: indices in `rows` of the sampled candidates. Subjects without a candidate are
           sampled now.
         """

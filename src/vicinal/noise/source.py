@@ -210,7 +210,7 @@ MAX_PREDRAWN_CALL_SIZE = 1 << 16
 
 
 class PresampledNoise:
-    """Buffer of independent samples of one distribution, each returned once; for one thread.
+    """Buffer of independent samples, each returned once. For one thread at a time.
 
     Information in the run time: a call returns samples drawn in earlier calls, and then refills the
     buffer in whole batches whose sizes depend on public call sizes alone. Its run time therefore

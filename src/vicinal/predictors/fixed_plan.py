@@ -482,7 +482,10 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _start_releases(
         self, plan: Answering, records: inputs.FitInputs, targets: AnyArray
     ) -> None:
-        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0."""
+        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0.
+
+        `records`: checked features and subjects. `targets`: encoded targets, (n,) or (n, c).
+        """
         self._release = plan.create_release(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise

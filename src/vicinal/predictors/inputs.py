@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
     """Restore all attributes of `estimator` if the body of the context, a fit, raises.
 
-    Also withdraws the interaction that is no longer needed: the new one after an error, else the
-    previous one.
+    Also withdraws a fit's claim on its records (an interaction): the new claim after an error, else
+    that of the previous fit.
     """
     previous_state = dict(vars(estimator))
     previous_interaction = previous_state.get("_interaction")
@@ -131,13 +131,14 @@ def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
 
 
 def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the line of code that called this package.
+    """Issue a warning at the line of code that called this package, perhaps through scikit-learn.
 
     `kind`: class of the warning. Python shows a warning once for each line.
     """
     frame = sys._getframe()
     stack_level = 1
-    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("vicinal."):
+    own_modules = ("vicinal.", "sklearn.")
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(own_modules):
         frame = frame.f_back
         stack_level += 1
     warnings.warn(message, kind, stacklevel=stack_level)
@@ -337,17 +338,16 @@ def claim_records(
         )
         if sklearn_function == "validation_curve":
             # It turns exceptions into NaN scores silently, so only a warning reaches the user.
-            warnings.warn(message, PrivacyWarning, stacklevel=2)
+            warn_caller(message, PrivacyWarning)
         raise PrivacyRefused(message)
     transformer_name = _find_private_transformer()
     if transformer_name:
         # Before anything is claimed, so that a filter can turn the warning into an error.
-        warnings.warn(
+        warn_caller(
             f"The Pipeline fitted {transformer_name} on the private records. No budget pays for "
             "this, and the guarantee does not cover it. Fit the step on public rows, and put "
             "FrozenEstimator(step) into the Pipeline.",
             PrivacyWarning,
-            stacklevel=2,
         )
     digests = RecordDigests.from_records(records.features, records.ids)
     declaration = (plan.plan_identity, plan.interactions)
@@ -416,7 +416,8 @@ def _find_private_transformer() -> str:
 def _learns_from_rows(transformer: Any) -> bool:
     """Return whether the `fit` of a scikit-learn `transformer` may depend on rows.
 
-    A composite does if one of its components does; "passthrough", "drop" and None do not.
+    A composite does if one of its components does; "passthrough", "drop" and None do not. A step
+    without scikit-learn's tags may learn.
     """
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils import get_tags
@@ -425,9 +426,14 @@ def _learns_from_rows(transformer: Any) -> bool:
         return False
     for attribute in ("steps", "transformer_list", "transformers"):
         components = getattr(transformer, attribute, None)
-        if components is not None:
-            return any(_learns_from_rows(component[1]) for component in components)
-    return bool(get_tags(transformer).requires_fit)
+        if isinstance(components, list):
+            remainder = getattr(transformer, "remainder", None)
+            steps = [component[1] for component in components]
+            return any(map(_learns_from_rows, [*steps, remainder]))
+    try:
+        return bool(get_tags(transformer).requires_fit)
+    except AttributeError:
+        return True
 
 
 def note_release(estimator: BaseEstimator) -> None:

@@ -92,7 +92,10 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             )
 
     def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the plan entries of screening and votes; `noise`: on each class, in votes."""
+        """Return the planned releases, screening and votes, as entries of the accountant's plan.
+
+        `noise`: standard deviation of the noise on each class, in votes.
+        """
         rate = self.sampling_rate
         releases: list[Plan] = []
         if self.sigma_screen is not None:

@@ -189,8 +189,9 @@ def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: flo
 
 
 def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
-    """Return a lower bound, usually sharp, of the largest log(probability times delta).
+    """Return a lower bound, usually sharp, of the largest term of the expected delta in `world`.
 
+    It bounds the maximum over databases k of log(Pr[k] delta(k)). `log_deltas`: log delta(k).
     Likely databases are searched first, because deltas of large counts take longer to compute. If
     the best one is at an end of their range, all databases are searched.
     """

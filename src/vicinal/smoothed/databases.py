@@ -261,9 +261,10 @@ class JointMechanism(ComparedMechanism):
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the joint outcome of one histogram (m,) from that of another.
+        """Return the hockey-stick divergence of the joint outcomes of two histograms of types (m,).
 
-        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
+        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
+        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
         """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:

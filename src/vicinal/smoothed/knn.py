@@ -360,7 +360,11 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     def iterate_comparisons(
         self, database: Counts, epsilon: float
     ) -> Iterator[mechanisms.Comparison]:
-        """Yield both directions of the divergence for each pair of removed and added type."""
+        """Yield the two divergences for each replacement of a record by one of another type.
+
+        A comparison is a pair of functions of the weighting: the divergence of `database`, a
+        histogram (classes + 1,), from the neighbour, and the reverse.
+        """
         compute = self._compute_divergence
         for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
             n_removed, n_added = int(database[removed_type]), int(database[added_type])

@@ -6,7 +6,8 @@ function from a histogram to a distribution of outcomes.
 
 X and X' are neighbouring databases, P and P' the distributions of their outcomes, E = exp(epsilon).
 The divergence of X from X' is the sum over outcomes of (P - E P')+, with the weights that the
-argument `weighting` selects: one of the constants of :mod:`vicinal.smoothed._pairs`.
+argument `weighting` selects, for outcomes with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
+(P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
 """
 
 import math

@@ -271,9 +271,10 @@ class Decision(ComparedMechanism):
     def _compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the outcome of one histogram (m,) from that of another.
+        """Return the hockey-stick divergence of the outcomes of two histograms of types (m,).
 
-        `weighting` is that of :mod:`vicinal.smoothed._pairs`.
+        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
+        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
         """
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
@@ -352,9 +353,10 @@ class Decision(ComparedMechanism):
         return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
-        """Return whether outcomes are summed as runs: for all databases of `n` records and types.
+        """Return whether the deltas of all databases of `n` records are computed from runs.
 
-        That takes two types, a fixed sample size, and few enough records and runs.
+        A run is a range of sampled counts with the same outcome. That takes two types (`n_types`),
+        a fixed sample size, and few enough records and runs.
         """
         if n_types != 2 or n > _MAX_TABULATED_RECORDS:
             return False

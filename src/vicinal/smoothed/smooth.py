@@ -124,10 +124,11 @@ def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> 
 
 
 def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
-    """Return the expected deltas over one record from `distribution` (m,).
+    """Return the expected deltas over one further record whose type has `distribution` (m,).
 
-    `deltas` (2, k, ..., k) is indexed by the counts of all types but the last; each of these axes
-    becomes shorter by one, as its counts no longer include the record.
+    `deltas` (2, k, ..., k): lower (0) and upper (1) bounds of delta, by the counts 0 to k - 1 of
+    all types but the last. Each of these axes becomes shorter by one, as its counts no longer
+    include the record.
     """
     unchanged = tuple(slice(None, -1) for _ in range(deltas.ndim - 1))
     averaged = distribution[-1] * deltas[(slice(None), *unchanged)]
@@ -140,12 +141,13 @@ def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
     return np.asarray(averaged)
 
 
-def average_over_records(table: Floats, distributions: Floats) -> LogInterval:
+def average_over_records(log_deltas: Floats, distributions: Floats) -> LogInterval:
     """Return the expected delta if record r comes from row r of `distributions` (n, m).
 
-    `table` holds the log deltas of :func:`tabulate_log_deltas`.
+    `log_deltas` (2, n + 1, ..., n + 1): lower and upper bounds of log delta, by the counts of all
+    types but the last.
     """
-    deltas = np.exp(table)
+    deltas = np.exp(log_deltas)
     for distribution in distributions:
         deltas = average_over_record(deltas, distribution)
     slack = MACHINE_EPSILON * (4 * len(distributions) * distributions.shape[1] + 64)

@@ -368,8 +368,6 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
 
     `pending`: kinds of changes, as in the history, or descriptions of other unfinished work.
     """
-    if LOST in pending:
-        pending = (LOST,)  # a new witness lacks all earlier changes, which are complete
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
     outcome = "" if LOST in pending else " Nothing was lost."
     return PrivacyRefused(
@@ -389,6 +387,8 @@ def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState
     if ledger.last_commit != (state.clock, state.head):
         query = "SELECT what FROM history WHERE clock > ? ORDER BY clock"
         kinds = [kind for (kind,) in database.read(query, (state.clock,))]
+        if LOST in kinds:
+            kinds = [LOST]  # the new witness lacks all earlier changes, which are complete
         pending += kinds or ["a commit of answers, charges or a quota"]
     if not pending and record_files.are_longer_than(database.get_integer("records")):
         pending.append("the removal of records that were not added")

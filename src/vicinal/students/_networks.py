@@ -128,7 +128,10 @@ def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.M
 
 
 def _append_dense_layer(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
-    """Return a body of convolutional layers for examples of `shape` and a dense layer of 128."""
+    """Return convolutional `layers`, followed by 128 dense outputs, batch normalisation and ReLU.
+
+    `shape`: of one raw example.
+    """
     convolutions = nn.Sequential(*layers, nn.Flatten())
     dense = nn.Linear(_count_outputs(convolutions, shape), 128)
     return nn.Sequential(*convolutions, dense, nn.BatchNorm1d(128), nn.ReLU())
@@ -210,7 +213,10 @@ def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes
 
 
 def build_empty_kernel_network(tensors: dict[str, Tensor]) -> Network:
-    """Return a network "kernel" of zeros with the layer sizes of given `tensors`, by name."""
+    """Return a kernel network with all parameters 0, into which `tensors` can be loaded.
+
+    `tensors`: its state dict, by parameter name such as "body.0.weight"; only shapes are used.
+    """
     (n_mapped, n_features), (n_landmarks, _), (n_components, _), (n_classes, _) = (
         tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
     )

@@ -394,7 +394,8 @@ class _Trainer:
         """Return UDA's loss: the divergence of predictions for augmented from original examples.
 
         `unlabelled` (u, *shape): original examples. `augmented_logits` (u, c): the network's logits
-        for augmented examples. `soft_labels` (u, c): class probabilities for the targets.
+        for augmented examples. `soft_labels` (u, c): class probabilities that are averaged with the
+        network's own predictions to give the targets; None: predictions alone.
         """
         with torch.no_grad():
             logits = self.averaged(_convert_to_channels_last(unlabelled)).float()

@@ -126,7 +126,10 @@ def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _tabulate_expected_votes(shape: float) -> Floats:
-    """Return T for a gamma prior of this `shape` a, tabulated from -30 to 30 noise deviations."""
+    """Return a table of T(b), the posterior mean of a class's true votes, for b from -30 to 30.
+
+    Both are in noise standard deviations; `shape` is the shape a of the votes' gamma prior.
+    """
     n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
     votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
     expected_votes = _compute_expected_votes(np.full(len(votes), shape), votes)
@@ -135,10 +138,10 @@ def _tabulate_expected_votes(shape: float) -> Floats:
 
 
 def _compute_expected_votes(shape: Floats, votes: Floats) -> Floats:
-    """Return T, the posterior mean of true votes, float64 (m,).
+    """Return T(b), the posterior mean of true votes in noise standard deviations, float64 (m,).
 
-    `shape`, (m,): shapes a of the gamma prior. `votes`, (m,): the argument b of T, noisy votes in
-    noise standard deviations. Outside the range of D the asymptotic expansions of T are used.
+    `shape`, (m,): shapes a of the gamma prior. `votes`, (m,): the argument b of T, see the module's
+    docstring. Outside the range of D the asymptotic expansions of T are used.
     """
     clipped_votes = np.clip(votes, -_MAX_SCALED_VOTES, _MAX_SCALED_VOTES)
     small_shape = np.minimum(shape, _MAX_SHAPE)

@@ -297,7 +297,9 @@ class Numbers(NumbersParameters, VectorTarget):
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
-        """Return the standard error from the noise of each number at a typical value.
+        """Return, for each number, the standard error of an answer with a typical value.
+
+        The error is that of the noise alone.
 
         `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
         deviation of the noise on each coordinate, in votes.

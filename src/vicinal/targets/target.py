@@ -103,7 +103,10 @@ class Target(CheckedParameters, ABC):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The declaring parameters in JSON types; those with default values are left out."""
+        """The parameters by which the user declared this target, as JSON values by name.
+
+        Those with default values are left out, except the one named by `kind`.
+        """
         options = {name: getattr(self, name) for name in self.parameter_names if name != self.kind}
         defaults = {field.name: field.default for field in get_parameters(type(self))}
         non_default_options = {
@@ -222,7 +225,10 @@ class VectorTarget(Target):
         return RecordVectors.from_steps(rows)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if a stored vector, a row of int32 steps, is longer than 1, or None."""
+        """Return a message if the Euclidean norm of a stored vector exceeds 1, otherwise None.
+
+        `rows`, (n, row_width): vectors in multiples of 1 / UNIT.
+        """
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
