@@ -211,7 +211,7 @@ def test_a_change_that_is_not_the_one_that_was_decided_is_made_nowhere(path):
         cluster.erase(["person-3"])
     change = path / COORDINATOR / "change"
     decided = change.read_bytes()
-    dataclasses.replace(ClusterChange.read(change), subjects=["person-4"]).save(change)
+    dataclasses.replace(ClusterChange.read(change), subjects=["person-4"]).save(change, os.getuid())
     with pytest.raises(StoreDamaged, match="not the change that was decided"):
         shard_tools.local(path)
     change.write_bytes(decided)
@@ -441,7 +441,7 @@ def test_no_shard_makes_a_change_that_was_not_committed(path, monkeypatch):
         sent = []
         cluster.add(*tools.points(2, 5), ["a", "b"])
         change = ClusterChange("add")
-        cluster._changes._digest = change.save(cluster._changes._path)
+        cluster._changes._digest = change.save(cluster._changes._path, os.getuid())
         monkeypatch.setattr(cluster._changes, "run_on_shards", lambda *task: sent.append(task))
         cluster._changes.pending = cluster._ledger.last_commit[0] + 1
         with pytest.raises(StorageFailed, match="not committed"):

@@ -159,6 +159,6 @@ def test_a_witness_that_was_only_read_is_not_flushed(tmp_path, monkeypatch):
     RollbackGuard(path, identity, accept_unwritable=True).close()
     guard = RollbackGuard(path, identity)
     with pytest.raises(StorageFailed):
-        guard.begin(1, bytes(32))
+        guard.begin_epoch(1, bytes(32))
     with pytest.raises(StorageFailed):
         guard.close()
