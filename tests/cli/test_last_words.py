@@ -120,3 +120,21 @@ def test_plans_show_technical_lines_only_on_request():
         assert term in detailed
     assert shown.splitlines()[2].startswith("records      1,500 records, 500 queries")
     assert "--details shows" in shown
+
+
+def test_a_command_without_torch_names_the_extra(tmp_path):
+    program = (
+        "import sys\n"
+        "import importlib.util as util; found = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'torch' else found(name, *rest)\n"
+        "from vicinal.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", program, "student", "answers.npz", "--public", "p.csv"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "s.pt")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "vicinal: Students need the package torch. Install it with: pip install "
+        "'vicinal[students]'\n"
+    )
