@@ -2,7 +2,7 @@
 
 import errno
 import json
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
         0o777
     ), "answers are public"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
+        patch.setattr(os, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
         message = " ".join(run(*command, code=2).split())
     assert message.endswith(
         "answers.npz cannot be written: No space left on device. A repeated command resumes from "

@@ -13,7 +13,7 @@ from PIL import Image
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from command_line import invoked
+from command_line import invoked, shown
 from command_line import printed as run
 from vicinal.cli._reference import ExtractorOptions
 from vicinal.cli.labelling import TaskOptions
@@ -376,3 +376,33 @@ def test_answers_of_a_table_are_about_its_rows(table, tmp_path):
     ]
     run("student", answers, *student, "--steps", 20)
     assert students.load(tmp_path / "s.pt").extractor.columns == ["dose"]
+
+
+@pytest.mark.parametrize("option", ["label", "subject"])
+def test_names_that_a_file_of_arrays_lacks_are_refused_before_a_charge(tmp_path, option):
+    """Otherwise every row of a person would have a budget of its own."""
+    arrays = {"x": np.eye(40), "y": np.arange(40) % 2}
+    if option == "label":
+        del arrays["y"]
+    np.savez(tmp_path / "private.npz", **arrays)
+    np.savez(tmp_path / "public.npz", x=np.eye(40)[:20] + 0.1)
+    files = ("--private", tmp_path / "private.npz", "--public", tmp_path / "public.npz")
+    run_options = ("--folder", tmp_path / "run", "--out", tmp_path / "answers.npz")
+    message = shown(
+        "label", *files, "--classes", "0,1", *run_options, f"--{option}", "person", code=2
+    )
+    assert f"The --{option} option names a column of a table" in " ".join(message.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_similar_ids_are_refused_before_a_charge(tmp_path):
+    rows = "".join(f"{name},{i % 2},{i},{i * i}\n" for i, name in enumerate(["Anna", "anna"] * 20))
+    (tmp_path / "private.csv").write_text("person,y,a,b\n" + rows)
+    (tmp_path / "public.csv").write_text("a,b\n" + "".join(f"{i},{i}\n" for i in range(60)))
+    files = ("--private", tmp_path / "private.csv", "--public", tmp_path / "public.csv")
+    names = ("--label", "y", "--subject", "person", "--classes", "0,1")
+    run_options = ("--folder", tmp_path / "run", "--out", tmp_path / "answers.npz")
+    message = " ".join(shown("label", *files, *names, *run_options, code=3).split())
+    assert "differ from known ones, or from each other" in message
+    assert "--ids-differ" in message
+    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ import store_tools as tools
 from command_line import shown
 from vicinal.cli import output
 from vicinal.cli._store import _write_answers
-from vicinal.errors import IdsAlike, InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import IdsAlike, InvalidInput, OutputFailed, PrivacyRefused, PrivacyWarning
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
@@ -149,12 +149,16 @@ def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charg
     out.write_text("earlier")
     out.chmod(0o640)
 
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    real_replace = os.replace
+
+    def refuse(source, target, **folders):
+        if target == "out.csv":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_replace(source, target, **folders)
 
     command = ("predict", store, "--data", queries, "--out", out)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", refuse)
+        patch.setattr(os, "replace", refuse)
         message = " ".join(shown(*command, code=2).split())
     assert "nothing is charged again" in message
     assert out.read_text() == "earlier"
@@ -335,6 +339,52 @@ def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path,
     assert path.read_text() == "new"
     status = path.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (*owner, 0o640)
+
+
+@pytest.mark.parametrize("swapped", ["new file", "target"])
+def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, swapped):
+    """The owner of the folder puts a link in place of a name while the output is written."""
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    out = folder / "out.csv"
+    out.write_text("earlier")
+    out.chmod(0o644)
+    real_fsync = os.fsync
+
+    def swap(descriptor):
+        real_fsync(descriptor)
+        for path in folder.glob(".vicinal*") if swapped == "new file" else [out]:
+            path.rename(folder / "moved")
+            path.symlink_to(victim)
+
+    monkeypatch.setattr(os, "fsync", swap)
+    with suppress(OutputFailed):
+        output.write_file(out, "new")
+    assert victim.read_text() == "secret"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
+def test_nothing_that_a_stranger_planted_takes_an_output(shared_folder, kind):
+    folder = shared_folder / "folder"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    planted = folder / "out.csv"
+    with other_account():
+        if kind == "file":
+            planted.touch(mode=0o666)
+            planted.chmod(0o666)
+        elif kind == "pipe":
+            os.mkfifo(planted)
+        else:
+            planted.symlink_to(folder / "target.csv")
+    with pytest.raises(InvalidInput, match="another account"):
+        output.check_outputs({"out": planted})
+    with pytest.raises(OutputFailed, match="another account"):
+        output.write_file(planted, "private")
 
 
 def test_a_new_file_has_the_permissions_of_the_umask(tmp_path):

@@ -8,7 +8,6 @@ import os
 import sys
 from dataclasses import replace
 from inspect import unwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,7 +369,7 @@ def test_a_failure_keeps_the_earlier_file(tmp_path, monkeypatch, trained, save):
     """Fails if a file is written in place, so that a full disk leaves a part of it."""
     path = tmp_path / "student"
     path.write_bytes(b"earlier")
-    monkeypatch.setattr(Path, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(os, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OutputFailed, match="student cannot be written: No space left on device"):
         save(trained, path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [

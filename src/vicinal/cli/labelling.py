@@ -26,6 +26,7 @@ from vicinal.cli.options import (
     AcceptWeakPlan,
     Data,
     DryRun,
+    IdsDiffer,
     Json,
     Subject,
     expand_groups,
@@ -103,6 +104,7 @@ class TaskOptions:
     ]
     label: Label = None
     subject: Subject = None
+    ids_differ: IdsDiffer = False
 
     @property
     def inputs(self) -> dict[str, Path | None]:
@@ -113,8 +115,11 @@ class TaskOptions:
         """Read the files and compute the examples, with progress bars unless `silent`."""
         from sklearn.preprocessing import FunctionTransformer
 
+        from vicinal import checks
         from vicinal.features.hog import HOGFeatures
         from vicinal.labelling.loop import LabellingTask
+        from vicinal.ledger.id_encoding import find_similar_ids
+        from vicinal.store.records import refuse_similar_ids
 
         names = parse_class_names(self.classes)
         ReferenceOptions(self.public).check(feature_options.features, self.private)
@@ -127,6 +132,9 @@ class TaskOptions:
             records.get_labels(dataset)
             if dataset.subjects is None:
                 output.print_note(f"{records.NO_SUBJECT_NOTE}.")
+            elif not self.ids_differ:
+                ids = checks.subject_ids("subject", dataset.subjects)
+                refuse_similar_ids(len(find_similar_ids(ids)))
             pool = _compute_examples(self.public, extractor, public, is_public=True)
             examples = _compute_examples(self.private, extractor, dataset)
         to_features = HOGFeatures(n_jobs=-1) if pool.ndim > 2 else FunctionTransformer()

@@ -240,9 +240,10 @@ def read_records(
                 f"{path} is a folder, so the 'features' option must be hog or image if it holds "
                 f"images, or text if it holds texts. Got {extractor.kind}."
             )
-        return load_texts(path) if extractor.kind == "text" else load_images(path)
+        dataset = load_texts(path) if extractor.kind == "text" else load_images(path)
+        return _check_named(dataset, "LABEL/PERSON/FILE", label, subject, public=public)
     if path.name.endswith(".npz") and extractor.kind != "table":
-        return load_table(path)
+        return _check_named(load_table(path), "y and subjects", label, subject, public=public)
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
         options = {"schema": get_table_schema(extractor)}
@@ -256,6 +257,25 @@ def read_records(
         dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and "schema" in options:
         warn_of_undeclared_categories(path, dataset.features, options["schema"])
+    return dataset
+
+
+def _check_named(
+    dataset: Dataset, names: str, label: str | None, subject: str | None, *, public: bool
+) -> Dataset:
+    """Return the data set of a folder or npz file, which has the labels and subjects asked for.
+
+    `names`: its names of labels and subjects, for the message. `label`, `subject`: options of the
+    command. Raises InvalidInput if private records lack what an option names: without subjects,
+    every row would have a budget of its own.
+    """
+    if not public:
+        for option, column in (("label", dataset.labels), ("subject", dataset.subjects)):
+            if (label if option == "label" else subject) is not None and column is None:
+                raise InvalidInput(
+                    f"The '{option}' option names a column of a table. In this file or folder they "
+                    f"are called {names}, and it has none."
+                )
     return dataset
 
 

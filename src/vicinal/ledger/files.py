@@ -150,18 +150,22 @@ def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def open_descriptor(path: Path, *, create: bool = False, accept_unwritable: bool = False) -> int:
+def open_descriptor(
+    path: Path, *, create: bool = False, accept_unwritable: bool = False, follow_link: bool = False
+) -> int:
     """Return a descriptor of a file that is open for reading and writing.
 
     `create`: create a missing file with :func:`create_file`. `accept_unwritable`: open the file
-    read-only if this process may not write it; otherwise an OSError is raised.
+    read-only if this process may not write it; otherwise an OSError is raised. `follow_link`:
+    accept a symbolic link to a file that is not created.
     """
+    no_link = 0 if follow_link else os.O_NOFOLLOW
     try:
-        return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR)
+        return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR | no_link)
     except OSError as error:
         if not accept_unwritable or error.errno not in _WRITE_REFUSALS:
             raise
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW * create)
+        return os.open(path, os.O_RDONLY | no_link)
 
 
 class Lock:

@@ -4,12 +4,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from vicinal.errors import InvalidInput, OutputFailed
-from vicinal.ledger.files import PRIVATE_FILE, is_writable, sync_folder
+from vicinal.ledger.files import PRIVATE_FILE, is_writable
 
 _PROBE_BYTES = 1 << 16
 """Free bytes that an output needs before anything is charged: more than most commands write."""
@@ -24,25 +24,42 @@ _IN_PLACE_ERRNOS = (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EROFS)
 container, or it or its folder belongs to another account."""
 
 
+class _Target(NamedTuple):
+    """Where an output is written: the folder is opened once, so that nobody can exchange it.
+
+    `folder`: descriptor of the folder. `name`: name in it, no link. `status`: of the existing
+    regular file with this name; None if there is none.
+    """
+
+    folder: int
+    name: str
+    status: os.stat_result | None
+
+
 def check_output(path: Path) -> None:
     """Raise InvalidInput if `path` cannot be written now; nothing is changed.
 
     Of a pipe only the permission is checked: its reader would take a trial for the whole output.
     """
     try:
-        exists = path.exists()
-        if path.is_fifo():
-            if not is_writable(path):
+        if _is_special(path):
+            if not path.is_fifo():
+                descriptor = os.open(path, os.O_WRONLY)
+                try:
+                    check_free_space(descriptor)
+                finally:
+                    os.close(descriptor)
+            elif not is_writable(path):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
-        if exists:
-            descriptor = os.open(path, os.O_WRONLY)
-            try:
-                check_free_space(descriptor)
-            finally:
-                os.close(descriptor)
-        if path.is_file() or not exists:
-            with _accept_in_place(path), _write_beside(path, bytes(_PROBE_BYTES)):
+        with _open_target(path) as target:
+            if target.status is not None:
+                descriptor = _open_existing(target)
+                try:
+                    check_free_space(descriptor)
+                finally:
+                    os.close(descriptor)
+            with _accept_in_place(target), _write_beside(target, bytes(_PROBE_BYTES)):
                 pass
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
@@ -70,60 +87,114 @@ def write_output(path: Path, content: bytes) -> None:
     written in place if it cannot be replaced; so are devices and pipes. A link keeps its target.
     """
     try:
-        if path.is_file() or not path.exists():
-            with _accept_in_place(path), _write_beside(path, content) as new_path:
-                new_path.replace(path.resolve())
-                sync_folder(new_path.parent)
+        if _is_special(path):
+            with path.open("wb") as file:
+                file.write(content)
+            return
+        with _open_target(path) as target:
+            with _accept_in_place(target), _write_beside(target, content) as new_name:
+                folder = target.folder
+                os.replace(new_name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.fsync(folder)
                 return
-        with open(path, "wb", opener=_open_existing) as file:
-            file.write(content)
-            file.flush()
-            if path.is_file():
+            with os.fdopen(_open_existing(target), "wb") as file:
+                file.truncate()
+                file.write(content)
+                file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
         raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _open_existing(path: str, flags: int) -> int:
-    """Return the descriptor of an existing file, opened with `flags` without O_CREAT.
+def _is_special(path: Path) -> bool:
+    """Return whether `path` exists, but is no regular file: a pipe, a device or a folder.
 
-    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp.
+    Raises PermissionError if a pipe, or a link on the way, was made by another account that could
+    redirect the output.
     """
-    return os.open(path, flags & ~os.O_CREAT)
+    for part in (path.absolute(), *path.absolute().parents):
+        if part.is_symlink() and part.lstat().st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EACCES, "a link of another account redirects it")
+    if not path.exists() or path.is_file():
+        return False
+    if path.is_fifo():
+        _refuse_planted(path.stat(), path.resolve().parent.stat())
+    return True
+
+
+def _refuse_planted(status: os.stat_result, folder: os.stat_result) -> None:
+    """Raise PermissionError for a file of a stranger in a folder where others may create files.
+
+    `status`, `folder`: of the file and its folder. A stranger is neither this user, nor root, nor
+    the owner of the folder.
+    """
+    owner_may = (os.geteuid(), 0)
+    is_open_to_others = folder.st_mode & 0o022 or folder.st_uid not in owner_may
+    if is_open_to_others and status.st_uid not in (*owner_may, folder.st_uid):
+        raise PermissionError(errno.EACCES, "it belongs to another account")
 
 
 @contextmanager
-def _accept_in_place(path: Path) -> Iterator[None]:
-    """Suppress an error of replacing the existing file `path` that allows to write it in place."""
+def _open_target(path: Path) -> Iterator[_Target]:
+    """Yield the target of an output to a regular or new file, after following a link once."""
+    resolved = path.resolve()
+    folder = os.open(resolved.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            status = os.stat(resolved.name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            yield _Target(folder, resolved.name, None)
+            return
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        _refuse_planted(status, os.fstat(folder))
+        yield _Target(folder, resolved.name, status)
+    finally:
+        os.close(folder)
+
+
+def _open_existing(target: _Target) -> int:
+    """Return the descriptor of an existing file, opened for writing without O_CREAT.
+
+    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp.
+    """
+    return os.open(target.name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=target.folder)
+
+
+@contextmanager
+def _accept_in_place(target: _Target) -> Iterator[None]:
+    """Suppress an error of replacing the existing file that allows to write it in place."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _IN_PLACE_ERRNOS or not path.exists():
+        if error.errno not in _IN_PLACE_ERRNOS or target.status is None:
             raise
 
 
 @contextmanager
-def _write_beside(path: Path, content: bytes) -> Iterator[Path]:
-    """Write `content` durably to a new file in the folder of `path`, and yield the new file's path.
+def _write_beside(target: _Target, content: bytes) -> Iterator[str]:
+    """Write `content` durably to a new file in the folder of `target`, and yield its name.
 
-    It has the owner and mode of an existing file `path`, and is private until then. It is removed
+    It has the owner and mode of an existing file, and is private until then. It is removed
     afterwards unless the caller has renamed it.
     """
-    target = path.resolve()
     random_name = os.urandom(_NAME_BYTES).hex()  # noqa: TID251 (no secret)
-    new_path = target.with_name(f".vicinal-{random_name}.new")
-    status = target.stat() if target.exists() else None
+    new_name = f".vicinal-{random_name}.new"
+    status = target.status
     mode = _PUBLIC_FILE if status is None else PRIVATE_FILE
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with open(new_path, "xb", opener=partial(os.open, mode=mode)) as file:
+        with os.fdopen(os.open(new_name, flags, mode, dir_fd=target.folder), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if status is not None:
-            created = new_path.stat()
-            if (created.st_uid, created.st_gid) != (status.st_uid, status.st_gid):
-                os.chown(new_path, status.st_uid, status.st_gid)
-            new_path.chmod(stat.S_IMODE(status.st_mode))
-        yield new_path
+            if status is not None:
+                # By the descriptor, as the name may lead elsewhere by now.
+                created = os.fstat(file.fileno())
+                if (created.st_uid, created.st_gid) != (status.st_uid, status.st_gid):
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+        yield new_name
     finally:
-        new_path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(new_name, dir_fd=target.folder)

@@ -202,7 +202,9 @@ class RollbackGuard:
         self._check_committed = check_committed
         self._is_flushed = True
         with translate_os_errors(path):
-            self._descriptor = open_descriptor(path, accept_unwritable=accept_unwritable)
+            self._descriptor = open_descriptor(
+                path, accept_unwritable=accept_unwritable, follow_link=True
+            )
         try:
             lock_file(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)

@@ -95,8 +95,12 @@ class RecordFile:
         if self.count_bytes() < size * self.row_bytes:
             raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
         mode = "r+" if change else "r"
-        with translate_os_errors(self.path):
-            return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
+        # By the descriptor, as the name may lead to another file by now.
+        with (
+            translate_os_errors(self.path),
+            os.fdopen(os.dup(self._descriptor), "r+b" if change else "rb") as file,
+        ):
+            return np.memmap(file, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
     def read_rows(self, start: int, stop: int) -> AnyArray:
         """Return a copy of the rows from `start` to before `stop`, (stop - start, width).
