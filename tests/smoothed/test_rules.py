@@ -227,6 +227,34 @@ def test_unimodal_majorants():
         assert majorant.max() == values.max()
 
 
+@pytest.mark.parametrize(
+    ("vertices", "n", "count", "log_delta"),
+    [([[1e-3, 0.999]], 200, 150, -918.49), ([[1e-8, 0.5, 0.5 - 1e-8]], 60, 45, -797.3)],
+)
+def test_products_of_probabilities_do_not_underflow_to_an_exact_0(vertices, n, count, log_delta):
+    """Means below 1e-308 once had the upper end 0."""
+    for population in (Vertices(vertices), Heterogeneous([(n, vertices[0])])):
+        delta = smoothed_delta(Decision(Threshold(count=count)), population, n, 1.0)
+        assert delta.log_upper > log_delta - 0.1
+        assert delta.log_lower < log_delta + 0.1
+        assert delta.method == "exact" or delta.log_upper > delta.log_lower
+
+
+def test_no_histogram_of_a_private_database_is_kept():
+    mechanism = Decision(Plurality(), FixedSize(3))
+    database_delta(mechanism, [3, 4, 2], 1.0)
+    adjusted_utility(mechanism, [3, 4, 2], 0.5)
+    assert mechanism._list_cached_outcomes.cache_info().currsize == 0
+
+
+def test_outcomes_with_different_texts_are_different():
+    outcomes = ["no", True, 1]
+    rows = [{"counts": [o, 2 - o], "outcome": outcome} for o, outcome in enumerate(outcomes)]
+    assert database_delta(Decision(ListedRule(rows)), [2, 0], 1.0).upper == 1
+    nested = [{**row, "outcome": (row["outcome"],)} for row in rows]
+    assert database_delta(Decision(ListedRule(nested)), [2, 0], 1.0).upper == 1
+
+
 @pytest.mark.parametrize("q_minus_p", [0.4, 0.01, 1e-14])
 def test_largest_mean_of_a_unimodal_function(q_minus_p):
     """The upper bound is at least the mean of every mixture, and near the largest one.

@@ -15,6 +15,7 @@ from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
     LOG_ABSOLUTE_ERROR,
+    MACHINE_EPSILON,
     DatabaseDelta,
     Delta,
     LogInterval,
@@ -69,7 +70,10 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     checked = validate_mechanism(mechanism).validate_database(database)
-    largest = compute_log_delta(mechanism, checked, checked_epsilon)
+    try:
+        largest = compute_log_delta(mechanism, checked, checked_epsilon)
+    finally:
+        forget_databases(mechanism)
     return DatabaseDelta(largest.low, largest.high)
 
 
@@ -107,8 +111,19 @@ def adjusted_utility(
     t = checks.check_real("threshold", threshold, minimum=0, below=1)
     checked = validate_mechanism(mechanism).validate_database(database)
     epsilon = math.log1p(t) - math.log1p(-t)
-    largest = max_interval(mechanism.iterate_gains(checked, epsilon)).cap_at_one()
+    try:
+        largest = max_interval(mechanism.iterate_gains(checked, epsilon)).cap_at_one()
+    finally:
+        forget_databases(mechanism)
     return DatabaseDelta(largest.low, largest.high)
+
+
+def forget_databases(mechanism: Mechanism) -> None:
+    """Clear what a mechanism, or its joint releases, keep of databases, which are private."""
+    if isinstance(mechanism, Decision):
+        mechanism.forget_databases()
+    for release in getattr(mechanism, "releases", ()):
+        forget_databases(release.mechanism)
 
 
 def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
@@ -183,7 +198,8 @@ def worst_case_delta(
         low, high = mechanism.compute_profile(n_records, checked_epsilon).max(axis=1).tolist()
         return make_delta(LogInterval(low, high), EXACT, "the largest of all databases")
     log_probability = log_or_minus_inf(probability)
-    interval = LogInterval(log_probability - 2.0**-50, log_probability + 2.0**-50)
+    slack = 2.0**-50 + MACHINE_EPSILON * abs(max(log_probability, -1e9))
+    interval = LogInterval(log_probability - slack, log_probability + slack)
     if mechanism.attains_inclusion_probability:
         return make_delta(interval, EXACT, "attained at every epsilon where a record is alone")
     return make_delta(

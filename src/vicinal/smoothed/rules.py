@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from numbers import Rational
+from numbers import Number, Rational
 from typing import Any
 
 import numpy as np
@@ -326,10 +326,14 @@ class Decision(ComparedMechanism):
                 raise InvalidInput(
                     "The 'rule' parameter must return probabilities that sum to 1. They don't."
                 )
-            return [(outcome, math.log(p)) for outcome, p in probabilities.items() if p]
+            return [
+                (_identify_outcome(outcome), math.log(p))
+                for outcome, p in probabilities.items()
+                if p
+            ]
         if not isinstance(value, Hashable):
             raise InvalidInput("The 'rule' parameter must return a hashable outcome. It doesn't.")
-        return [(value, 0.0)]
+        return [(_identify_outcome(value), 0.0)]
 
     def count_listed_samples(self, n: int, n_types: int) -> int:
         """Return the number of samples to list for a database of `n` records, or an upper bound.
@@ -340,6 +344,10 @@ class Decision(ComparedMechanism):
         if self.can_tabulate(n, n_types):
             return 1
         return _bound_sample_count(self.get_sampler(n), (-(-n // n_types),) * n_types)
+
+    def forget_databases(self) -> None:
+        """Clear the cached distributions of outcomes, whose keys are histograms of databases."""
+        self._list_cached_outcomes.cache_clear()  # type: ignore[attr-defined]
 
     # ----- two types: outcomes are runs of the sampled count of the first type
 
@@ -423,6 +431,17 @@ class Decision(ComparedMechanism):
                 low, high, n, *self._get_size_and_replacement(n), *runs, len(outcomes), epsilon
             )
         )
+
+
+def _identify_outcome(outcome: Hashable) -> Hashable:
+    """Return a key of an outcome that differs for outcomes that are published differently.
+
+    1, True and 1.0 are equal, and so are 0.0 and -0.0, but not their texts.
+    """
+    if isinstance(outcome, tuple):
+        return tuple(map(_identify_outcome, outcome))
+    text = str(outcome) if isinstance(outcome, Number) else ""
+    return type(outcome), text, outcome
 
 
 def _bound_sample_count(sampler: Sampler, counts: SampledCounts) -> int:

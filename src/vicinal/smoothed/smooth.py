@@ -47,6 +47,9 @@ _MAX_SLOW_DATABASES = 2_000
 """The same where each delta is a sum over sample sizes or outcomes."""
 _MAX_LISTED_SAMPLES = 4 * 10**6
 """Maximal number of samples that are listed for the outcomes of a rule, some ten seconds."""
+_UNDERFLOW = 1e-300
+"""Added to an upper mean: more than all products of probabilities lose that are rounded below
+2.2e-308, at most 5e-324 in each of at most some 10^9 steps. Larger means do not change."""
 _MAX_DEPTH = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
@@ -101,9 +104,8 @@ def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval
     means = np.array(
         [world_mean.ravel() for world_mean in _iterate_world_means(np.exp(shifted), vertices, n)]
     )
-    slack = MACHINE_EPSILON * (4 * n * vertices.shape[1] + 64) + 4 * MACHINE_EPSILON * abs(max_log)
-    low, high = (log_or_minus_inf(float(mean)) for mean in means.max(axis=0))
-    return LogInterval(max_log + low - slack, max_log + high + slack)
+    largest = means.max(axis=0)
+    return _enclose_mean(largest[0], largest[1], n * vertices.shape[1], max_log)
 
 
 def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
@@ -147,12 +149,24 @@ def average_over_records(log_deltas: Floats, distributions: Floats) -> LogInterv
     `log_deltas` (2, n + 1, ..., n + 1): lower and upper bounds of log delta, by the counts of all
     types but the last.
     """
+    if log_deltas[1].max() == -math.inf:
+        return ZERO
     deltas = np.exp(log_deltas)
     for distribution in distributions:
         deltas = average_over_record(deltas, distribution)
-    slack = MACHINE_EPSILON * (4 * len(distributions) * distributions.shape[1] + 64)
-    low, high = (log_or_minus_inf(float(deltas[end].ravel()[0])) for end in (0, 1))
-    return LogInterval(low - slack, high + slack)
+    return _enclose_mean(deltas[0].item(), deltas[1].item(), distributions.size)
+
+
+def _enclose_mean(low: float, high: float, n_terms: int, max_log: float = 0.0) -> LogInterval:
+    """Return the enclosed log of a mean of positive deltas, computed in `n_terms` steps.
+
+    `low`, `high`: computed bounds of the mean, divided by exp(`max_log`). Products of probabilities
+    may underflow.
+    """
+    log_low = log_or_minus_inf(low)
+    log_high = math.log(high + _UNDERFLOW)
+    slack = MACHINE_EPSILON * (4 * n_terms + 64 + 4 * abs(max_log) + abs(log_high))
+    return LogInterval(max_log + log_low - slack, max_log + log_high + slack)
 
 
 WARNINGS = (
@@ -270,8 +284,12 @@ def _compute_certified_delta(
         table = tabulate_log_deltas(mechanism, n, n_types, epsilon)
         if isinstance(population, Heterogeneous):
             rows = np.repeat(population.vertices, population.counts, axis=0)
-            return make_delta(average_over_records(table, rows))
-        return make_delta(maximize_over_worlds(table, population.vertices, n))
+            enumerated = average_over_records(table, rows)
+        else:
+            enumerated = maximize_over_worlds(table, population.vertices, n)
+        is_close = enumerated == ZERO or enumerated.high - enumerated.low < _EXACT_WIDTH
+        if is_close or not has_log_deltas:
+            return make_delta(enumerated, EXACT if is_close else SANDWICH)
     if has_log_deltas:
         return _bound_two_types(mechanism, population, n, epsilon)
     if isinstance(mechanism, Histogram):
