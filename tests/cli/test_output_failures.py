@@ -367,6 +367,16 @@ def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, sw
     assert victim.stat().st_mode & 0o777 == 0o600
 
 
+def test_no_output_replaces_a_witness(tmp_path):
+    """Without it, the store would open only after all budgets are spent."""
+    store, _ = make_queried_store(tmp_path)
+    witness = store.with_name(store.name + ".witness")
+    content = witness.read_bytes()
+    message = shown("export-guarantee", store, "--out", witness, code=2)
+    assert "is the witness of a store" in message
+    assert witness.read_bytes() == content
+
+
 @pytest.mark.parametrize("kind", ["file", "pipe", "link"])
 def test_nothing_that_a_stranger_planted_takes_an_output(shared_folder, kind):
     folder = shared_folder / "folder"

@@ -78,8 +78,12 @@ def check_outputs(
 
     Arguments as for :func:`refuse_overlap`, below.
     """
+    from vicinal.ledger.rollback_guard import is_witness
+
     refuse_overlap(outputs, inputs)
     for path in outputs.values():
+        if path is not None and is_witness(path):
+            raise InvalidInput(f"{path} is the witness of a store or a run. Choose another output.")
         if path is not None:
             check_output(path)
 

@@ -158,6 +158,17 @@ def check_path_free(path: Path) -> None:
             raise InvalidInput(f"{path} is the witness of another store. Move it away first.")
 
 
+def is_witness(path: Path) -> bool:
+    """Return whether a readable file begins like a witness, which no output may replace."""
+    if not path.is_file():  # a pipe would wait for its writer
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_NAME)) == _NAME
+    except OSError:
+        return False
+
+
 def check_replaceable(path: Path) -> None:
     """Raise InvalidInput if a new witness at `path` would replace a file that is no witness.
 
