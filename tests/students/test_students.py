@@ -503,6 +503,7 @@ def test_options_without_effect_on_vectors_are_not_in_a_students_file(tmp_path, 
         {"deviation": [-1.0] * 8}, {"mean": [1e39] * 8}, {"mean": [0.0]}, {"mean": "abcdefgh"},
         {"shape": [-1]}, {"shape": [8, 8, 3], "mean": [0.0] * 3, "deviation": [1.0] * 3},
         {"shape": [9], "mean": [0.0] * 9, "deviation": [1.0] * 9}, {"shape": []},
+        {"second": ["a", "c"]}, {"shape": [1, 1], "mean": [0.0], "deviation": [1.0]},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("network", ["mlp", "kernel"])
@@ -511,6 +512,10 @@ def test_inconsistent_descriptions_are_refused(tmp_path, small_student, taught, 
     names = ("shape", "mean", "deviation")
     preprocessing = {name: changes[name] for name in names if name in changes}
     rest = {name: value for name, value in changes.items() if name not in names}
+    if "second" in changes:
+        about = LazyModule("vicinal.students.student").describe_student(student)
+        rest["second"] = {**about, "classes": changes["second"]}
+        student = replace(student, second=student)
     forge(student, tmp_path / "student.pt", rest, **preprocessing)
     with pytest.raises(InvalidInput, match="not a student file"):
         students.load(tmp_path / "student.pt")

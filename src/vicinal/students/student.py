@@ -73,11 +73,11 @@ class Preprocessing:
             statistics = np.array([self.mean, self.deviation]).astype(np.float32)
         channels = self.shape if len(self.shape) == 1 else self.shape[2:] or (1,)
         has_shape = len(self.shape) in (1, 2, 3) and (2, *channels) == statistics.shape
-        if not has_shape or min(self.shape) < 1:
-            raise InvalidInput("The 'mean' and 'deviation' parameters must fit the 'shape'.")
-        if not (np.isfinite(statistics).all() and (statistics[1] > 0).all()):
+        is_usable = np.isfinite(statistics).all() and (statistics[1:] > 0).all()
+        if not has_shape or min(self.shape) < 1 or not is_usable:
             raise InvalidInput(
-                "The 'mean' and 'deviation' parameters must be finite, and deviations above 0."
+                "The 'mean' and 'deviation' parameters must fit the 'shape' and be finite in "
+                "float32, and deviations must be above 0."
             )
 
     @classmethod
@@ -337,14 +337,14 @@ def load(path: str | Path, model: str | None = None) -> Student:
         json.dumps(description, allow_nan=False)  # raises ValueError for NaN and infinity
         checks.check_file_format(path, description["format"], FORMAT)
         student = _build_student(description, stored)
-    extractor = student.extractor
-    if model is not None and (extractor is None or extractor.kind != "text"):
-        raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
-    if extractor is None:
-        return student
+        facts = description.get("extractor")
+        extractor = _read_extractor(facts) if "extractor" in description else None
     if model is not None:
+        if extractor is None or extractor.kind != "text":
+            raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
         extractor = replace(extractor, options={"model": model})
-    _refuse_other_extractor(extractor, description["extractor"])
+    if extractor is not None:
+        _refuse_other_extractor(extractor, facts)
     return replace(student, extractor=extractor)
 
 
@@ -454,7 +454,7 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
     mean, deviation = (tuple(map(float, statistics[name])) for name in ("mean", "deviation"))
     preprocessing = Preprocessing(tuple(statistics["shape"]), mean, deviation)
     classes = tuple(checks.check_class_names(description["classes"]).tolist())
-    second = extractor = None
+    second = None
     if description["second"] is not None:
         second_tensors = {
             name.removeprefix(_SECOND_PREFIX): tensor
@@ -465,11 +465,7 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         tensors = {
             name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
         }
-    if "extractor" in description:
-        extractor = _read_extractor(description["extractor"])
     ranges = tuple(checks.check_real("ranges", value, above=0) for value in description["ranges"])
-    if not isinstance(description["guarantee"], dict | None):
-        raise ValueError("another layout")
     # Sizes that the file declares take no memory before they are compared with its tensors.
     with torch.device("meta"):
         if description["network"] == KERNEL:
@@ -483,8 +479,12 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         if not bool(tensors[name].isfinite().all()):
             raise ValueError("weights that are not finite")
     network.load_state_dict(tensors, assign=True)
-    n_inputs = tensors["body.0.weight"].shape[1]
-    if n_inputs != preprocessing.input_shape[0] or len(network.head.bias) != len(classes):
+    second_classes = classes if second is None else second.classes
+    n_channels, *image_sizes = preprocessing.input_shape
+    first_shape = tensors["body.0.weight"].shape
+    takes_inputs = first_shape[1] == n_channels and len(first_shape[2:]) == len(image_sizes)
+    has_classes = len(network.head.bias) == len(classes) and second_classes == classes
+    if not (takes_inputs and has_classes and isinstance(description["guarantee"], dict | None)):
         raise ValueError("another layout")
     return Student(
         network=network.eval(),
@@ -494,7 +494,6 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         ranges=ranges,
         guarantee=description["guarantee"],
         second=second,
-        extractor=extractor,
     )
 
 
