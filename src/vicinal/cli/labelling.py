@@ -197,9 +197,9 @@ def _compute_examples(
 def _digest_public(extractor: StoreExtractor, public: Dataset, pool: AnyArray) -> str:
     """Return the SHA-256 of public examples, in hexadecimal digits.
 
-    It is that of texts or images themselves if a network computes their vectors, whose last bits
-    depend on the machine; else of the vectors or pixels. `extractor`: the kind of features.
-    `public`: the raw rows. `pool`: their vectors (n, d) or pixels (n, ...).
+    If a network computes vectors, their last bits depend on the machine, so the texts or images are
+    digested; else the vectors or pixels are. `extractor`: computed the vectors. `public`: the raw
+    rows. `pool`: their vectors (m, d) or pixels (m, ...).
     """
     from vicinal.labelling.answers import compute_examples_digest
 
