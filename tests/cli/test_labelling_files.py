@@ -16,7 +16,8 @@ from pyarrow import parquet
 from command_line import invoked, shown
 from command_line import printed as run
 from vicinal.cli._reference import ExtractorOptions
-from vicinal.cli.labelling import TaskOptions
+from vicinal.cli.labelling import TaskOptions, _digest_public
+from vicinal.datasets import Dataset
 from vicinal.datasets.dataset import load_texts
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.labelling import load_answers
@@ -358,7 +359,7 @@ def test_a_folder_of_other_files_is_no_folder_of_texts(tmp_path):
 
 
 def test_answers_of_a_table_are_about_its_rows(table, tmp_path):
-    """Row i of the public file is example i: a student may be trained on other features of it."""
+    """Row i of the public file is example i. Other rows, or features of them, are refused."""
     answers = tmp_path / "answers.npz"
     where = ["--folder", tmp_path / "run", "--out", answers, "--queries", 60, "--epsilon", 8]
     run("label", *of_table(table), *where)
@@ -366,16 +367,52 @@ def test_answers_of_a_table_are_about_its_rows(table, tmp_path):
     released = load_answers(answers)
     truth = np.array([rows[row]["ill"] for row in released.rows])
     assert (truth == released.labels).mean() > 0.7
-    student = [
-        "--public",
-        table / "public.parquet",
-        "--columns",
-        "dose",
-        "--out",
-        tmp_path / "s.pt",
+    reverse = write_table(tmp_path / "reverse.parquet", rows[::-1])
+    shorter = write_table(tmp_path / "shorter.parquet", rows[1:])
+    schema = ["--features", "table", "--schema", table / "schema.json", "--steps", 20]
+    training = ["student", answers, "--out", tmp_path / "s.pt"]
+    for public in (reverse, shorter):
+        assert "in the same order" in run(*training, "--public", public, *schema, code=2)
+    other = ["--public", table / "public.parquet", "--columns", "dose"]
+    assert "with the same --features" in run(*training, *other, code=2)
+    assert not (tmp_path / "s.pt").exists()
+    # The column of persons is no feature, although the file has one.
+    same = write_table(tmp_path / "same.parquet", rows)
+    run(*training, "--public", same, *schema)
+
+
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_examples_are_identified_on_machines_that_compute_other_last_bits(kind):
+    """Fails if an embedding of another version of torch refuses the same texts or images."""
+    from vicinal.store import StoreExtractor
+
+    extractor = StoreExtractor(kind)
+    rows = ("a text", "") if kind == "text" else (np.zeros((3, 4)), np.zeros((4, 3)))
+    digests = [
+        _digest_public(extractor, Dataset(features), np.full((2, 5), vectors))
+        for features, vectors in ((rows, 1.0), (rows, 1.0 + 1e-9), (rows[::-1], 1.0))
     ]
-    run("student", answers, *student, "--steps", 20)
-    assert students.load(tmp_path / "s.pt").extractor.columns == ["dose"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("label", [[], ["--label", "y"]])
+def test_a_student_has_the_columns_of_features_of_its_answers(tmp_path, label):
+    """Fails if the ids or the labels of a public file like that of the records become features."""
+    rng = np.random.default_rng(4)
+    for name, size in (("private.csv", 300), ("public.csv", 120)):
+        labels = rng.integers(2, size=size)
+        x = rng.normal(size=(size, 2)) + 3 * labels[:, None]
+        rows = [f"{row // 2},{a},{b},{labels[row]}" for row, (a, b) in enumerate(x)]
+        (tmp_path / name).write_text("\n".join(["who,a,b,y", *rows]) + "\n")
+    files = ["--private", tmp_path / "private.csv", "--public", tmp_path / "public.csv"]
+    columns = ["--label", "y", "--subject", "who", "--classes", "0,1"]
+    where = ["--folder", tmp_path / "run", "--out", tmp_path / "answers.npz", "--queries", 40]
+    run("label", *files, *columns, *where, "--epsilon", 8)
+    assert load_answers(tmp_path / "answers.npz").columns == ("a", "b")
+    training = ["student", tmp_path / "answers.npz", *files[2:], "--out", tmp_path / "s.pt"]
+    run(*training, *label, "--steps", 20)
+    assert students.load(tmp_path / "s.pt").extractor.columns == ["a", "b"]
+    run(*training, *label, "--columns", "a,b,who", code=2)
 
 
 @pytest.mark.parametrize("option", ["label", "subject"])

@@ -20,7 +20,7 @@ from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
 from vicinal.store.receipts import SigningKey, check_receipt, create_erasure_receipt
 
-REFUSAL = re.compile(r" has format 7; this version of vicinal reads format 1\.$")
+REFUSAL = re.compile(r" has format 7; this version of vicinal reads format [12]\.$")
 
 
 def with_format(path, found=7):
@@ -30,12 +30,12 @@ def with_format(path, found=7):
     path.write_text(json.dumps({**content, "format": found}))
 
 
-def arrays_with_format(path, field):
-    """Give a file of arrays another format, in the JSON of one of them."""
+def arrays_with_format(path, field, current=1):
+    """Give a file of arrays of the `current` format another one, in the JSON of one of them."""
     with np.load(path) as stored:
         arrays = dict(stored)
     content = json.loads(str(arrays[field]))
-    assert content["format"] == 1
+    assert content["format"] == current
     arrays[field] = np.array(json.dumps({**content, "format": 7}))
     write_arrays(path, arrays)
 
@@ -103,7 +103,7 @@ def of_journal(path):
 def of_answers(path):
     rows, selected = np.arange(2), np.ones(2, dtype=bool)
     save_answers(ReleasedLabels(rows, rows, None, selected, (0, 1), {}), path)
-    arrays_with_format(path, "about")
+    arrays_with_format(path, "about", current=2)
     return lambda: load_answers(path)
 
 

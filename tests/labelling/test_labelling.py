@@ -395,6 +395,12 @@ def test_answers_come_back_from_their_file(tmp_path, soft):
     assert read.selected.tolist() == [True, False]
     assert read.classes == ("cat", "dog")
     assert read.guarantee == answers.guarantee
+    assert (read.examples_digest, read.columns) == ("", None)
+    for number in (float("nan"), float("inf")):
+        broken = dataclasses.replace(answers, guarantee={"epsilon": number})
+        save_answers(broken, tmp_path / "answers.npz")
+        with pytest.raises(InvalidInput, match="damaged"):
+            load_answers(tmp_path / "answers.npz")
     (tmp_path / "broken.npz").write_bytes(b"no")
     for name in ("broken.npz", "missing.npz"):
         with pytest.raises(InvalidInput):

@@ -432,6 +432,140 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
         students.load(path)
 
 
+@pytest.fixture(scope="module")
+def small_student():
+    """A student of vectors (8,) that is trained in one step."""
+    how = students.Recipe(network="mlp", method="plain", steps=1)
+    pool = np.eye(8, dtype=np.float32)
+    return students.train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], how)
+
+
+def forge(student, path, changes, **preprocessing):
+    """Write a student file with a correct digest and other values in its description."""
+    students.save(student, path)
+    stored = torch.load(path, weights_only=True)
+    about = {**json.loads(stored["about"]), **changes}
+    about["preprocessing"] = {**about["preprocessing"], **preprocessing}
+    write_stored({**stored, "about": json.dumps(about)}, path)
+
+
+COLUMNS = {"kind": "columns", "edition": 1, "options": {}, "mapped": False, "columns": None}
+COLUMNS["packages"] = {}
+TEXT = {**COLUMNS, "kind": "text", "model": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "extractor",
+    [
+        None, "x", [], {"kind": "columns"}, {**COLUMNS, "kind": "evil"}, {**COLUMNS, "kind": []},
+        {**COLUMNS, "columns": 5}, {**COLUMNS, "columns": [5]}, {**COLUMNS, "options": None},
+        {**COLUMNS, "edition": "1"}, {**COLUMNS, "mapped": True}, {**COLUMNS, "packages": []},
+        {**COLUMNS, "kind": "table"}, {**COLUMNS, "kind": "table", "options": {"schema": "FILE"}},
+        {**COLUMNS, "kind": "hog", "options": {"cell": "x"}}, {**COLUMNS, "more": 1},
+        {**TEXT, "options": {"model": "FOLDER"}}, {**TEXT, "options": {"model": 5}},
+        {name: value for name, value in TEXT.items() if name != "model"}, {**TEXT, "model": None},
+    ],
+)  # fmt: skip
+def test_a_file_of_a_student_selects_no_files_of_the_recipient(tmp_path, small_student, extractor):
+    """Each other layout of the extractor's description is refused before any file is opened."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "modules.json").write_text("[]")
+    text = json.dumps(extractor).replace("FOLDER", str(folder))
+    text = text.replace("FILE", str(folder / "modules.json"))
+    path = tmp_path / "student.pt"
+    forge(small_student, path, {"extractor": json.loads(text)})
+    opened = []
+    sys.addaudithook(
+        lambda event, values: opened.append(values[0]) if event in ("open", "os.scandir") else None
+    )
+    with pytest.raises(InvalidInput, match="not a student file"):
+        students.load(path)
+    assert not [name for name in opened if str(name).startswith(str(folder))]
+
+
+def test_options_without_effect_on_vectors_are_not_in_a_students_file(tmp_path, small_student):
+    from vicinal.store import StoreExtractor
+
+    options = {"cell": 8, "n_jobs": 2}
+    students.save(
+        replace(small_student, extractor=StoreExtractor("hog", options)), tmp_path / "s.pt"
+    )
+    assert students.load(tmp_path / "s.pt").extractor.options == {"cell": 8}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"guarantee": {"epsilon": float("nan")}}, {"guarantee": 5}, {"ranges": ["x"]},
+        {"ranges": [0.0] * 4}, {"classes": [["a"], "b"]}, {"classes": ["a", "a"]},
+        {"classes": ["a"]}, {"deviation": [0.0] * 8}, {"deviation": [1e-46] * 8},
+        {"deviation": [-1.0] * 8}, {"mean": [1e39] * 8}, {"mean": [0.0]}, {"mean": "abcdefgh"},
+        {"shape": [-1]}, {"shape": [8, 8, 3], "mean": [0.0] * 3, "deviation": [1.0] * 3},
+        {"shape": [9], "mean": [0.0] * 9, "deviation": [1.0] * 9}, {"shape": []},
+        {"second": ["a", "c"]}, {"shape": [1, 1], "mean": [0.0], "deviation": [1.0]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("network", ["mlp", "kernel"])
+def test_inconsistent_descriptions_are_refused(tmp_path, small_student, taught, network, changes):
+    student = small_student if network == "mlp" else replace(taught[3], second=None)
+    names = ("shape", "mean", "deviation")
+    preprocessing = {name: changes[name] for name in names if name in changes}
+    rest = {name: value for name, value in changes.items() if name not in names}
+    if "second" in changes:
+        about = LazyModule("vicinal.students.student").describe_student(student)
+        rest["second"] = {**about, "classes": changes["second"]}
+        student = replace(student, second=student)
+    forge(student, tmp_path / "student.pt", rest, **preprocessing)
+    with pytest.raises(InvalidInput, match="not a student file"):
+        students.load(tmp_path / "student.pt")
+
+
+def test_declared_sizes_take_no_memory_before_they_are_compared_with_tensors(
+    tmp_path, small_student, trained, monkeypatch
+):
+    """Fails if a file of kilobytes can request a network of gigabytes."""
+    largest = []
+    allocate = torch.empty
+
+    def record(*shape, **options):
+        tensor = allocate(*shape, **options)
+        if tensor.device.type == "cpu":
+            largest.append(tensor.numel())
+        return tensor
+
+    monkeypatch.setattr(importlib.import_module("torch"), "empty", record)
+    path = tmp_path / "student.pt"
+    size = 600_000
+    forge(small_student, path, {}, shape=[size], mean=[0.0] * size, deviation=[1.0] * size)
+    with pytest.raises(InvalidInput, match="not a student file"):
+        students.load(path)
+    forge(trained, path, {}, shape=[100_000, 100_000])
+    with pytest.raises(InvalidInput, match="not a student file"):
+        students.load(path)
+    students.save(small_student, path)
+    stored = torch.load(path, weights_only=True)
+    stored["body.0.weight"] = torch.zeros(1).expand(256, 8)
+    write_stored(stored, path)
+    with pytest.raises(InvalidInput, match="not a student file"):
+        students.load(path)
+    assert max(largest, default=0) < 1_000_000
+
+
+@pytest.mark.parametrize("value", [1e39, 3e38, -1e308])
+def test_examples_beyond_float32_are_refused(small_student, value):
+    """Fails if a finite number of float64 becomes a probability of NaN."""
+    examples = np.zeros((3, 8))
+    examples[1] = value
+    for method in (small_student.predict_proba, small_student.predict):
+        with pytest.raises(InvalidInput, match="float32"):
+            method(examples)
+    with pytest.raises(InvalidInput, match="float32"):
+        LazyModule("vicinal.students.student").Preprocessing.from_examples(
+            examples.clip(-1e39, 1e39) * 10
+        )
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_onnx_says_what_the_student_says(tmp_path, name):
     runtime = pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime to run")

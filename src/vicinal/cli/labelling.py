@@ -84,6 +84,7 @@ class TaskData(NamedTuple):
     task: LabellingTask  # images or vectors of both files, and the extractor of their features
     true_labels: AnyArray | None  # class names of the public examples, if the file has them
     extractor: StoreExtractor  # computes the examples of `task` from raw rows
+    public_digest: str  # see _digest_public
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class TaskOptions:
             examples = _compute_examples(self.private, extractor, dataset)
         to_features = HOGFeatures(n_jobs=-1) if pool.ndim > 2 else FunctionTransformer()
         task = LabellingTask(examples, pool, to_features)
-        return TaskData(names, dataset, task, true_labels, extractor)
+        digest = _digest_public(extractor, public, pool)
+        return TaskData(names, dataset, task, true_labels, extractor, digest)
 
 
 def _read_public(
@@ -190,6 +192,19 @@ def _compute_examples(
         )
         extractor.transform(pixels[:1])  # refuses vectors, and images that are too small
         return pixels
+
+
+def _digest_public(extractor: StoreExtractor, public: Dataset, pool: AnyArray) -> str:
+    """Return the SHA-256 of public examples, in hexadecimal digits.
+
+    If a network computes vectors, their last bits depend on the machine, so the texts or images are
+    digested; else the vectors or pixels are. `extractor`: computed the vectors. `public`: the raw
+    rows. `pool`: their vectors (m, d) or pixels (m, ...).
+    """
+    from vicinal.labelling.answers import compute_examples_digest
+
+    examples: Any = public.features if extractor.kind in ("image", "text") else pool
+    return compute_examples_digest(examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +461,8 @@ def label(
     from vicinal.reports.outcomes import AccuracyByClass
 
     check_outputs({"out": out}, task.inputs)
-    names, dataset, labelling_task, true_labels, _ = task.read(feature_options, silent=json)
+    data = task.read(feature_options, silent=json)
+    names, dataset, labelling_task, true_labels = data[:4]
     n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
     plan = LabellingPlan((Round(n_queries, 1.0),), seed)
     labeller = choice.build_labeller(dataset, names, plan)
@@ -456,6 +472,8 @@ def label(
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         labelled_round, selected = loop.label(labelling_task, labeller, plan, journal, begin)
     answers = _collect_answers(labeller, labelled_round, selected)
+    columns = None if data.extractor.columns is None else tuple(data.extractor.columns)
+    answers = replace(answers, examples_digest=data.public_digest, columns=columns)
     save_answers(answers, out)
     figures = None
     if true_labels is not None:
@@ -496,7 +514,8 @@ def student(
 ) -> None:
     """Train a student on released answers.
 
-    It reads no private data. The student's file holds the guarantee of the answers.
+    It reads no private data. The public examples and their features must be those of `label`;
+    columns of numbers are read from the answers. The student's file holds their guarantee.
     """
     from vicinal.labelling.answers import load_answers
     from vicinal.reports.outcomes import AccuracyByClass
@@ -506,10 +525,10 @@ def student(
     released = load_answers(answers)
     names = released.classes
     soft_labels = released.soft_labels
-    extractor = feature_options.build_extractor(public, [label])
     with output.print_warnings(), output.show_announced_progress(silent=json):
-        dataset, true_labels = _read_public(public, extractor, label, names)
-        pool = _compute_examples(public, extractor, dataset, is_public=True)
+        pool, true_labels, extractor = _read_answered_examples(
+            public, label, feature_options, released
+        )
     recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
     if soft_labels is None:
         recipe = replace(recipe, soft_share=None)
@@ -545,6 +564,30 @@ def student(
     echo(as_json(result) if json else "\n".join(lines))
 
 
+def _read_answered_examples(
+    path: Path, label: str | None, feature_options: ExtractorOptions, answers: ReleasedLabels
+) -> tuple[AnyArray, AnyArray | None, StoreExtractor]:
+    """Return the public examples of released answers, their labels, and their extractor.
+
+    Examples are vectors (m, d) or images (m, ...), labels class names (m,) or None. Columns of
+    numbers are those of the `answers` unless `feature_options` name them. Raises InvalidInput if
+    the rows in the file `path` are not the examples that the answers are about. `label`: column of
+    the labels, or None.
+    """
+    extractor = feature_options.build_extractor(path, [label])
+    if extractor.kind == "columns" and not feature_options.columns and answers.columns:
+        extractor = replace(extractor, columns=list(answers.columns))
+    public, true_labels = _read_public(path, extractor, label, answers.classes)
+    pool = _compute_examples(path, extractor, public, is_public=True)
+    if _digest_public(extractor, public, pool) != answers.examples_digest:
+        raise InvalidInput(
+            "The 'public' option must name the public examples of `vicinal label`, in the same "
+            "order, with the same --features, --columns and --schema. Its rows differ from those "
+            "that the answers are about."
+        )
+    return pool, true_labels, extractor
+
+
 @expand_groups
 def transfer(
     *,
@@ -572,7 +615,8 @@ def transfer(
 
     start = time.perf_counter()
     check_outputs(options.outputs, task.inputs)
-    names, dataset, labelling_task, true_labels, extractor = task.read(feature_options, silent=json)
+    data = task.read(feature_options, silent=json)
+    names, dataset, labelling_task, true_labels = data[:4]
     pool = labelling_task.pool
     plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
     labeller = choice.build_labeller(dataset, names, plan)
@@ -583,7 +627,7 @@ def transfer(
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
         run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
-    paths = options.write(final, extractor)
+    paths = options.write(final, data.extractor)
     figures_by_title = {}
     if true_labels is not None:
         figures_by_title = _evaluate_rounds(run, final, pool, true_labels)

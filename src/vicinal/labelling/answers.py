@@ -1,6 +1,8 @@
 """Files of released answers, which may be published: labels, margins and the guarantee."""
 
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.output_files import write_output
 from vicinal.ledger.sealed_files import pack_arrays, parse_json, read_arrays, translate_damage
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of the file format."""
 
 _SUM_TOLERANCE = 1e-3
@@ -43,6 +45,11 @@ class ReleasedLabels:
         Class probabilities of all rows of the public file, queried or not; None without a private
         model. They are computed from the released model weights and answers, so the guarantee
         holds for them unchanged.
+    examples_digest : str
+        Digest of the public examples that `rows` refer to, see :func:`compute_examples_digest`.
+        Empty if it is unknown; `vicinal student` then refuses the answers.
+    columns : tuple of str or None
+        Names of the feature columns of a table of public examples; None for other examples.
 
     Examples
     --------
@@ -68,6 +75,20 @@ class ReleasedLabels:
     classes: tuple[int | str, ...]
     guarantee: dict[str, Any]
     soft_labels: Floats32 | None = None
+    examples_digest: str = ""
+    columns: tuple[str, ...] | None = None
+
+
+def compute_examples_digest(examples: Iterable[str | AnyArray]) -> str:
+    """Return the SHA-256 of public examples in their order, in hexadecimal digits.
+
+    `examples`: vectors or images, or texts.
+    """
+    digest = hashlib.sha256()
+    for example in examples:
+        array = np.asarray(example)
+        digest.update(f"{array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
@@ -75,7 +96,13 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
 
     Raises OutputFailed if the file cannot be written.
     """
-    about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
+    about = {
+        "format": _FORMAT,
+        "classes": list(answers.classes),
+        "guarantee": answers.guarantee,
+        "examples_digest": answers.examples_digest,
+        "columns": answers.columns,
+    }
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
         "rows": answers.rows,
@@ -120,10 +147,14 @@ def _read_answers(path: Path) -> ReleasedLabels:
     """Return the released labels in a file; a damaged file can raise any error."""
     arrays = read_arrays(path)
     about = parse_json(str(arrays["about"]))
+    json.dumps(about, allow_nan=False)  # raises ValueError for NaN and infinity
     rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
     shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
     checks.check_file_format(path, about["format"], _FORMAT)
     if not shapes_match or rows.dtype.kind != "i":
+        raise ValueError("another layout")
+    columns = about["columns"]
+    if columns is not None and not all(isinstance(name, str) for name in columns):
         raise ValueError("another layout")
     classes = tuple(about["classes"])
     soft_labels = arrays.get("soft_labels")
@@ -137,6 +168,8 @@ def _read_answers(path: Path) -> ReleasedLabels:
         classes,
         dict(about["guarantee"]),
         soft_labels,
+        str(about["examples_digest"]),
+        None if columns is None else tuple(columns),
     )
 
 

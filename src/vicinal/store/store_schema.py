@@ -199,7 +199,7 @@ class StoreExtractor:
         `spec`: description of an extractor (:meth:`to_dict`). `owner`: "store" or "student", which
         was made with that extractor. `remedy`: sentence on how to get the model.
         """
-        if spec.get("model") not in (None, self.digest):
+        if spec.get("model") != self.digest:
             raise StorageFailed(
                 f"The extractor's model is not the one that this {owner} was made with. Features "
                 f"of another one cannot be compared. {remedy}"

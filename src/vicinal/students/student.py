@@ -24,7 +24,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.output_files import write_output
-from vicinal.ledger.sealed_files import check_archive, seal_archive, translate_damage
+from vicinal.ledger.sealed_files import check_archive, parse_json, seal_archive, translate_damage
 from vicinal.store.store_schema import StoreExtractor
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import (
@@ -67,6 +67,19 @@ class Preprocessing:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        """Raise InvalidInput unless the shape and, in float32, the statistics are usable."""
+        with np.errstate(over="ignore"):
+            statistics = np.array([self.mean, self.deviation]).astype(np.float32)
+        channels = self.shape if len(self.shape) == 1 else self.shape[2:] or (1,)
+        has_shape = len(self.shape) in (1, 2, 3) and (2, *channels) == statistics.shape
+        is_usable = np.isfinite(statistics).all() and (statistics[1:] > 0).all()
+        if not has_shape or min(self.shape) < 1 or not is_usable:
+            raise InvalidInput(
+                "The 'mean' and 'deviation' parameters must fit the 'shape' and be finite in "
+                "float32, and deviations must be above 0."
+            )
+
     @classmethod
     def from_examples(cls, pool: Examples) -> Preprocessing:
         """Return the normalisation for public examples (m, h, w), (m, h, w, 3) or (m, d)."""
@@ -80,7 +93,7 @@ class Preprocessing:
         axes = 0 if checked.ndim == 2 else (0, 1, 2)
         mean = np.atleast_1d(values.mean(axes))
         deviation = np.atleast_1d(values.std(axes))
-        deviation = np.where(deviation > 0, deviation, 1.0)
+        deviation = np.where(deviation.astype(np.float32) > 0, deviation, 1.0)
         return cls(checked.shape[1:], tuple(mean.tolist()), tuple(deviation.tolist()))
 
     @property
@@ -93,14 +106,15 @@ class Preprocessing:
     def __call__(self, examples: Examples) -> Tensor:
         """Return normalised examples, float32 (n, *input_shape).
 
-        Raises InvalidInput if they are not finite or their shape is not `shape`.
+        Raises InvalidInput if they are not finite in float32 or their shape is not `shape`.
         """
         checked = _check_examples(examples)
         if checked.shape[1:] != self.shape:
             raise InvalidInput(
                 f"The examples must have shape {self.shape}. Got {checked.shape[1:]}."
             )
-        return self.normalise(torch.from_numpy(checked.astype(np.float32))).contiguous()
+        normalised = self.normalise(torch.from_numpy(checked.astype(np.float32)))
+        return _refuse_infinite(normalised).contiguous()
 
     def normalise(self, raw: Tensor) -> Tensor:
         """Return the normalised examples (n, *input_shape) of raw examples (n, *shape), float32."""
@@ -214,7 +228,7 @@ class Student:
         with torch.no_grad():
             for start in range(0, len(examples), _BATCH_SIZE):
                 batch = self.preprocessing(examples[start : start + _BATCH_SIZE])
-                blocks.append(function(batch).numpy())
+                blocks.append(_refuse_infinite(function(batch)).numpy())
         if not blocks:
             raise InvalidInput("There must be at least one example. Got none.")
         return np.concatenate(blocks)
@@ -233,9 +247,18 @@ def _check_examples(examples: npt.ArrayLike) -> Examples:
         raise InvalidInput("The examples must all have the same shape.") from None
     if array.dtype.kind not in "buif" or array.ndim == 0 or not array.size:
         raise InvalidInput("The examples must be an array of numbers, and at least one.")
-    if not np.isfinite(array).all():
-        raise InvalidInput("The examples must hold finite numbers only.")
+    with np.errstate(over="ignore"):
+        _refuse_infinite(torch.from_numpy(array.astype(np.float32)))
     return array
+
+
+def _refuse_infinite(values: Tensor) -> Tensor:
+    """Return the inputs or outputs of a network, float32; raise InvalidInput unless all finite."""
+    if not bool(values.isfinite().all()):
+        raise InvalidInput(
+            "The examples must hold finite numbers only, which the student's float32 represents."
+        )
+    return values
 
 
 # A file is torch's zip archive of tensors. It is read with weights_only=True, which builds tensors
@@ -310,13 +333,19 @@ def load(path: str | Path, model: str | None = None) -> Student:
     with translate_damage(f"{path} is damaged, or is not a student file."):
         require_zip_memory(path, io.BytesIO(content))
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        description = json.loads(stored.pop("about"))
+        description = parse_json(stored.pop("about"))
+        json.dumps(description, allow_nan=False)  # raises ValueError for NaN and infinity
         checks.check_file_format(path, description["format"], FORMAT)
         student = _build_student(description, stored)
-    facts = description.get("extractor")
-    if model is not None and (facts is None or facts["kind"] != "text"):
-        raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
-    return student if facts is None else replace(student, extractor=_load_extractor(facts, model))
+        facts = description.get("extractor")
+        extractor = _read_extractor(facts) if "extractor" in description else None
+    if model is not None:
+        if extractor is None or extractor.kind != "text":
+            raise InvalidInput(f"The 'model' parameter is for students of texts, not for {path}.")
+        extractor = replace(extractor, options={"model": model})
+    if extractor is not None:
+        _refuse_other_extractor(extractor, facts)
+    return replace(student, extractor=extractor)
 
 
 _PACKAGES = {
@@ -326,13 +355,28 @@ _PACKAGES = {
 """Packages that compute vectors, by kind of extractor; a vector's last bits depend on versions."""
 
 
+_OPTION_TYPES: dict[str, dict[str, type]] = {
+    "columns": {},
+    "hog": {"orientations": int, "cell": int, "block": int, "compress": bool},
+    "image": {"size": int},
+    "text": {},
+    "table": {"schema": dict},
+}
+"""Options of an extractor in a student's file and their types in JSON, by kind of extractor.
+
+They determine its vectors. None may be a path, because the file must not select files to read on a
+recipient's machine.
+"""
+
+
 def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
     """Return the description of an extractor for a student's file, as plain values.
 
     It omits the path of a text model on this machine; the model's SHA-256 identifies it.
     """
     facts = extractor.to_dict()
-    facts["options"].pop("model", None)
+    types = _OPTION_TYPES[extractor.kind]
+    facts["options"] = {name: facts["options"][name] for name in types if name in facts["options"]}
     return {**facts, "packages": _list_packages(extractor)}
 
 
@@ -342,14 +386,31 @@ def _list_packages(extractor: StoreExtractor) -> dict[str, str]:
     return {package: version(package) for package in packages if find_spec(package)}
 
 
-def _load_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
+def _read_extractor(facts: dict[str, Any]) -> StoreExtractor:
     """Return the extractor that :func:`_describe_extractor` described by `facts`.
 
-    `model`: folder of its text model; None for the packaged one. Raises StorageFailed if vectors
-    would differ from those of the training; warns if only the versions of packages differ.
+    A text extractor has the packaged model. Raises any error if `facts` are laid out differently,
+    for example if they have an option that is not in :data:`_OPTION_TYPES`.
     """
-    options = facts["options"] if model is None else {**facts["options"], "model": model}
-    extractor = StoreExtractor(facts["kind"], options, None, facts["columns"])
+    types = {"kind": str, "edition": int, "options": dict, "mapped": bool, "packages": dict}
+    if facts["kind"] == "text":
+        types["model"] = str
+    found_types = {name: type(value) for name, value in facts.items() if name != "columns"}
+    options, columns = facts["options"], facts["columns"]
+    option_types = _OPTION_TYPES[facts["kind"]]
+    has_options = all(type(value) is option_types[name] for name, value in options.items())
+    has_columns = columns is None or (type(columns) is list and {*map(type, columns)} == {str})
+    if found_types != types or facts["mapped"] or not has_options or not has_columns:
+        raise ValueError("another layout")
+    return StoreExtractor(facts["kind"], options, None, columns)
+
+
+def _refuse_other_extractor(extractor: StoreExtractor, facts: dict[str, Any]) -> None:
+    """Raise StorageFailed if vectors of `extractor` would differ from those of the training.
+
+    `facts`: the description (:func:`_describe_extractor`) of the extractor of the training. Warns
+    if only the versions of packages differ.
+    """
     extractor.refuse_difference(
         facts, "student", "Get its folder from the publisher, and name it as the 'model' parameter."
     )
@@ -361,7 +422,6 @@ def _load_extractor(facts: dict[str, Any], model: str | None) -> StoreExtractor:
             UserWarning,
             stacklevel=3,
         )
-    return extractor
 
 
 def describe_student(student: Student) -> dict[str, Any]:
@@ -391,10 +451,9 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
     Names of the second student's weights have the prefix "second.".
     """
     statistics = description["preprocessing"]
-    preprocessing = Preprocessing(
-        tuple(statistics["shape"]), tuple(statistics["mean"]), tuple(statistics["deviation"])
-    )
-    classes = tuple(description["classes"])
+    mean, deviation = (tuple(map(float, statistics[name])) for name in ("mean", "deviation"))
+    preprocessing = Preprocessing(tuple(statistics["shape"]), mean, deviation)
+    classes = tuple(checks.check_class_names(description["classes"]).tolist())
     second = None
     if description["second"] is not None:
         second_tensors = {
@@ -406,19 +465,33 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         tensors = {
             name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
         }
-    if description["network"] == KERNEL:
-        network = build_empty_kernel_network(tensors)
-    else:
-        network = build_network(description["network"], preprocessing.input_shape, len(classes))
-    network.load_state_dict(tensors)
-    if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
-        raise ValueError("weights that are not finite")
+    ranges = tuple(checks.check_real("ranges", value, above=0) for value in description["ranges"])
+    # Sizes that the file declares take no memory before they are compared with its tensors.
+    with torch.device("meta"):
+        if description["network"] == KERNEL:
+            network = build_empty_kernel_network(tensors)
+        else:
+            network = build_network(description["network"], preprocessing.input_shape, len(classes))
+    for name, expected in network.state_dict().items():
+        # A tensor that is not contiguous can repeat a few stored numbers.
+        if tensors[name].dtype != expected.dtype or not tensors[name].is_contiguous():
+            raise ValueError("another layout")
+        if not bool(tensors[name].isfinite().all()):
+            raise ValueError("weights that are not finite")
+    network.load_state_dict(tensors, assign=True)
+    second_classes = classes if second is None else second.classes
+    n_channels, *image_sizes = preprocessing.input_shape
+    first_shape = tensors["body.0.weight"].shape
+    takes_inputs = first_shape[1] == n_channels and len(first_shape[2:]) == len(image_sizes)
+    has_classes = len(network.head.bias) == len(classes) and second_classes == classes
+    if not (takes_inputs and has_classes and isinstance(description["guarantee"], dict | None)):
+        raise ValueError("another layout")
     return Student(
         network=network.eval(),
         name=description["network"],
         classes=classes,
         preprocessing=preprocessing,
-        ranges=tuple(description["ranges"]),
+        ranges=ranges,
         guarantee=description["guarantee"],
         second=second,
     )
