@@ -13,9 +13,9 @@ from command_line import invoked, shown
 from command_line import printed as run
 from serving_tools import running
 from store_tools import D, R, X, Y, points
-from vicinal.cli.records import read_queries
 from vicinal.errors import InvalidInput
 from vicinal.store import Store, StoreExtractor
+from vicinal.store.input_files import read_queries
 
 COMPOSED, DECOMPOSED = "Grün", unicodedata.normalize("NFD", "Grün")
 FEATURES = ["a", "b", "c", "d"]

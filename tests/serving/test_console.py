@@ -123,6 +123,52 @@ def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
         assert page.troubles() == [entry for entry in page.troubles() if "409" in entry]
 
 
+CSV = "visit,n0,n1,n2,n3\n" + "".join(
+    f"=V{i},{','.join(map(str, row))}\n" for i, row in enumerate(Q[:3, :4].tolist())
+)
+
+
+def choose_file(page, text):
+    """Choose a CSV file with this content, as a user does in the dialog of the browser."""
+    page.run(
+        f"""(() => {{
+          const files = new DataTransfer();
+          files.items.add(new File([{text!r}], 'visits.csv'));
+          document.getElementById('csv').files = files.files;
+          const create = URL.createObjectURL;
+          URL.createObjectURL = (blob) => {{ window.downloaded = blob; return create(blob); }};
+        }})()"""
+    )
+
+
+def test_answers_to_a_csv_file_are_downloaded(tmp_path, page):
+    """Fails if the file is read unlike `vicinal predict` reads it, or a spreadsheet runs a cell."""
+    names = [f"n{i}" for i in range(Q.shape[1])]
+    assert len(names) == 4
+
+    def make_named_store(folder, **plan):
+        return tools.tools.make(folder, extractor=StoreExtractor(columns=names), **plan)
+
+    with tools.running(tmp_path / "store", make=make_named_store) as service:
+        sign_in(page, service, "analyst")
+        assert "Choose a CSV file" in submit_form(page, "file")
+        choose_file(page, CSV.replace("n3", "other"))
+        assert "n3" in submit_form(page, "file")
+        assert service.store.quota().used == 0
+        choose_file(page, CSV)
+        page.run("document.getElementById('id-column').value = 'visit'")
+        assert "Used 3 answers; 57 remain" in submit_form(page, "file")
+        text = page.run("downloaded.text()")
+        rows = [line.split(",") for line in text.splitlines()]
+        assert rows[0][:2] == ["visit", "label"]
+        assert [row[0] for row in rows[1:]] == ["'=V0", "'=V1", "'=V2"]
+        stored = service.store.predict(Q[:3], analyst="anna")
+        assert stored.charged == 0
+        assert [row[1] for row in rows[1:]] == [str(label) for label in stored.labels]
+        page.until("document.getElementById('plans').innerText.includes('57')")
+        assert [entry for entry in page.troubles() if "422" not in entry] == []
+
+
 def test_mistakes_are_said(tmp_path, page):
     with tools.running(tmp_path / "store") as service:
         page.open(f"http://127.0.0.1:{service.port}/console")

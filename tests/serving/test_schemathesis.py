@@ -17,7 +17,8 @@ GET = [
     "/v1/guarantee", "/v1/quota", "/v1/status", "/v1/history", "/healthz", "/metrics",
 ]  # fmt: skip
 OPERATIONS = [
-    ("POST", "/v1/predict"), ("POST", "/v1/records"), ("DELETE", "/v1/subjects/{subject}"),
+    ("POST", "/v1/predict"), ("POST", "/v1/predict-csv"), ("POST", "/v1/records"),
+    ("DELETE", "/v1/subjects/{subject}"),
     *(("GET", path) for path in GET),
 ]  # fmt: skip
 VALID = schemathesis.GenerationMode.POSITIVE

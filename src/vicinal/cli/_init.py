@@ -19,6 +19,7 @@ from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, show_outlook
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
+from vicinal.store import input_files
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
@@ -79,7 +80,7 @@ def init(
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
         if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
-        dataset = records.read_records(data, unfitted, label, subject, targets)
+        dataset = input_files.read_records(data, unfitted, label, subject, targets)
         if dataset.subjects is None:
             output.print_note(f"{records.NO_SUBJECT_NOTE}, and no subject can be erased by id.")
         # Only a dry run uses public labels, to simulate the plan.
@@ -89,7 +90,7 @@ def init(
             reference_options, unfitted, label if has_labels else None
         )
         labels = records.get_labels(dataset)
-        with records.add_file_to_errors(data):
+        with input_files.add_file_to_errors(data):
             new_store = NewStore.from_arguments(
                 (store, ledger, witness),
                 (dataset.features, labels, dataset.subjects),

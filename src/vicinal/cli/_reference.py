@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vicinal.cli import records
 from vicinal.errors import InvalidInput
+from vicinal.store import input_files
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray, FloatMatrix
@@ -71,11 +71,12 @@ class ExtractorOptions:
             normalize_column_name(name) for name in parse_name_list(self.columns or [])
         ] or None
         excluded = {normalize_column_name(name) for name in other_columns if name is not None}
-        if columns is None and self.features == "columns" and public and records.is_table(public):
+        needs_names = self.features == "columns" and columns is None
+        if needs_names and public and input_files.is_table(public):
             names = read_table(public).column_names
             columns = [name for name in names if name not in excluded]
         extractor = StoreExtractor(self.features, options, None, columns)
-        is_table = private is not None and records.is_table(private)
+        is_table = private is not None and input_files.is_table(private)
         if extractor.kind == "columns" and columns is None and is_table:
             raise InvalidInput(
                 "The 'columns' option must name the feature columns, because there is no --public "
@@ -111,7 +112,9 @@ class FeatureOptions(ExtractorOptions):
         """
         rows, labels = reference.read_rows(unfitted_extractor, label_column)
         public = reference.public
-        with nullcontext() if public is None else records.add_file_to_errors(public, public=True):
+        with (
+            nullcontext() if public is None else input_files.add_file_to_errors(public, public=True)
+        ):
             if rows is None:
                 if self.components:
                     raise InvalidInput(
@@ -129,7 +132,7 @@ class FeatureOptions(ExtractorOptions):
             if extractor.public_map is not None:
                 names = None  # mapped features do not come from single columns
             elif extractor.kind == "table":
-                names = list(records.get_table_schema(extractor).feature_names)
+                names = list(input_files.get_table_schema(extractor).feature_names)
             warn_about_reference(points, names)
         return extractor, points, labels
 
@@ -177,11 +180,11 @@ class ReferenceOptions:
         from vicinal.features.table_drafts import rows_from_schema
 
         if self.public is not None:
-            dataset = records.read_records(self.public, extractor, label_column, public=True)
+            dataset = input_files.read_records(self.public, extractor, label_column, public=True)
             return dataset.features, None if label_column is None else dataset.labels
         if self.reference is None:
             return None, None
-        return rows_from_schema(records.get_table_schema(extractor), _N_GENERATED_ROWS), None
+        return rows_from_schema(input_files.get_table_schema(extractor), _N_GENERATED_ROWS), None
 
     def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public file is a table with a column of this name.
@@ -190,9 +193,11 @@ class ReferenceOptions:
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
 
-        if name is None or self.public is None or not records.is_table(self.public):
+        if name is None or self.public is None or not input_files.is_table(self.public):
             return False
-        table = read_table(self.public, records.get_csv_form(self.public, extractor, public=True))
+        table = read_table(
+            self.public, input_files.get_csv_form(self.public, extractor, public=True)
+        )
         return normalize_column_name(name) in table.column_names
 
 

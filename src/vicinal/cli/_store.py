@@ -9,10 +9,8 @@ are other subjects.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +21,7 @@ from vicinal.cli import options, output, records
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.files import is_writable
+from vicinal.store import input_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +77,7 @@ def add(
         schema = opened.schema
         for n_added, path in enumerate(files or [data]):
             suffix = f" Files added before it: {n_added}." if n_added else ""
-            with records.add_file_to_errors(path, suffix):
+            with input_files.add_file_to_errors(path, suffix):
                 dataset, labels = records.read_labelled(
                     path, schema.extractor, schema.target, label, subject
                 )
@@ -149,10 +148,10 @@ def predict(
                 http_request="POST /v1/predict with the key of an analyst",
             ) as opened:
                 answer_columns = opened.schema.target.answer_columns
-                copied, dataset = records.read_queries(
+                copied, dataset = input_files.read_queries(
                     path, opened.schema.extractor, id_column, answer_columns
                 )
-                with records.add_file_to_errors(path, public=True):
+                with input_files.add_file_to_errors(path, public=True):
                     rows, keys = opened.extract_features(dataset.features)
                 reply = opened.predict(
                     rows, audience=audience, analyst=analyst, idempotency_key=key
@@ -179,9 +178,9 @@ def _answer_with_student(
 ) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Any]]:
     """Return the answers of the student in a file to the queries in the file `path`.
 
-    These are the copied column (:func:`records.read_queries`) and the columns of answers, by name,
-    and the JSON object of labels, probabilities and guarantee. `model`: folder of the student's
-    text model; None for the packaged one. `id_column`: name of the column to copy, or None.
+    These are the copied column (:func:`input_files.read_queries`) and the columns of answers, by
+    name, and the JSON object of labels, probabilities and guarantee. `model`: folder of the
+    student's text model; None for the packaged one. `id_column`: name of the column to copy.
     """
     from vicinal.store.requests import ClassReply
     from vicinal.store.store_schema import StoreExtractor
@@ -192,8 +191,8 @@ def _answer_with_student(
     takes_images = len(student.preprocessing.shape) > 1
     extractor = student.extractor or StoreExtractor("hog" if takes_images else "columns")
     target = declared_target({"classes": student.classes})
-    copied, dataset = records.read_queries(path, extractor, id_column, target.answer_columns)
-    with records.add_file_to_errors(path, public=True):
+    copied, dataset = input_files.read_queries(path, extractor, id_column, target.answer_columns)
+    with input_files.add_file_to_errors(path, public=True):
         # In float64, rounded values are short decimal numbers.
         probabilities = student.predict_proba(dataset.features).astype(float)
     labels = target.class_names[probabilities.argmax(axis=1)]
@@ -214,41 +213,11 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
         parquet.write_table(table, content)
         output.write_file(path, content.getvalue())
         return
-    columns = [column.to_pylist() for column in table.columns]
-    # The writer leaves a carriage return without quotes, and readers would end the row there.
-    cells = chain(table.column_names, *columns)
-    has_returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
-    text = io.StringIO()
-    writer = csv.writer(
-        text,
-        lineterminator="\n",
-        quoting=csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL,
-    )
-    writer.writerow(map(_escape_formula, table.column_names))
-    for row in zip(*columns, strict=True):
-        writer.writerow(["" if value is None else _escape_formula(value) for value in row])
+    text = input_files.format_answers_csv(table)
     if path is None:
-        output.echo_data(text.getvalue())
+        output.echo_data(text)
     else:
-        output.write_file(path, text.getvalue())
-
-
-def _escape_formula(value: Any) -> Any:
-    """Return a cell of a CSV file; text that a spreadsheet would execute gets an apostrophe first.
-
-    Such text begins like a formula and is no number. Parquet files hold every text unchanged. An id
-    with the apostrophe is similar to the id without it, so it gets no second budget unnoticed.
-    """
-    from vicinal.ledger.id_encoding import FORMULA_OPENINGS
-
-    is_text = isinstance(value, str) and len(value) > 1
-    if not is_text or not value.startswith(tuple(FORMULA_OPENINGS)):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
+        output.write_file(path, text)
 
 
 def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
@@ -306,7 +275,7 @@ def evaluate(
         dataset, labels = records.read_labelled(
             data, schema.extractor, schema.target, label, subject
         )
-        with records.add_file_to_errors(data):
+        with input_files.add_file_to_errors(data):
             evaluation = opened.evaluate(
                 dataset.features,
                 labels,

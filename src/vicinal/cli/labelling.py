@@ -34,6 +34,7 @@ from vicinal.cli.options import (
 )
 from vicinal.cli.output import as_json, check_outputs, echo, format_guarantee, show_progress_bars
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.store import input_files
 
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
@@ -129,7 +130,7 @@ class TaskOptions:
         )
         with output.print_warnings(), output.show_announced_progress(silent=silent):
             public, true_labels = _read_public(self.public, extractor, self.label, names)
-            dataset = records.read_records(self.private, extractor, self.label, self.subject)
+            dataset = input_files.read_records(self.private, extractor, self.label, self.subject)
             records.get_labels(dataset)
             if dataset.subjects is None:
                 output.print_note(f"{records.NO_SUBJECT_NOTE}.")
@@ -156,7 +157,7 @@ def _read_public(
     from vicinal import checks
 
     has_label = ReferenceOptions(path).public_has_column(label, extractor)
-    public = records.read_records(path, extractor, label if has_label else None, public=True)
+    public = input_files.read_records(path, extractor, label if has_label else None, public=True)
     if public.labels is None:
         return public, None
     classes = np.asarray(names)
@@ -182,7 +183,7 @@ def _compute_examples(
     from vicinal.features.fixed import read_pixels
 
     rows: Any = dataset.features
-    with records.add_file_to_errors(path, public=is_public):
+    with input_files.add_file_to_errors(path, public=is_public):
         if extractor.kind in _VECTOR_EXTRACTORS:
             return np.asarray(extractor.transform(rows))
         if extractor.kind == "columns":

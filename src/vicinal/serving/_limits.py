@@ -28,6 +28,10 @@ _MAX_NESTING = 8
 """Brackets that may open between two commas; images need four."""
 _VALUES_PER_LIST = 4
 """A list costs the parser as much time and memory as four numbers."""
+_CSV_DELIMITERS = (b",", b";", b"\t", b"|")
+"""Marks that the reader of CSV files tries as delimiters."""
+_MAX_CSV_COLUMNS = 10_000
+"""Reading a header of that many columns takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,24 @@ class BodyLimits:
         if n_commas + _VALUES_PER_LIST * n_lists > self.max_values:
             raise Problem(413, "too-large", "The body has too many values. Send fewer rows.")
 
+    def check_cells(self, content: bytes) -> None:
+        """Raise problem 413 for a CSV file with too many cells, whichever mark delimits them.
+
+        `content`: the file. Also raised if a line has more than `_MAX_CSV_COLUMNS` cells.
+        """
+        n_lines = max(content.count(b"\n"), content.count(b"\r"))
+        n_cells = n_lines + max(content.count(mark) for mark in _CSV_DELIMITERS)
+        if n_cells > self.max_values:
+            raise Problem(413, "too-large", "The file has too many cells. Send fewer rows.")
+        # Every line is counted, because a quoted line break can precede the end of the header.
+        n_columns = max(
+            (line.count(mark) for line in content.splitlines() for mark in _CSV_DELIMITERS),
+            default=0,
+        )
+        if n_columns >= _MAX_CSV_COLUMNS:
+            detail = f"A line of the file must have at most {_MAX_CSV_COLUMNS} cells."
+            raise Problem(413, "too-large", detail)
+
 
 class BodyReader:
     """Reads request bodies within the limits of one body and of all bodies in memory."""
@@ -71,15 +93,17 @@ class BodyReader:
         self._available_bytes = max(settings.bodies_bytes, limits.max_bytes)
 
     @asynccontextmanager
-    async def read_body(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield a JSON body; its bytes occupy the shared memory until the context ends.
+    async def read_body(
+        self, request: Request, media_type: str = JSON_MEDIA_TYPE
+    ) -> AsyncIterator[bytes]:
+        """Yield a body of a media type; its bytes occupy the shared memory until the context ends.
 
         Raises problem 413 as soon as the announced or received size exceeds the limit, 408 if the
         body takes too long, 415 for another media type, 503 if other bodies occupy the memory.
         """
         content_type = request.headers.get("content-type", "")
-        if content_type.partition(";")[0].strip().lower() != JSON_MEDIA_TYPE:
-            raise Problem(415, "media-type", f"The body must be {JSON_MEDIA_TYPE}.")
+        if content_type.partition(";")[0].strip().lower() != media_type:
+            raise Problem(415, "media-type", f"The body must be {media_type}.")
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.limits.max_bytes:
             raise self._size_problem()

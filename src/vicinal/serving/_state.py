@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from vicinal.errors import StorageFailed, VicinalError
 from vicinal.serving._batcher import RequestBatcher
+from vicinal.serving._csv import decode_csv
 from vicinal.serving._limits import BodyLimits, BodyReader, RateLimit
 from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import Problem, translate_store_error
@@ -85,6 +86,21 @@ class AppState:
 
         if len(content) <= _INLINE_BODY_BYTES:
             return decode()
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
+
+    async def decode_csv(
+        self, content: bytes, id_column: str | None
+    ) -> tuple[dict[str, Any], Any, int]:
+        """Return the copied columns, the raw queries and their number, decoded in a thread.
+
+        `content`: the received CSV file. `id_column`: name of the column to copy, or None. Raises
+        problem 413 or 422 if the file does not fit the limits or the store.
+        """
+
+        def decode() -> tuple[dict[str, Any], Any, int]:
+            self.body_reader.limits.check_cells(content)
+            return decode_csv(content, self.store, id_column, self.settings.request_queries)
+
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
     async def call_store(

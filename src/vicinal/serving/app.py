@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
@@ -27,6 +28,7 @@ from vicinal import checks
 from vicinal.checks import SubjectId
 from vicinal.errors import VicinalError
 from vicinal.serving import models
+from vicinal.serving._csv import CSV_MEDIA_TYPE
 from vicinal.serving._limits import JSON_MEDIA_TYPE
 from vicinal.serving._problems import PROBLEM_MEDIA_TYPE, Problem, translate_store_error
 from vicinal.serving._protocol import SecurityHeadersMiddleware
@@ -34,7 +36,8 @@ from vicinal.serving._state import AppState
 from vicinal.serving.keys import ANALYST, CURATOR, MONITOR, ApiKey
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
-from vicinal.store.requests import Query
+from vicinal.store.input_files import format_answers_csv
+from vicinal.store.requests import Query, Reply
 from vicinal.store.status import Presence
 
 _MAX_KEY_LENGTH = 200
@@ -61,6 +64,14 @@ _SUBJECT = {
     "schema": {"type": "string", "minLength": 1},
     "example": "person-7",
 }
+_ID_COLUMN = {
+    "name": "id",
+    "in": "query",
+    "required": False,
+    "description": "Column of the file to copy beside the answers.",
+    "schema": {"type": "string", "minLength": 1},
+    "example": "visit",
+}
 _OUTCOME = {
     "name": "outcome",
     "in": "query",
@@ -82,6 +93,7 @@ def _register(
     role: str | None = ANALYST,
     parameters: Sequence[dict[str, Any]] = (),
     body: type[BaseModel] | None = None,
+    is_csv: bool = False,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return a decorator that adds an endpoint to the routes and to the OpenAPI document.
 
@@ -90,12 +102,15 @@ def _register(
     - `role`: required role of the key, or None if no key is required.
     - `parameters`: further parameters of the operation in the OpenAPI document.
     - `body`: model of the request body; such an operation also takes an Idempotency-Key.
+    - `is_csv`: whether the bodies of request and response are CSV files, instead of models.
 
     The first line of the endpoint's docstring is its summary in the document.
     """
     content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     if response is not None:
         content = {JSON_MEDIA_TYPE: {"schema": _reference_schema(response)}}
+    elif is_csv:
+        content = {CSV_MEDIA_TYPE: {"schema": {"type": "string"}}}
     problem = {PROBLEM_MEDIA_TYPE: {"schema": _reference_schema(models.ProblemResponse)}}
     document: dict[str, Any] = {
         "parameters": list(parameters),
@@ -106,6 +121,9 @@ def _register(
     }
     if role is not None:
         document["security"] = [{"key": []}]
+    if is_csv:
+        document["parameters"].append(_IDEMPOTENCY_KEY)
+        document["requestBody"] = {"required": True, "content": content}
     if body is not None:
         example = body.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
         request_content = {"schema": _reference_schema(body), "example": example}
@@ -149,12 +167,49 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     async with state.body_reader.read_body(request) as content:
         _, rows, n_rows = await state.decode_json(models.PredictRequest, content)
     query = Query(rows, key.audience, key.name, idempotency_key)
+    reply = await _submit_query(state, query, n_rows, start_time)
+    return Response(to_json(reply.to_dict()), media_type=JSON_MEDIA_TYPE)
+
+
+async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: float) -> Reply:
+    """Return the reply to a query of `n_rows` rows, and measure the time since `start_time`.
+
+    `start_time`: start of the request in seconds of `time.perf_counter`. Raises the problem that
+    corresponds to an error of the store.
+    """
     try:
         reply = await state.batcher.submit(query, n_rows)
     except VicinalError as error:
         raise translate_store_error(error) from None
     state.metrics.seconds.add(time.perf_counter() - start_time)
-    return Response(to_json(reply.to_dict()), media_type=JSON_MEDIA_TYPE)
+    return reply
+
+
+@_register("POST", "/v1/predict-csv", None, parameters=(_ID_COLUMN,), is_csv=True)
+async def predict_csv(state: AppState, key: ApiKey, request: Request) -> Response:
+    """Answer the queries of a CSV file by a CSV file, as `vicinal predict` does.
+
+    The headers Vicinal-Charged and Vicinal-Left are the fields `charged` and `left` of a JSON
+    reply. Errors of the file may name its columns.
+    """
+    start_time = time.perf_counter()
+    idempotency_key = _get_idempotency_key(request)
+    parameters = request.query_params.multi_items()
+    if [name for name, _ in parameters] not in ([], ["id"]) or ("id", "") in parameters:
+        raise Problem(422, "unusable", "The only parameter is 'id', the name of a column.")
+    id_column = request.query_params.get("id")
+    async with state.body_reader.read_body(request, CSV_MEDIA_TYPE) as content:
+        copied, rows, n_rows = await state.decode_csv(content, id_column)
+    query = Query(rows, key.audience, key.name, idempotency_key)
+    reply = await _submit_query(state, query, n_rows, start_time)
+    answers = reply.build_columns(state.store.schema.target.answer_columns)
+    table = pa.table([*copied.values(), *answers.values()], names=[*copied, *answers])
+    headers = {
+        "Content-Disposition": 'attachment; filename="answers.csv"',
+        "Vicinal-Charged": str(reply.charged),
+        "Vicinal-Left": str(reply.left),
+    }
+    return Response(format_answers_csv(table), headers=headers, media_type=CSV_MEDIA_TYPE)
 
 
 def _get_idempotency_key(request: Request) -> str | None:

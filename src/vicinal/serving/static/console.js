@@ -20,7 +20,8 @@ class RequestError extends Error {
   }
 }
 
-async function call(path, options = {}) {
+/** Send a request and return its reply; throw a RequestError unless it succeeds. */
+async function send(path, options) {
   const headers = { Authorization: `Bearer ${key}`, ...options.headers };
   let reply;
   try {
@@ -28,9 +29,14 @@ async function call(path, options = {}) {
   } catch {
     throw new RequestError(0, "The service is not reachable.");
   }
-  const body = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new RequestError(reply.status, body.detail ?? "The service gave no explanation.");
-  return body;
+  if (reply.ok) return reply;
+  const { detail } = await reply.json().catch(() => ({}));
+  throw new RequestError(reply.status, detail ?? "The service gave no explanation.");
+}
+
+/** Return the JSON of a successful reply; an empty object if it has none. */
+async function call(path, options = {}) {
+  return (await send(path, options)).json().catch(() => ({}));
 }
 
 const numberFormat = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -157,8 +163,9 @@ function signOut(message = "") {
   clearTimeout(timer);
   for (const id of ["console", "account", "sign-out", "history-card", "records"]) byId(id).hidden = true;
   for (const id of ["answer", "history", "plans", "terms", "field", "record"]) byId(id).replaceChildren();
-  for (const id of ["add-result", "erase-result"]) byId(id).textContent = "";
-  byId("erase").reset();
+  for (const id of ["file-result", "file-error", "add-result", "erase-result"]) byId(id).textContent = "";
+  URL.revokeObjectURL(downloadUrl);
+  for (const id of ["file", "erase"]) byId(id).reset();
   byId("sign-in").hidden = false;
   byId("key-error").textContent = message;
   byId("key").focus();
@@ -168,6 +175,7 @@ function signOut(message = "") {
 
 let queryFields = null;
 let recordFields = null;
+let downloadUrl = "";
 // The last addition without a definite reply, with its Idempotency-Key.
 let pendingAddition = { body: "", key: "" };
 
@@ -175,6 +183,7 @@ function prepareForms(status, role) {
   queryFields = queryForm(status);
   byId("field").replaceChildren(queryFields.element);
   byId("answer").replaceChildren();
+  byId("file").hidden = status.takes === "images";
   byId("records").hidden = role !== "curator";
   if (role !== "curator") return;
   recordFields = recordForm(status);
@@ -211,6 +220,29 @@ async function sendQuery() {
   byId("answer").replaceChildren(answerView(reply, queryFields.classes, performance.now() - startTime));
 }
 
+// The last upload without a definite reply, with its Idempotency-Key.
+let pendingUpload = { id: "", file: null, key: "" };
+
+async function answerFile() {
+  byId("file-result").replaceChildren();
+  const [file] = byId("csv").files;
+  if (file === undefined) throw new Error("Choose a CSV file.");
+  const id = byId("id-column").value;
+  // Repeating the same upload after a failure reuses its key, so the service charges it once.
+  if (pendingUpload.file !== file || pendingUpload.id !== id) pendingUpload = { id, file, key: createKey() };
+  const query = id === "" ? "" : `?${new URLSearchParams({ id })}`;
+  const reply = await send(`/v1/predict-csv${query}`, { method: "POST", body: file,
+    headers: { "Content-Type": "text/csv", "Idempotency-Key": pendingUpload.key } });
+  const answers = await reply.blob();
+  pendingUpload = { id: "", file: null, key: "" };
+  URL.revokeObjectURL(downloadUrl);
+  downloadUrl = URL.createObjectURL(answers);
+  const link = createElement("a", { href: downloadUrl, download: "answers.csv" }, "Download answers.csv");
+  byId("file-result").replaceChildren(link,
+    ` Used ${reply.headers.get("Vicinal-Charged")} answers; ${reply.headers.get("Vicinal-Left")} remain.`);
+  link.click();
+}
+
 async function addRecord() {
   byId("add-result").textContent = "";
   const body = JSON.stringify({ ...recordFields.body(), ids_differ: byId("ids-differ").checked });
@@ -240,6 +272,7 @@ async function eraseSubject() {
 
 byId("key-form").addEventListener("submit", signIn);
 onSubmit("query", "send", sendQuery);
+onSubmit("file", "send-file", answerFile);
 onSubmit("add", "send-record", addRecord);
 onSubmit("erase", "send-erasure", eraseSubject);
 byId("sign-out").addEventListener("click", () => signOut());

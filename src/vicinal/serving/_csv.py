@@ -1,0 +1,52 @@
+"""Queries from an uploaded CSV file, read by the same functions as `vicinal predict --data`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import InvalidInput, TooLittleMemory
+from vicinal.serving._problems import Problem
+from vicinal.store.base_store import BaseStore
+from vicinal.store.input_files import read_queries
+
+CSV_MEDIA_TYPE = "text/csv"
+_FILE_NAME = "queries.csv"
+"""Name of the file in messages; the client's own name is not sent."""
+
+
+def decode_csv(
+    content: bytes, store: BaseStore, id_column: str | None, max_rows: int
+) -> tuple[dict[str, Any], Any, int]:
+    """Return the columns to copy beside the answers, the raw queries, and their number.
+
+    - `content`: the uploaded file. Queries are public, so it is written to a temporary folder.
+    - `store`: its schema determines the columns of features.
+    - `id_column`: name of the column to copy, or None for none.
+    - `max_rows`: largest number of queries.
+
+    Raises problem 422 if the file does not fit the store, 413 for too many rows, 503 if there is
+    too little space on disk or in memory.
+    """
+    extractor = store.schema.extractor
+    if extractor.raw_form == "images":
+        detail = "This store accepts images. Send them as JSON to POST /v1/predict."
+        raise Problem(422, "unusable", detail)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _FILE_NAME
+        try:
+            path.write_bytes(content)
+            answer_columns = store.schema.target.answer_columns
+            copied, dataset = read_queries(path, extractor, id_column, answer_columns, warn=False)
+        except InvalidInput as error:
+            detail = str(error).replace(f"{folder}/", "")
+            raise Problem(422, "unusable", detail) from None
+        except (OSError, TooLittleMemory):
+            raise Problem.from_overload() from None
+    n_rows = len(dataset.features)
+    if not n_rows:
+        raise Problem(422, "unusable", "The file must have at least one row of queries.")
+    if n_rows > max_rows:
+        raise Problem(413, "too-many", f"A request must have at most {max_rows} rows.")
+    return copied, dataset.features, n_rows
