@@ -9,11 +9,19 @@ from mpmath import mp, mpf
 
 from loss_tools import exact_binomial_delta, pld_delta
 from vicinal.accounting import _certificate, composition
-from vicinal.accounting._counts import RenyiCurve
+from vicinal.accounting._counts import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    FiniteLosses,
+    LaplaceNumber,
+    ProbabilisticDisclosure,
+    RenyiCurve,
+)
 from vicinal.accounting._divergence import GaussianPair
 from vicinal.accounting.budget import gdp_delta, gdp_epsilon, zcdp_epsilon
 from vicinal.accounting.composition import METHODS, Composition, compose
 from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.label_only import NoisyLabel
 from vicinal.accounting.pld import compute_pld_epsilon
 from vicinal.accounting.screening import Screening
 from vicinal.errors import InvalidInput
@@ -135,8 +143,32 @@ def test_methods_are_those_that_hold():
         Composition.from_release(SAMPLED).to_epsilon(1e-5, "moments")
 
 
+def test_the_order_of_terms_is_declared_and_survives_a_renaming():
+    renamed = type("Gaussian", (SubsampledGaussian,), {})
+    releases = [
+        DiscreteGaussian(8.0, 1),
+        DiscreteLaplace(8.0, 1),
+        FiniteLosses((-0.1, 0.1), (0.475, 0.525)),
+        LaplaceNumber(0.1),
+        NoisyLabel(20.0),
+        ProbabilisticDisclosure(1e-9),
+        RenyiCurve((2.0,), (0.1,)),
+        Screening(9, 5.0, 20.0),
+        SubsampledGaussian(10.0, 0.5),
+        SubsampledGaussian(9.0, 0.5),
+        SubsampledGaussian(9.0),
+    ]
+    assert sorted(releases, key=repr) == releases, "the order of earlier versions"
+    releases[-1] = renamed(9.0)
+    for order in (releases, releases[::-1]):
+        terms = compose(map(Composition.from_release, order)).terms
+        assert [release for release, _ in terms] == releases
+
+
 def test_a_curve_of_nan_is_refused_and_never_free():
     class Broken:
+        sort_name = "broken"
+
         def rdp(self, orders):
             return orders * math.nan
 

@@ -16,7 +16,7 @@ from vicinal import errors
 from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
 from vicinal.distributed.cluster_backups import accept_cluster_loss
 from vicinal.distributed.folders import COORDINATOR, MemberFolder, find_witness
-from vicinal.distributed.messages import Erase, Ping, SubjectStandings
+from vicinal.distributed.messages import Erase, Ping, SubjectStatuses
 from vicinal.distributed.transports import local_transports
 from vicinal.ledger.tables import Tables
 from vicinal.store import Store
@@ -203,7 +203,7 @@ def test_a_coordinator_that_was_put_back_to_before_a_change_is_refused(path, tmp
     assert_refused(path, "coordinator")
 
 
-@pytest.mark.parametrize("task", [Ping(), SubjectStandings(["person-1"])])
+@pytest.mark.parametrize("task", [Ping(), SubjectStatuses(["person-1"])])
 def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
     """Fails if a slow network leads to advice to accept a loss, which spends every budget."""
     with shard_tools.local(path) as cluster:

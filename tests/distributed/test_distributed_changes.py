@@ -20,7 +20,7 @@ from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
 from vicinal.distributed.folders import COORDINATOR, list_folders
-from vicinal.distributed.messages import Add, SubjectStandings, VoteRequest
+from vicinal.distributed.messages import Add, SubjectStatuses, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
     InvalidInput,
@@ -251,7 +251,7 @@ def test_a_change_that_is_not_in_a_shards_memory_has_it_opened_again(path, monke
 
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
-        ("SubjectStandings", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("SubjectStatuses", lambda c: c.add(NEW_X, NEW_Y, NEW)),
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
@@ -308,7 +308,7 @@ def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
     do = ShardServer.run_task
 
     def known(self, task):
-        if isinstance(task, SubjectStandings):
+        if isinstance(task, SubjectStatuses):
             return np.full(len(task.subjects), 3, dtype=np.int8)
         return do(self, task)
 

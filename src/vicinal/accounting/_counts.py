@@ -30,6 +30,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -92,6 +93,8 @@ class LaplacePair(DominatingPair):
 @dataclasses.dataclass(frozen=True)
 class LaplaceNumber:
     """A number with Laplace noise; `max_loss` > 0 is sensitivity over noise scale."""
+
+    sort_name: ClassVar[str] = "laplace"
 
     max_loss: float
 
@@ -208,6 +211,8 @@ class FiniteLosses:
     probability of an infinite loss.
     """
 
+    sort_name: ClassVar[str] = "finite_losses"
+
     losses: tuple[float, ...]
     masses: tuple[float, ...]
     infinite: float = 0.0
@@ -227,6 +232,8 @@ class ProbabilisticDisclosure:
 
     It is (0, `probability`)-DP, so a composition subtracts the probability from delta.
     """
+
+    sort_name: ClassVar[str] = "probabilistic_disclosure"
 
     probability: float
 
@@ -291,6 +298,8 @@ def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
 class DiscreteLaplace:
     """An integer with discrete Laplace noise of this `scale`, moved by at most `shift`."""
 
+    sort_name: ClassVar[str] = "discrete_laplace"
+
     scale: float
     shift: int
 
@@ -319,6 +328,8 @@ def _build_discrete_laplace_pair(scale: float, shift: int) -> FinitePair:
 @dataclasses.dataclass(frozen=True)
 class DiscreteGaussian:
     """An integer with discrete Gaussian noise of scale `sigma`, moved by at most `shift`."""
+
+    sort_name: ClassVar[str] = "discrete_gaussian"
 
     sigma: float
     shift: int
@@ -352,6 +363,8 @@ def _build_discrete_gaussian_pair(sigma: float, shift: int) -> FinitePair:
 @dataclasses.dataclass(frozen=True)
 class RenyiCurve:
     """A release stated by its RDP `values` at increasing `orders` > 1."""
+
+    sort_name: ClassVar[str] = "renyi"
 
     orders: tuple[float, ...]
     values: tuple[float, ...]

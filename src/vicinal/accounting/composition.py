@@ -29,7 +29,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,6 @@ _ROUNDED_UP = 1 + 1e-10
 _SUM_ROUNDING = 1e-9
 
 
-@runtime_checkable
 class PricedRelease(Protocol):
     """One release of a mechanism, with its RDP curve and its dominating pair.
 
@@ -65,7 +64,12 @@ class PricedRelease(Protocol):
     data sets that differ in one subject a release satisfies (alpha, rdp(alpha))-RDP in both
     directions, at every real order alpha > 1. A release whose curve is known at some orders only
     has them as its attribute ``orders``.
+
+    `sort_name`: name of the type, by which a composition sorts its terms. It stays the same if the
+    class is renamed, because the order of terms determines the last bit of an epsilon.
     """
+
+    sort_name: ClassVar[str]
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,) > 1 as (m,), rounded up, never NaN."""
@@ -81,8 +85,8 @@ class PricedRelease(Protocol):
 class Composition:
     """The adaptive composition of releases: `terms` are pairs (release, number of such releases).
 
-    Equal releases are merged, and terms are sorted, so that the order in which releases are added
-    changes no result, not even in the last bit.
+    Equal releases are merged, and terms are sorted by type and parameters of the release. So the
+    order in which releases are added changes no result, not even in the last bit.
     """
 
     terms: tuple[tuple[PricedRelease, int], ...] = ()
@@ -97,7 +101,7 @@ class Composition:
         counts: dict[PricedRelease, int] = {}
         for release, count in self.terms + other.terms:
             counts[release] = counts.get(release, 0) + count
-        return Composition(tuple(sorted(counts.items(), key=lambda term: repr(term[0]))))
+        return Composition(tuple(sorted(counts.items(), key=_build_sort_key)))
 
     def repeat(self, count: int) -> Composition:
         """Return this composition repeated `count` >= 0 times."""
@@ -228,6 +232,12 @@ class Composition:
             low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
             orders = 1 + (low - 1) * ((high - 1) / (low - 1)) ** _GRID_FRACTIONS
         return best_order, best_epsilon
+
+
+def _build_sort_key(term: tuple[PricedRelease, int]) -> tuple[str, str]:
+    """Return the name of a term's type and the text of its parameters; the count is not used."""
+    release, _ = term
+    return release.sort_name, repr(tuple(vars(release).values()))
 
 
 @functools.lru_cache(maxsize=4096)

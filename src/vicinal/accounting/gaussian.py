@@ -9,6 +9,7 @@ Theorem 11).
 import dataclasses
 import math
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class SubsampledGaussian:
     `sigma`: the noise multiplier, noise scale over L2 sensitivity, from 1e-3 to 1e9. `gamma`: the
     sampling probability, > 0; 1 is no sampling.
     """
+
+    sort_name: ClassVar[str] = "subsampled_gaussian"
 
     sigma: float
     gamma: float = 1.0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +144,8 @@ class NoisyLabel:
     `sigma` is the noise scale in votes, `gamma` the sampling probability. With `classes` = 2 the
     bound is lower; without it, it holds for any number of classes.
     """
+
+    sort_name: ClassVar[str] = "noisy_label"
 
     sigma: float
     gamma: float = 1.0

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -51,6 +51,8 @@ class Screening:
     `k` is the number of voting records, `threshold` (T) and `sigma`, the noise scale, are in votes,
     `gamma` is the probability of Poisson sampling.
     """
+
+    sort_name: ClassVar[str] = "screening"
 
     k: int
     threshold: float

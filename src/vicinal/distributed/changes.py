@@ -262,8 +262,8 @@ class ClusterChanges:
         An enrolled or erased subject keeps its shard; a keyed hash of the id determines the shard
         of a new one. Raises ShardMissing if a shard is missing, as it may have one of the subjects.
         """
-        standings = self.run_on_shards(tasks.SubjectStandings(subjects))
-        table = np.stack([standings[number] for number in range(len(self._shards))])
+        statuses = self.run_on_shards(tasks.SubjectStatuses(subjects))
+        table = np.stack([statuses[number] for number in range(len(self._shards))])
         if ((table > 0).sum(axis=0) > 1).any():
             raise PrivacyRefused(
                 "Two shards hold the same subject, so nobody can tell what is left of its budget. "
@@ -283,11 +283,11 @@ class ClusterChanges:
         subjects = records.ids
         if subjects is None:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
-            subjects = find_unused_numbers(first, len(records), self.list_standings)
+            subjects = find_unused_numbers(first, len(records), self.find_statuses)
         shard_numbers = self.find_shards(subjects)
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
-    def list_standings(self, subjects: Sequence[SubjectId]) -> list[int]:
+    def find_statuses(self, subjects: Sequence[SubjectId]) -> list[int]:
         """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus`, as its number."""
-        standings = self.run_on_shards(tasks.SubjectStandings(list(subjects)))
-        return np.max(list(standings.values()), axis=0).tolist()  # type: ignore[no-any-return]
+        statuses = self.run_on_shards(tasks.SubjectStatuses(list(subjects)))
+        return np.max(list(statuses.values()), axis=0).tolist()  # type: ignore[no-any-return]

@@ -285,12 +285,12 @@ class Coordinator(BaseStore):
         """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._hold_exclusively():
-            return Presence.from_statuses(self._changes.list_standings(ids))
+            return Presence.from_statuses(self._changes.find_statuses(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return how many unknown ids differ from known ids, or each other, in spelling only."""
         ids = list(dict.fromkeys(subjects))
-        unknown = list(compress(ids, np.equal(self._changes.list_standings(ids), 0)))
+        unknown = list(compress(ids, np.equal(self._changes.find_statuses(ids), 0)))
         similar_ids = self._changes.run_on_shards(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 

@@ -226,7 +226,7 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
-class SubjectStandings:
+class SubjectStatuses:
     """Look up each subject's enrolment status; answered with int8 (subjects,).
 
     The values are those of ``vicinal.ledger.ledger.EnrollmentStatus``: 0 for a subject that the
@@ -277,7 +277,7 @@ Task = (
     | Erase
     | SetAudience
     | Ping
-    | SubjectStandings
+    | SubjectStatuses
     | SimilarSubjects
     | Verify
     | Facts

@@ -124,7 +124,7 @@ class ShardServer:
                     return self._make_change(task) if task.clock > last_clock else 0
                 case tasks.Ping():
                     return None
-                case tasks.SubjectStandings():
+                case tasks.SubjectStatuses():
                     return np.array(self._parts.ledger.find_statuses(task.subjects), dtype=np.int8)
                 case tasks.SimilarSubjects():
                     return self._parts.ledger.find_similar_unknown_ids(task.subjects)

@@ -7,8 +7,8 @@ bound of the omitted tail is part of the error. All terms are positive, so nothi
 tiny outcome probabilities are as accurate as large ones.
 
 Arguments of the functions: `k` of the `n` records of a database are of the first type, and `size`
-are sampled, with replacement if `replace`. `firsts`, `lasts`, `outcomes` and `log_weights` are the
-fields of :class:`OutcomeRuns`, and `n_outcomes` is the number of outcomes.
+are sampled, with replacement if `replace`. `runs` are those of the rule, and `n_outcomes` is the
+number of its outcomes.
 """
 
 import math
@@ -119,15 +119,7 @@ def _add_logs(log_x: float, log_y: float) -> float:
 
 @compiled
 def compute_outcome_logs(
-    k: int,
-    n: int,
-    size: int,
-    replace: bool,
-    firsts: Ints,
-    lasts: Ints,
-    outcomes: Ints,
-    log_weights: Floats,
-    n_outcomes: int,
+    k: int, n: int, size: int, replace: bool, runs: OutcomeRuns, n_outcomes: int
 ) -> tuple[Floats, float]:
     """Return the log probability of each outcome (outcomes,) for a database, and an extra error.
 
@@ -140,15 +132,16 @@ def compute_outcome_logs(
         min_count, max_count = max(0, size - (n - k)), min(k, size)
     logs = np.full(n_outcomes, -np.inf)
     max_error, max_rounding, n_summed = 0.0, 0.0, 0
-    for run in range(len(firsts)):
-        first, last = max(firsts[run], min_count), min(lasts[run], max_count)
+    for run in range(len(runs.firsts)):
+        first, last = max(runs.firsts[run], min_count), min(runs.lasts[run], max_count)
         if first <= last:
             log_run, error = _sum_run(first, last, k, n, size, replace)
-            log_run += log_weights[run]
-            previous = logs[outcomes[run]]
-            logs[outcomes[run]] = _add_logs(previous, log_run)
-            if logs[outcomes[run]] != max(previous, log_run):
-                max_rounding = max(max_rounding, abs(logs[outcomes[run]]) + 1)
+            log_run += runs.log_weights[run]
+            outcome = runs.outcomes[run]
+            previous = logs[outcome]
+            logs[outcome] = _add_logs(previous, log_run)
+            if logs[outcome] != max(previous, log_run):
+                max_rounding = max(max_rounding, abs(logs[outcome]) + 1)
             max_error = max(max_error, error)
             n_summed += 1
     # A sum over runs adds their entropy, at most log(runs), to the relative errors of its terms.
@@ -195,10 +188,7 @@ def compute_outcome_profile(
     n: int,
     size: int,
     replace: bool,
-    firsts: Ints,
-    lasts: Ints,
-    outcomes: Ints,
-    log_weights: Floats,
+    runs: OutcomeRuns,
     n_outcomes: int,
     epsilon: float,
 ) -> Floats:
@@ -209,13 +199,9 @@ def compute_outcome_profile(
     """
     deltas = np.full((2, high - low + 1), -np.inf)
     first, last = max(low - 1, 0), min(high + 1, n)
-    previous, previous_error = compute_outcome_logs(
-        first, n, size, replace, firsts, lasts, outcomes, log_weights, n_outcomes
-    )
+    previous, previous_error = compute_outcome_logs(first, n, size, replace, runs, n_outcomes)
     for k in range(first + 1, last + 1):
-        logs, error = compute_outcome_logs(
-            k, n, size, replace, firsts, lasts, outcomes, log_weights, n_outcomes
-        )
+        logs, error = compute_outcome_logs(k, n, size, replace, runs, n_outcomes)
         extra_error = max(error, previous_error)
         # At epsilon 0 both directions are the total variation, and the larger of both sums without
         # one outcome equals it. Omitting an outcome of probability near 1 avoids cancellation.

@@ -1,7 +1,7 @@
 """The delta of one database, the gain of an adversary, and joint releases of one database."""
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,16 +25,13 @@ from vicinal.smoothed.intervals import (
     stack_ends,
 )
 from vicinal.smoothed.mechanism import (
-    ComparedMechanism,
-    Comparison,
     FixedSize,
     Histogram,
     ListedMechanism,
     Mechanism,
+    NeighbourMechanism,
     align_distributions,
     compute_bounded_exp,
-    iterate_neighbours,
-    make_comparison,
 )
 from vicinal.smoothed.rules import Decision
 
@@ -244,7 +241,7 @@ class NamedMechanism:
 
 
 @dataclass(frozen=True)
-class JointMechanism(ComparedMechanism):
+class JointMechanism(NeighbourMechanism):
     """Independent releases of the same database, audited together exactly.
 
     Examples
@@ -269,19 +266,10 @@ class JointMechanism(ComparedMechanism):
         )
         return min(1 - p_missed + 2.0**-50, 1.0)
 
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the joint divergence for each neighbour."""
-        for neighbour in iterate_neighbours(database):
-            yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
-
-    def _compute_divergence(
+    def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the hockey-stick divergence of the joint outcomes of two histograms of types (m,).
-
-        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
-        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
-        """
+        """Return the hockey-stick divergence of the joint outcomes of two histograms (m,)."""
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(

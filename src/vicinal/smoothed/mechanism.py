@@ -356,6 +356,25 @@ class ComparedMechanism(CountMechanism):
             yield sum_intervals([forward(POSTERIOR_X), backward(POSTERIOR_OTHER)])
 
 
+class NeighbourMechanism(ComparedMechanism):
+    """A mechanism whose divergence is computed from the histograms of two neighbours."""
+
+    @abstractmethod
+    def compute_divergence(
+        self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
+    ) -> LogInterval:
+        """Return the hockey-stick divergence of the outcomes of two histograms of types (m,).
+
+        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
+        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
+        """
+
+    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        """Yield both directions of the divergence for each neighbour."""
+        for neighbour in iterate_neighbours(database):
+            yield make_comparison(self.compute_divergence, database, neighbour, epsilon)
+
+
 def iterate_neighbours(database: Counts) -> Iterator[Counts]:
     """Yield every histogram in which one record has been replaced by one of another type."""
     n_types = len(database)

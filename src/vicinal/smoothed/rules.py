@@ -27,16 +27,13 @@ from vicinal.smoothed.intervals import (
     log_sum,
 )
 from vicinal.smoothed.mechanism import (
-    ComparedMechanism,
-    Comparison,
     FixedSize,
     Histogram,
     LogDistribution,
+    NeighbourMechanism,
     Sampler,
     WithReplacement,
     compute_listed_divergence,
-    iterate_neighbours,
-    make_comparison,
 )
 
 SampledCounts = tuple[int, ...]
@@ -201,7 +198,7 @@ _N_CACHED = 1 << 12
 
 
 @dataclass(frozen=True)
-class Decision(ComparedMechanism):
+class Decision(NeighbourMechanism):
     """Sample records and publish only the outcome of a rule on the sampled counts.
 
     Exact for two types; for more types exact for small databases only. The delta of ``Histogram``
@@ -263,19 +260,10 @@ class Decision(ComparedMechanism):
         else:
             yield from super().iterate_divergences(database, epsilon)
 
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence for each neighbour, from listed outcomes."""
-        for neighbour in iterate_neighbours(database):
-            yield make_comparison(self._compute_divergence, database, neighbour, epsilon)
-
-    def _compute_divergence(
+    def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the hockey-stick divergence of the outcomes of two histograms of types (m,).
-
-        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
-        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
-        """
+        """Return the hockey-stick divergence of the listed outcomes of two histograms (m,)."""
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
         return compute_listed_divergence(log_p, log_q, epsilon, weighting, max(error, other_error))
@@ -290,7 +278,7 @@ class Decision(ComparedMechanism):
         if self.can_tabulate(n, len(counts)):
             runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
             logs, error = compute_outcome_logs(
-                counts[0], n, *self._get_size_and_replacement(n), *runs, len(outcomes)
+                counts[0], n, *self._get_size_and_replacement(n), runs, len(outcomes)
             )
             return dict(zip(outcomes, logs.tolist(), strict=True)), error
         sampler = self.get_sampler(n)
@@ -428,7 +416,7 @@ class Decision(ComparedMechanism):
         runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
         return np.asarray(
             compute_outcome_profile(
-                low, high, n, *self._get_size_and_replacement(n), *runs, len(outcomes), epsilon
+                low, high, n, *self._get_size_and_replacement(n), runs, len(outcomes), epsilon
             )
         )
 
