@@ -34,12 +34,12 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001
 def _kind(name: str, kind: type[Any]) -> str:
     rows = "".join(map(_field, dataclasses.fields(kind)))
     meaning = (inspect.getdoc(kind) or "").replace("``", "`").split("\n\n")[0]
-    return f"## {name}\n\n{meaning}\n\n| field | must be | default |\n|---|---|---|\n{rows}\n"
+    head = "| field | type | meaning | default |\n|---|---|---|---|\n"
+    return f"## {name}\n\n{meaning}\n\n{head}{rows}\n"
 
 
 def _field(field: dataclasses.Field[Any]) -> str:
     needed = field.default is dataclasses.MISSING
     default = "needed" if needed else "" if field.default is None else f"`{field.default}`"
-    text = inspect.getdoc(field.metadata["check"]) or ""
-    meaning = text.split("\n")[0].removeprefix("Return ").replace("`value` if it is ", "")
-    return f"| `{field.name}` | {meaning.rstrip('.')} | {default} |\n"
+    check, meaning = field.metadata["check"], field.metadata["doc"]
+    return f"| `{field.name}` | {check.type_name} | {meaning} | {default} |\n"

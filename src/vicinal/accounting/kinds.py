@@ -11,14 +11,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sized
-from functools import partial
+from collections.abc import Mapping, Sized
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from scipy.special import ndtr
 
-from vicinal import checks as _checks
 from vicinal.accounting import _counts as counts
 from vicinal.accounting import budget
 from vicinal.accounting._certificate import (
@@ -31,10 +29,7 @@ from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.label_only import NoisyLabel
 from vicinal.accounting.screening import MAX_VOTES, Screening
 from vicinal.errors import InvalidInput
-
-FieldCheck = Callable[[str, object], Any]
-"""A check of one field: it takes the field's name in error messages and the value from JSON, and
-returns the value in the type that the code works with, or raises InvalidInput."""
+from vicinal.parameters import Check, Choice, Integer, Real, get_checks, parameter
 
 ASSUMES_POISSON_SAMPLING = (
     "with gamma < 1 every subject takes part by an independent coin of probability gamma, tossed "
@@ -75,77 +70,54 @@ _ASSUMES_STATED_COSTS = (
 )
 
 
-def describe_check(meaning: str, check: Callable[..., Any], **bounds: Any) -> FieldCheck:
-    """Return `check` with its keyword arguments `bounds` filled in, and `meaning` as docstring.
-
-    The reference of plans prints the docstring of a field's check as the meaning of the field.
-    """
-    bounded = partial(check, **bounds)
-    bounded.__doc__ = meaning
-    return bounded
-
-
-check_positive = describe_check("a finite number > 0", _checks.check_real, above=0)
-check_fraction = describe_check("a number between 0 and 1", _checks.check_real, above=0, below=1)
-check_sampling_rate = describe_check("a probability > 0", _checks.check_real, above=0, maximum=1)
 # The bounds of noise scales and thresholds are those of `Screening`.
-check_noise_scale = describe_check("a noise scale", _checks.check_real, minimum=1e-2, maximum=1e9)
-check_threshold = describe_check(
-    "a threshold in votes", _checks.check_real, minimum=-1e7, maximum=1e7
-)
-check_vote_count = describe_check(
-    "a number of voting records", _checks.check_integer, minimum=1, maximum=MAX_VOTES
-)
-check_class_count = describe_check("a number of classes", _checks.check_integer, minimum=2)
-check_query_count = describe_check("a number of queries", _checks.check_integer, minimum=0)
-check_release = describe_check(
-    "the released values", _checks.check_choice, options=("votes", "label")
-)
+_NOISE_SCALE = Real(minimum=1e-2, maximum=1e9)
+_THRESHOLD = Real(minimum=-1e7, maximum=1e7)
+_POSITIVE = Real(above=0)
+_FRACTION = Real(above=0, below=1)
+_SAMPLING_RATE = Real(above=0, maximum=1)
+_N_VOTES = Integer(minimum=1, maximum=MAX_VOTES)
+_N_CLASSES = Integer(minimum=2)
+_RELEASE = Choice(("votes", "label"))
 # The dominating pair of discrete Laplace noise has one outcome more than the sensitivity.
-check_whole_sensitivity = describe_check(
-    "a whole number", _checks.check_integer, minimum=1, maximum=10_000
-)
+_SENSITIVITY = Integer(minimum=1, maximum=10_000)
 
 MAX_STEPS = 10**6  # The largest number of gradients of one training
-check_step_count = describe_check(
-    "a number of gradients", _checks.check_integer, minimum=1, maximum=MAX_STEPS
-)
+_N_STEPS = Integer(minimum=1, maximum=MAX_STEPS)
 
 # The largest number of entries of a list in a plan (orders, divergences, losses).
 _MAX_LIST_LENGTH = 20_000
 
 
-def check_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return a nonempty JSON list of numbers as a tuple; `bounds` are keywords of `check_real`."""
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_LIST_LENGTH:
-        raise InvalidInput(
-            f"The '{name}' parameter must be a list of 1 to {_MAX_LIST_LENGTH} numbers."
-        )
-    return tuple(_checks.check_real(name, number, **bounds) for number in value)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NumberList(Check):
+    """A nonempty list of numbers in ``minimum .. maximum``, strictly growing if `increasing`."""
 
+    minimum: float
+    maximum: float
+    increasing: bool = False
 
-def check_increasing_numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
-    """Return a nonempty, strictly increasing JSON list as a tuple, see :func:`check_numbers`."""
-    values = check_numbers(name, value, **bounds)
-    if any(first >= second for first, second in pairwise(values)):
-        raise InvalidInput(f"The '{name}' parameter must grow from number to number.")
-    return values
+    type_name = "list of float"
 
-
-def declare_field(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:
-    """Return a dataclass field whose JSON value must pass `check`.
-
-    Without `default` a plan must give the field. With the default None the field may be absent.
-    """
-    return dataclasses.field(default=default, metadata={"check": check})
+    def __call__(self, name: str, value: object) -> tuple[float, ...]:
+        if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_LIST_LENGTH:
+            raise InvalidInput(
+                f"The '{name}' parameter must be a list of 1 to {_MAX_LIST_LENGTH} numbers."
+            )
+        check = Real(minimum=self.minimum, maximum=self.maximum)
+        values = tuple(check(name, number) for number in value)
+        if self.increasing and any(first >= second for first, second in pairwise(values)):
+            raise InvalidInput(f"The '{name}' parameter must grow from number to number.")
+        return values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRelease(ABC):
     """One release of a plan: base class of all kinds.
 
-    A subclass declares the fields of its kind, each once, by :func:`declare_field`. A plan names
-    the kind by the class attribute `kind`.
+    A subclass declares the fields of its kind, each once, by
+    :func:`~vicinal.parameters.parameter`. A field with the default None may be absent from a plan.
+    A plan names the kind by the class attribute `kind`.
     """
 
     kind: ClassVar[str]
@@ -167,11 +139,8 @@ class PlannedRelease(ABC):
 
         `name` is the name of the release in error messages, such as "releases[0]".
         """
-        checked = {}
-        for field in dataclasses.fields(cls):
-            if field.name in values:
-                check: FieldCheck = field.metadata["check"]
-                checked[field.name] = check(f"{name}.{field.name}", values[field.name])
+        checks = dict(get_checks(cls))
+        checked = {key: checks[key](f"{name}.{key}", value) for key, value in values.items()}
         return cls(**checked)
 
     @property
@@ -257,11 +226,11 @@ class PlannedScreening(_EqualComponents):
 
     kind: ClassVar[str] = "screening"
 
-    k: int = declare_field(check_vote_count)
-    classes: int | None = declare_field(check_class_count, None)
-    threshold: float = declare_field(check_threshold)
-    sigma: float = declare_field(check_noise_scale)
-    gamma: float = declare_field(check_sampling_rate, 1.0)
+    k: int = parameter(_N_VOTES, doc="Number of records that vote.")
+    classes: int | None = parameter(_N_CLASSES, default=None, doc="Number of classes; no effect.")
+    threshold: float = parameter(_THRESHOLD, doc="Threshold of the largest noisy count, in votes.")
+    sigma: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise, in votes.")
+    gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> Screening:
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
@@ -285,10 +254,12 @@ class PlannedNoisyMax(_EqualComponents):
 
     kind: ClassVar[str] = "noisy_max"
 
-    sigma: float = declare_field(check_noise_scale)
-    gamma: float = declare_field(check_sampling_rate, 1.0)
-    release: str = declare_field(check_release, "votes")
-    classes: int | None = declare_field(check_class_count, None)
+    sigma: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise, in votes.")
+    gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
+    release: str = parameter(_RELEASE, default="votes", doc="The released values.")
+    classes: int | None = parameter(
+        _N_CLASSES, default=None, doc="Number of classes; two cost less."
+    )
 
     def build_component(self) -> PricedRelease:
         """Return the Gaussian release of the votes, or the release of the label alone."""
@@ -318,9 +289,9 @@ class PlannedGaussian(_EqualComponents):
 
     kind: ClassVar[str] = "gaussian"
 
-    sigma: float = declare_field(check_noise_scale)
-    sensitivity: float = declare_field(check_positive, 1.0)
-    gamma: float = declare_field(check_sampling_rate, 1.0)
+    sigma: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise on a coordinate.")
+    sensitivity: float = parameter(_POSITIVE, default=1.0, doc="Largest change in Euclidean norm.")
+    gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> SubsampledGaussian:
         return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
@@ -342,9 +313,9 @@ class PlannedMultilabel(_EqualComponents):
 
     kind: ClassVar[str] = "multilabel"
 
-    tau: float = declare_field(check_positive)
-    sigma: float = declare_field(check_noise_scale)
-    gamma: float = declare_field(check_sampling_rate, 1.0)
+    tau: float = parameter(_POSITIVE, doc="Largest L1 norm of a neighbour's label vector.")
+    sigma: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise, in votes.")
+    gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> SubsampledGaussian:
         """Return the release of one query's label counts.
@@ -380,9 +351,9 @@ class PlannedTraining(_EqualComponents):
 
     kind: ClassVar[str] = "training"
 
-    steps: int = declare_field(check_step_count)
-    sigma: float = declare_field(check_noise_scale)
-    gamma: float = declare_field(check_sampling_rate, 1.0)
+    steps: int = parameter(_N_STEPS, doc="Number of gradients of one training.")
+    sigma: float = parameter(_NOISE_SCALE, doc="Noise on every coordinate, in clipping bounds.")
+    gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
         """Return the release; raise InvalidInput if `count` trainings have too many gradients.
@@ -434,12 +405,16 @@ class PlannedIndKNN(_EqualComponents):
 
     kind: ClassVar[str] = "ind_knn"
 
-    epsilon: float | None = declare_field(check_positive, None)
-    delta: float | None = declare_field(check_fraction, None)
-    B: float | None = declare_field(check_positive, None)
-    release: str = declare_field(check_release, "votes")
-    model_share: float | None = declare_field(check_fraction, None)
-    model_steps: int | None = declare_field(check_step_count, None)
+    epsilon: float | None = parameter(
+        _POSITIVE, default=None, doc="Epsilon of the filter; or give B."
+    )
+    delta: float | None = parameter(_FRACTION, default=None, doc="Its delta. Default: the plan's.")
+    B: float | None = parameter(_POSITIVE, default=None, doc="Its zCDP budget; or give `epsilon`.")
+    release: str = parameter(_RELEASE, default="votes", doc="The released values.")
+    model_share: float | None = parameter(_FRACTION, default=None, doc="Largest share for a model.")
+    model_steps: int | None = parameter(
+        _N_STEPS, default=None, doc="Number of gradients of the private model, 40 unless given."
+    )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Return the release with the plan's `delta` and the default number of gradients."""
@@ -567,8 +542,8 @@ class PlannedGNMax(_EqualComponents):
 
     kind: ClassVar[str] = "gnmax"
 
-    sigma: float = declare_field(check_noise_scale)
-    release: str = declare_field(check_release, "votes")
+    sigma: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise, in votes.")
+    release: str = parameter(_RELEASE, default="votes", doc="The released values.")
 
     def build_component(self) -> PricedRelease:
         return self._build_noisy_max().build_component()
@@ -591,17 +566,21 @@ class PlannedConfidentGNMax(PlannedRelease):
 
     kind: ClassVar[str] = "confident_gnmax"
 
-    teachers: int = declare_field(check_vote_count)
-    threshold: float = declare_field(check_threshold)
-    sigma_screen: float = declare_field(check_noise_scale)
-    sigma_votes: float = declare_field(check_noise_scale)
-    answered: int | None = declare_field(check_query_count, None)
-    release: str = declare_field(check_release, "votes")
+    teachers: int = parameter(_N_VOTES, doc="Number of teachers.")
+    threshold: float = parameter(_THRESHOLD, doc="Threshold of the largest noisy count, in votes.")
+    sigma_screen: float = parameter(_NOISE_SCALE, doc="Standard deviation of the screening noise.")
+    sigma_votes: float = parameter(_NOISE_SCALE, doc="Standard deviation of the noise on votes.")
+    answered: int | None = parameter(
+        Integer(minimum=0),
+        default=None,
+        doc="Largest number of answered queries. Default: `count`.",
+    )
+    release: str = parameter(_RELEASE, default="votes", doc="The released values.")
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Return the release; raise InvalidInput if `answered` exceeds `count` queries."""
         if self.answered is not None:
-            _checks.check_integer(f"{name}.answered", self.answered, minimum=0, maximum=count)
+            Integer(minimum=0, maximum=count)(f"{name}.answered", self.answered)
         return self
 
     def compose_releases(self, count: int) -> Composition:
@@ -639,8 +618,10 @@ class PlannedConfidentGNMax(PlannedRelease):
 class _PlannedCells(_EqualComponents):
     """Numbers with independent noise, such as a histogram; a subject moves at most `cells`."""
 
-    cells: int = declare_field(
-        describe_check("a number of cells", _checks.check_integer, minimum=1, maximum=10**6), 1
+    cells: int = parameter(
+        Integer(minimum=1, maximum=10**6),
+        default=1,
+        doc="Largest number of cells that one subject moves.",
     )
 
     @property
@@ -649,7 +630,7 @@ class _PlannedCells(_EqualComponents):
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Return the release; raise InvalidInput if `count` releases have too many cells."""
-        _checks.check_integer(f"{name}.cells", self.cells, minimum=1, maximum=MAX_COUNT // count)
+        Integer(minimum=1, maximum=MAX_COUNT // count)(f"{name}.cells", self.cells)
         return self
 
     def list_assumptions(self) -> tuple[str, ...]:
@@ -668,8 +649,8 @@ class PlannedLaplace(_PlannedCells):
 
     kind: ClassVar[str] = "laplace"
 
-    scale: float = declare_field(check_noise_scale)
-    sensitivity: float = declare_field(check_positive, 1.0)
+    scale: float = parameter(_NOISE_SCALE, doc="Scale of the noise.")
+    sensitivity: float = parameter(_POSITIVE, default=1.0, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.LaplaceNumber:
         return counts.LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
@@ -681,8 +662,8 @@ class PlannedDiscreteLaplace(_PlannedCells):
 
     kind: ClassVar[str] = "discrete_laplace"
 
-    scale: float = declare_field(check_noise_scale)
-    sensitivity: int = declare_field(check_whole_sensitivity, 1)
+    scale: float = parameter(_NOISE_SCALE, doc="Scale of the noise.")
+    sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteLaplace:
         return counts.DiscreteLaplace(self.scale, self.sensitivity)
@@ -694,8 +675,8 @@ class PlannedDiscreteGaussian(_PlannedCells):
 
     kind: ClassVar[str] = "discrete_gaussian"
 
-    sigma: float = declare_field(check_noise_scale)
-    sensitivity: int = declare_field(check_whole_sensitivity, 1)
+    sigma: float = parameter(_NOISE_SCALE, doc="Scale of the noise.")
+    sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteGaussian:
         return counts.DiscreteGaussian(self.sigma, self.sensitivity)
@@ -707,11 +688,11 @@ class PlannedRenyi(_PlannedCells):
 
     kind: ClassVar[str] = "renyi"
 
-    orders: tuple[float, ...] = declare_field(
-        describe_check("orders", check_increasing_numbers, minimum=1.001, maximum=1e9)
+    orders: tuple[float, ...] = parameter(
+        NumberList(minimum=1.001, maximum=1e9, increasing=True), doc="Orders of the divergences."
     )
-    rdp: tuple[float, ...] = declare_field(
-        describe_check("divergences", check_numbers, minimum=0, maximum=1e9)
+    rdp: tuple[float, ...] = parameter(
+        NumberList(minimum=0, maximum=1e9), doc="Rényi divergence at each order."
     )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
@@ -735,14 +716,14 @@ class PlannedLosses(_PlannedCells):
 
     kind: ClassVar[str] = "pld"
 
-    losses: tuple[float, ...] = declare_field(
-        describe_check("losses", check_increasing_numbers, minimum=-500, maximum=500)
+    losses: tuple[float, ...] = parameter(
+        NumberList(minimum=-500, maximum=500, increasing=True), doc="Privacy losses."
     )
-    probabilities: tuple[float, ...] = declare_field(
-        describe_check("probabilities", check_numbers, minimum=1e-300, maximum=1)
+    probabilities: tuple[float, ...] = parameter(
+        NumberList(minimum=1e-300, maximum=1), doc="Probability of each loss, with the subject."
     )
-    infinite: float = declare_field(
-        describe_check("a probability", _checks.check_real, minimum=0, below=1), 0.0
+    infinite: float = parameter(
+        Real(minimum=0, below=1), default=0.0, doc="Probability of an infinite loss."
     )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:
