@@ -60,8 +60,7 @@ def foretold(split: Split, n_queries: int, epsilon: float) -> float:
     plan = IndKNNPlan.of_target(declared_target(given), given).choose_model_share(len(public))
     kernel = create_kernel(plan, public)
     labels = split.answers[split.public]
-    points = Reference(kernel, kernel.encode(public)).points
-    setup = SimulationSetup.from_public_rows(kernel, points, split.n_classes, labels)
+    setup = SimulationSetup(Reference(kernel, kernel.encode(public)), labels, split.n_classes)
     played = []
     for seed in range(PLAYED):
         beside = setup.with_simulated_model(plan, seed)

@@ -11,6 +11,7 @@ from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
+from vicinal.neighbours import Reference
 from vicinal.planning import plan_simulation as _plan_simulation
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan_simulation import PlanChoice, SimulationSetup, simulate, simulate_model
@@ -23,7 +24,7 @@ R, LABELS = clouds(1, 400, D)
 def create_setup(rows=R, labels=LABELS):
     points = rows.astype(np.float32)
     kernel = create_kernel(PLAN, points)
-    return SimulationSetup.from_public_rows(kernel, kernel.encode(points), CLASSES, labels)
+    return SimulationSetup(Reference(kernel, kernel.encode(points)), labels, CLASSES)
 
 
 def encode_points():

@@ -32,7 +32,7 @@ POINTS = KERNEL.encode(PUBLIC)
 
 @pytest.fixture(scope="module")
 def setup():
-    return SimulationSetup.from_public_rows(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
+    return SimulationSetup(Reference(KERNEL, POINTS), PUBLIC_LABELS, CLASSES)
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 120])
@@ -120,24 +120,10 @@ def test_more_answers_than_points_wear_as_much_as_they_would(setup):
     """Each simulated answer stands for several."""
     plan_at = PLAN.replanned(n_queries=800)
     choice = PlanChoice.from_plan(plan_at, setup.reference)
-    few = SimulationSetup.from_public_rows(KERNEL, POINTS[:400], CLASSES, PUBLIC_LABELS[:400])
+    few = SimulationSetup(Reference(KERNEL, POINTS[:400]), PUBLIC_LABELS[:400], CLASSES)
     thinned = simulate(few, PlanChoice.from_plan(plan_at, few.reference))
     assert thinned.answers == 400
     assert thinned.used == pytest.approx(simulate(setup, choice).used, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("points", "labels", "match"),
-    [
-        (POINTS[:50], PUBLIC_LABELS[:50], "at least 100"),
-        (POINTS, PUBLIC_LABELS[:10], "labels"),
-        (POINTS, PUBLIC_LABELS + 5, "labels"),
-        (POINTS, PUBLIC_LABELS - 1, "labels"),
-    ],
-)
-def test_bad_points_and_labels_are_refused(points, labels, match):
-    with pytest.raises(InvalidInput, match=match):
-        SimulationSetup.from_public_rows(KERNEL, points, CLASSES, labels)
 
 
 @pytest.fixture(scope="module")

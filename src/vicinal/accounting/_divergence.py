@@ -20,12 +20,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr
 
-from vicinal import checks
 from vicinal.arrays import Floats
-from vicinal.errors import InvalidInput
 
 MAX_ORDER = 1e12  # The largest Rényi order alpha that is accepted
 
@@ -41,19 +38,6 @@ _SCALED_ABOVE = 30.0
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
-
-
-def check_orders(orders: npt.ArrayLike) -> Floats:
-    """Return a number or flat list of Rényi orders 1 + 1e-6 <= alpha <= 1e12 as float64 (n,)."""
-    values = np.atleast_1d(np.asarray(orders))
-    if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
-        raise InvalidInput("The 'orders' parameter must be a flat list of numbers.")
-    return np.array(
-        [
-            checks.check_real("orders", float(order), minimum=1 + 1e-6, maximum=MAX_ORDER)
-            for order in values
-        ]
-    )
 
 
 def compute_log_tangent_gap(power: Floats, log_ratio: Floats) -> Floats:

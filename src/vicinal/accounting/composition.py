@@ -192,7 +192,6 @@ class Composition:
 
         Probabilistic disclosures are left out: their RDP is infinite at every order.
         """
-        delta = checks.check_real("delta", delta, above=0, below=1)
         without_disclosures, _ = self.split_disclosures()
         order, _ = without_disclosures._minimize_over_orders(_convert_by_balle, delta)
         return order

@@ -26,6 +26,7 @@ from vicinal.accounting._certificate import (
 )
 from vicinal.accounting.composition import MAX_COUNT, Composition, PricedRelease
 from vicinal.accounting.gaussian import SubsampledGaussian
+from vicinal.accounting.label_filter import MAX_CLASSES
 from vicinal.accounting.label_only import NoisyLabel
 from vicinal.accounting.screening import MAX_VOTES, Screening
 from vicinal.errors import InvalidInput
@@ -70,14 +71,13 @@ _ASSUMES_STATED_COSTS = (
 )
 
 
-# The bounds of noise scales and thresholds are those of `Screening`.
 _NOISE_SCALE = Real(minimum=1e-2, maximum=1e9)
 _THRESHOLD = Real(minimum=-1e7, maximum=1e7)
 _POSITIVE = Real(above=0)
 _FRACTION = Real(above=0, below=1)
 _SAMPLING_RATE = Real(above=0, maximum=1)
 _N_VOTES = Integer(minimum=1, maximum=MAX_VOTES)
-_N_CLASSES = Integer(minimum=2)
+_N_CLASSES = Integer(minimum=2, maximum=MAX_CLASSES)
 _RELEASE = Choice(("votes", "label"))
 # The dominating pair of discrete Laplace noise has one outcome more than the sensitivity.
 _SENSITIVITY = Integer(minimum=1, maximum=10_000)

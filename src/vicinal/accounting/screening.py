@@ -27,7 +27,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import log_ndtr
 
-from vicinal import checks
 from vicinal.accounting._divergence import (
     DominatingPair,
     compute_log_tail_ratios,
@@ -59,13 +58,6 @@ class Screening:
     sigma: float
     gamma: float = 1.0
 
-    def __post_init__(self) -> None:
-        """Raise InvalidInput if a field is out of bounds."""
-        checks.check_integer("k", self.k, minimum=1, maximum=MAX_VOTES)
-        checks.check_real("threshold", self.threshold, minimum=-1e7, maximum=1e7)
-        checks.check_real("sigma", self.sigma, minimum=1e-2, maximum=1e9)
-        checks.check_real("gamma", self.gamma, above=0, maximum=1)
-
     def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,), as (m,): the maximum over t, sign and direction."""
         return np.maximum(*self.compute_rdp_by_direction(orders))
@@ -86,7 +78,6 @@ class Screening:
 
         `t` is the largest vote count without the subject, `sign` (1 or -1) the subject's change.
         """
-        order = checks.check_real("order", order, above=1)
         powers = np.array([[order], [1 - order]])
         log_gaps = _compute_log_gaps(powers, *_compute_all_answers(self)).max(axis=0)
         side, offset = divmod(int(np.argmax(log_gaps)), len(log_gaps) // 2)

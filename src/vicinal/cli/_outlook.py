@@ -165,6 +165,4 @@ def _prepare_simulation(
             )
         return reference, None, reason
     label_indices = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
-    n_coordinates = plan.target.n_coordinates
-    setup = SimulationSetup.from_public_rows(kernel, reference.points, n_coordinates, label_indices)
-    return reference, setup, ""
+    return reference, SimulationSetup(reference, label_indices, plan.target.n_coordinates), ""

@@ -22,12 +22,11 @@ from vicinal.arrays import Bools, Floats, Floats32, Places
 from vicinal.engine.engine import BLOCK_SIZE
 from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure_participation
 from vicinal.engine.proxy_ledger import SPENT_SHARE
-from vicinal.errors import InvalidInput
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
 from vicinal.linear.private_model import PrivateModel, build_metric_kernel, descend_gradients
 from vicinal.neighbours.index import ExactIndex
-from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
+from vicinal.neighbours.kernels import Cosine, IntegerMatrix
 from vicinal.neighbours.radius import AdaptiveRadius, Reference
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError, VectorTarget
@@ -311,31 +310,6 @@ class SimulationSetup:
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
         return replace(self, reference=model.reference, model=model)
-
-    @classmethod
-    def from_public_rows(
-        cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places
-    ) -> SimulationSetup:
-        """Return a setup of public points with labels.
-
-        - `points`, array (m, d): integer points, encoded by `kernel`.
-        - `n_classes`: number of classes.
-        - `labels`, (m,): class index of each point.
-
-        Raises InvalidInput if there are fewer than `MIN_POINTS` points, or if the labels do not
-        fit them.
-        """
-        if len(points) < MIN_POINTS:
-            raise InvalidInput(
-                f"The public points must be at least {MIN_POINTS} for a simulation. "
-                f"Got {len(points)}."
-            )
-        if labels.shape != (len(points),) or labels.min() < 0 or labels.max() >= n_classes:
-            raise InvalidInput(
-                f"The labels must be one for each of {len(points)} public points, each a position "
-                f"below {n_classes}."
-            )
-        return cls(Reference(kernel, points), labels.astype(np.int64), n_classes)
 
 
 def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> SimulationResult:

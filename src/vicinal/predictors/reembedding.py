@@ -60,8 +60,7 @@ def scale_planned_queries(n_queries: int, share: float) -> int:
     `n_queries` queries may spend the share `share`, in (0, 1], of full budgets. They get the noise
     and the neighbours that n_queries / share queries would get from full budgets.
     """
-    n_queries = checks.check_integer("n_queries", n_queries, minimum=1)
-    return math.ceil(n_queries / checks.check_real("share", share, above=0, maximum=1))
+    return math.ceil(n_queries / share)
 
 
 def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:

@@ -23,8 +23,6 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
     Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
     """
-    total = checks.check_integer("total", total, minimum=1)
-    correct = checks.check_integer("correct", correct, minimum=0, maximum=total)
     z = _NORMAL_95
     share = correct / total
     shrinkage = z * z / total
@@ -92,7 +90,6 @@ def count_correct_of_most_confident(
     `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
     the answers, in (0, 1].
     """
-    share = checks.check_real("share", share, above=0, maximum=1)
     n_selected = max(1, round(share * len(correct)))
     selected = np.argsort(-confidence, kind="stable")[:n_selected]
     return AnswerCounts(int(correct[selected].sum()), n_selected)

@@ -11,7 +11,6 @@ from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from vicinal import checks
 from vicinal.accounting.guarantee import format_rounded_up
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ def bound_attack_success(epsilon: float, delta: float) -> float:
     rates of any test add up to at least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath
     2015).
     """
-    epsilon = checks.check_real("epsilon", epsilon, above=0)
-    delta = checks.check_real("delta", delta, minimum=0, below=1)
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
@@ -39,7 +36,6 @@ def bound_gaussian_success(budget: float, delta: float) -> float:
     (Dong, Roth and Su 2022); the prior is one half. Noise on an integer grid adds less than 1 % of
     delta to the exact Gaussian value.
     """
-    budget = checks.check_real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 
 
