@@ -405,10 +405,16 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     @property
     def loss(self) -> TrainingLoss:
         """The loss that a private model minimises."""
-        if isinstance(self.target, VectorTarget):
-            target = self.target
-            return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual)
-        return ClassLoss(self.class_shares)
+        if self.target.is_class_vote:
+            return ClassLoss(self.class_shares)
+        target = self.vector_target
+        return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual)
+
+    @property
+    def vector_target(self) -> VectorTarget:
+        """The target of a plan whose answers are averages: of numbers or of several labels."""
+        assert isinstance(self.target, VectorTarget)  # noqa: S101 (narrows the type)
+        return self.target
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
         """Return the share of each budget that remains for votes after all trainings of `model`.

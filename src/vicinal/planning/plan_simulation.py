@@ -29,7 +29,7 @@ from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix
 from vicinal.neighbours.radius import AdaptiveRadius, Reference
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.targets.target import ExpectedError, VectorTarget
+from vicinal.targets.target import ExpectedError
 
 # Mean squared kernel weight that is assumed without public points: the maximum.
 MAX_SQUARED_WEIGHT = 1.0
@@ -117,15 +117,13 @@ class PlanChoice:
 
         Differences among neighbours, and between neighbours and query, add further errors.
         """
-        target = self.plan.target
-        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         noise = self.noise
         weight = self.n_neighbors * math.sqrt(self.usage.mean_squared_weight)
         if self.score_noise is not None:
             noise = float(
                 self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
             )
-        return target.compute_expected_errors(weight, np.array([noise]))
+        return self.plan.vector_target.compute_expected_errors(weight, np.array([noise]))
 
 
 def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:

@@ -15,7 +15,7 @@ from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 from vicinal.targets.label_sets import LabelAnswers
 from vicinal.targets.numbers import NumberAnswers, Numbers
-from vicinal.targets.target import CLASSES, LABELS, NUMBERS, VectorTarget
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 
 class AveragingEstimator(IndKNNEstimator):
@@ -28,10 +28,8 @@ class AveragingEstimator(IndKNNEstimator):
         """
         check_is_fitted(self)
         answers = self._query_cached(X)
-        target = self._plan.target
-        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums are released)
-        return target.compute_answers(answers.votes, answers.noise)
+        return self._plan.vector_target.compute_answers(answers.votes, answers.noise)
 
 
 @document_parameters

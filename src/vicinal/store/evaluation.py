@@ -50,10 +50,10 @@ from vicinal.store.audience_state import AudienceState
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
 from vicinal.store.request_batch import read_stored_answers
-from vicinal.store.store_schema import StoreSchema
+from vicinal.targets.classes import Classes
 from vicinal.targets.label_sets import read_label_matrix
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
-from vicinal.targets.target import NUMBERS
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 _N_SIMULATIONS = 400
 """Number of simulated sets of tables from which each interval is computed."""
@@ -380,6 +380,16 @@ class ReleasedNumbers:
     answers: Floats
     largest_error: float
 
+    @classmethod
+    def read(
+        cls, state: AudienceState, block_numbers: Places, offsets: Places, largest_error: float
+    ) -> ReleasedNumbers:
+        """Return the answers of an audience at some locations, with the range of their errors."""
+        target: Any = state.plan.target
+        answers = read_stored_answers(state, block_numbers, offsets).labels
+        scaled = np.log(answers) if target.scale == LOG else answers
+        return cls(target, scaled, largest_error)
+
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
         """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds. Private.
 
@@ -454,6 +464,18 @@ class ReleasedLabelSets:
 
     labels: list[Any]
     answers: Places
+
+    @classmethod
+    def read(
+        cls,
+        state: AudienceState,
+        block_numbers: Places,
+        offsets: Places,
+        largest_error: float,  # noqa: ARG003 (of numbers)
+    ) -> ReleasedLabelSets:
+        """Return the answers of an audience at some locations."""
+        answers = read_stored_answers(state, block_numbers, offsets).labels
+        return cls(state.plan.target.names, answers)
 
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return the presence of each true label, bool (size, c). Private.
@@ -661,17 +683,8 @@ def _create_tally(
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
-    target: Any = store.schema.target
-    released: ReleasedAnswers
-    if target.is_class_vote:
-        released = ReleasedClasses.read(store.schema, state, block_numbers, offsets)
-    else:
-        answers = read_stored_answers(store.schema, state, block_numbers, offsets).labels
-        if target.kind == NUMBERS:
-            scaled = np.log(answers) if target.scale == LOG else answers
-            released = ReleasedNumbers(target, scaled, largest_error)
-        else:
-            released = ReleasedLabelSets(target.names, answers)
+    kind = RELEASED_ANSWERS[state.plan.target.kind]
+    released = kind.read(state, block_numbers, offsets, largest_error)
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
@@ -733,36 +746,41 @@ def _read_answered_queries(
 class ReleasedClasses:
     """Released classes, and their comparison with the truth; public.
 
-    - `schema`: the store's, with class names.
+    - `target`: the store's target, with the class names.
     - `answers`, int64 (a,): class index of each answer.
     - `probabilities`, float64 (a,) or None: of the second of two classes; of the answer's own class
       if there are more. None if the store releases labels alone.
     """
 
-    schema: StoreSchema
+    target: Classes
     answers: Places
     probabilities: Floats | None
 
     @classmethod
     def read(
-        cls, schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
+        cls,
+        state: AudienceState,
+        block_numbers: Places,
+        offsets: Places,
+        largest_error: float,  # noqa: ARG003 (of numbers)
     ) -> ReleasedClasses:
-        """Return the answers of the audience of `state` at some locations."""
+        """Return the answers of an audience at some locations."""
+        target: Any = state.plan.target
         labels, _, class_probabilities = state.read_answers(block_numbers, offsets)
         probabilities = None
         if class_probabilities is not None and len(class_probabilities):
-            if len(schema.classes) == 2:
+            if len(target.names) == 2:
                 probabilities = class_probabilities[:, 1]
             else:
                 probabilities = class_probabilities[np.arange(len(class_probabilities)), labels]
-        return cls(schema, labels, probabilities)
+        return cls(target, labels, probabilities)
 
     def encode_truth(self, y: npt.ArrayLike, size: int) -> Ints:
         """Return the indices of the true classes, int64 (size,). Private.
 
         `y`: true class names of `size` rows. Raises InvalidInput if one is not a declared class.
         """
-        return np.asarray(self.schema.target.encode(y, size), dtype=np.int64)
+        return np.asarray(self.target.encode(y, size), dtype=np.int64)
 
     @cached_property
     def edges(self) -> Floats:
@@ -774,7 +792,7 @@ class ReleasedClasses:
     @property
     def table_sizes(self) -> tuple[int, ...]:
         """Number of cells of the confusion matrix, and of scores if there are probabilities."""
-        n_confusion_cells = len(self.schema.classes) ** 2
+        n_confusion_cells = len(self.target.names) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
         return n_confusion_cells, 2 * (len(self.edges) + 1)
@@ -785,11 +803,11 @@ class ReleasedClasses:
         `truth`, int64 (n,): true class indices.
         """
         answers = self.answers[answer_indices]
-        cells = [truth * len(self.schema.classes) + answers]
+        cells = [truth * len(self.target.names) + answers]
         if self.probabilities is not None:
             probabilities = self.probabilities[answer_indices]
             bins = np.searchsorted(self.edges, probabilities, side="right")
-            is_binary = len(self.schema.classes) == 2
+            is_binary = len(self.target.names) == 2
             outcomes = truth if is_binary else (truth == answers).astype(np.int64)
             cells.append(outcomes * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
@@ -800,19 +818,25 @@ class ReleasedClasses:
         These are the flat confusion matrix, with true classes as rows and answers as columns; then
         scores (2 b,) if there are probabilities.
         """
-        n_classes = len(self.schema.classes)
+        n_classes = len(self.target.names)
         confusion = tables[0].reshape(n_classes, n_classes)
         if self.probabilities is None:
-            return Evaluation(self.schema.classes, confusion, None, None, noise, share)
+            return Evaluation(self.target.names, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
         n_bins = scores.shape[1]
         bins = np.searchsorted(self.edges, self.probabilities, side="right")
         sums = np.bincount(bins, self.probabilities, n_bins)
         means = sums / np.maximum(np.bincount(bins, minlength=n_bins), 1)
-        return Evaluation(self.schema.classes, confusion, scores, means, noise, share)
+        return Evaluation(self.target.names, confusion, scores, means, noise, share)
 
 
 ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
+RELEASED_ANSWERS: dict[str, type[ReleasedAnswers]] = {
+    CLASSES: ReleasedClasses,
+    NUMBERS: ReleasedNumbers,
+    LABELS: ReleasedLabelSets,
+}
+"""The class of released answers of each kind of target."""
 """Released answers of each kind of target."""
 
 

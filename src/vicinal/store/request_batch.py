@@ -31,33 +31,30 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
 from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, normalize_name
 from vicinal.store.store_schema import StoreSchema
-from vicinal.targets.target import VectorTarget
 
 
-def read_stored_answers(
-    schema: StoreSchema, state: AudienceState, block_numbers: Places, offsets: Places
-) -> Reply:
+def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Places) -> Reply:
     """Return released answers of an audience as a reply, without charge.
 
     The counts `charged` and `left` of the reply are 0.
     """
+    target = state.plan.target
     fields: dict[str, Any]
-    if schema.target.is_class_vote:
+    if target.is_class_vote:
         labels, votes, probabilities = state.read_answers(block_numbers, offsets)
         scale = state.noise_scale
         fields = {
-            "labels": np.asarray(schema.classes)[labels],
+            "labels": np.asarray(target.names)[labels],
             "votes": votes,
             "confidence": None if votes is None else compute_lead(votes, scale),
             "probabilities": probabilities,
         }
     else:
         sums = state.answers.read_answers(block_numbers, offsets)
-        target = state.plan.target
-        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-        answers = target.compute_answers(sums, np.full(len(sums), state.noise_scale))
-        fields = {"sums": sums, "names": schema.target.names, **answers.reply_arrays}
-    return REPLIES[schema.target.kind](**fields, charged=0, left=0)
+        noise = np.full(len(sums), state.noise_scale)
+        answers = state.plan.vector_target.compute_answers(sums, noise)
+        fields = {"sums": sums, "names": target.names, **answers.reply_arrays}
+    return REPLIES[target.kind](**fields, charged=0, left=0)
 
 
 _NEW_BLOCK = -1
@@ -388,7 +385,7 @@ class RequestBatch:
         state = requests[0].state
         block_numbers = np.concatenate([request.block_numbers for request in requests])
         offsets = np.concatenate([request.offsets for request in requests])
-        answers = read_stored_answers(self._schema, state, block_numbers, offsets)
+        answers = read_stored_answers(state, block_numbers, offsets)
         start = 0
         for request in requests:
             stop = start + len(request.block_numbers)
