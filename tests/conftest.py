@@ -7,6 +7,7 @@ out unless ``--soak`` asks for them: then they run alone, on other examples and 
 import gc
 import itertools
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,9 @@ settings.register_profile(
 )  # fmt: skip
 settings.register_profile("soak", settings.get_profile("fixed"), derandomize=False)
 settings.load_profile("fixed")
+
+MODULES_OF_COLLECTION = set()
+"""Names of all modules that were imported when the collection of the tests ended."""
 
 gc.disable()  # an eighth of what collection takes is searches for garbage: there is none yet
 
@@ -67,11 +71,18 @@ def pytest_collection_finish():
     """Leave imported modules and collected tests out of every later search for garbage.
 
     The product searches before it refuses records; beside all modules that takes up to a second.
+    A search here would take half a second in each process, and frees little.
     """
-    gc.collect()
+    MODULES_OF_COLLECTION.update(sys.modules)
     gc.freeze()
     gc.set_threshold(5_000, 10, 10)  # a search among what tests leave has little to find
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def modules_of_collection():
+    """Return the names of the modules that collection imported, a set."""
+    return MODULES_OF_COLLECTION
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 from scipy.stats import beta
 
 from experiments.accuracy import calibrated
@@ -31,7 +30,6 @@ from vicinal.baselines import NoisySGDClassifier, PATEClassifier
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.reports.demo import Trial
 from vicinal.reports.deployment_certificate import compute_certified_success
-from vicinal.reports.plots import COLOURS, encode_figure
 from vicinal.reports.text import bound_attack_success
 
 Array = npt.NDArray[Any]
@@ -303,6 +301,11 @@ def _won(seen: Array, there: Array) -> Array:
 
 def drawn(rows: list[Row]) -> bytes:
     """Return a PNG: accuracy against guesses, measured (full) and proven (empty)."""
+    # Imported here, because tests of the games draw nothing.
+    from matplotlib.figure import Figure
+
+    from vicinal.reports.plots import COLOURS, encode_figure
+
     names = list(dict.fromkeys(row.data for row in rows))
     methods = [name for name, method in METHODS.items() if not method.own_game]
     figure = Figure(figsize=(4.2 * len(names), 4.4), layout="constrained")

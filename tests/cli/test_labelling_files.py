@@ -23,9 +23,7 @@ from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.labelling import load_answers
 from vision_tools import pictures
 
-torch = pytest.importorskip("torch", reason="students need the extra 'students'")
-
-from vicinal import students  # noqa: E402 (after the skip)
+students = pytest.importorskip("vicinal.students")
 
 N_PRIVATE, N_PUBLIC = 400, 120
 WORDS = {"health": "the doctor treats a patient", "tax": "the bank lends money at a rate"}

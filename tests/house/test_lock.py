@@ -117,9 +117,6 @@ LOCAL = {"benchmarks", "docs", "examples", "experiments", "tests", "vicinal"} | 
 }
 """Modules of the project that its own files import."""
 
-DISTRIBUTIONS = {"faiss": ["faiss-cpu"], **metadata.packages_distributions()}
-"""Distributions by module; faiss, a rival of `vicinal bench`, is not installed with the tests."""
-
 
 def imported_modules(text):
     """Return the top-level modules of others that a file imports, at any depth of its code."""
@@ -135,6 +132,8 @@ def imported_modules(text):
 @pytest.mark.parametrize("folder", ["src", "tests", "experiments", "benchmarks"])
 def test_all_that_is_imported_is_declared(folder):
     """Fails if the next lock would drop a package that came only with another one."""
+    # faiss, a rival of `vicinal bench`, is not installed with the tests.
+    distributions = {"faiss": ["faiss-cpu"], **metadata.packages_distributions()}
     extras = [one for name in EXTRAS for one in EXTRAS[name]]
     declared = {
         canonicalize_name(Requirement(one).name)
@@ -144,7 +143,7 @@ def test_all_that_is_imported_is_declared(folder):
         module
         for path in (ROOT / folder).rglob("*.py")
         for module in imported_modules(path.read_text(encoding="utf-8"))
-        if not set(map(canonicalize_name, DISTRIBUTIONS.get(module, [module]))) & declared
+        if not set(map(canonicalize_name, distributions.get(module, [module]))) & declared
     }
     assert undeclared == set()
     assert imported_modules("import os, unheard.of\nfrom vicinal import x") == {"unheard"}

@@ -45,6 +45,11 @@ def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
     assert ours == set()
 
 
+def test_collection_imports_no_slow_library(modules_of_collection):
+    """Fails if a module of tests imports a library for which each process waits half a second."""
+    assert {"matplotlib", "ray", "sentence_transformers", "torch"} & modules_of_collection == set()
+
+
 def drawn():
     """Draw by every door of vicinal.noise."""
     noise = SystemNoise().discrete_gaussian(1 << 30, 50)

@@ -1,5 +1,7 @@
 """Components of a kernel of public rows: what they are, and that each is of its record alone."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,20 @@ D, M, WIDTH = 70, 600, 40
 RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
-MAP = KernelMap.from_public_rows(PUBLIC, WIDTH)
-FEATURES = ModelFeatures.from_rows(PUBLIC, MAP, lifted=False)
-ROWS = MAP.compute_components(quantise_directions(X))
+
+
+@cache
+def fit_map():
+    """Return the map of the public rows, at the first use: collection does not wait for it."""
+    return KernelMap.from_public_rows(PUBLIC, WIDTH)
+
+
+def make_features():
+    return ModelFeatures.from_rows(PUBLIC, fit_map(), lifted=False)
+
+
+def compute_components():
+    return fit_map().compute_components(quantise_directions(X))
 
 
 @pytest.mark.parametrize("power", [0.0, 0.25])
@@ -46,18 +59,21 @@ def alone_or_together(components):
 
 
 def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeypatch):
-    assert alone_or_together(MAP.compute_components)
+    fitted = fit_map()
+    components = compute_components()
+    assert alone_or_together(fitted.compute_components)
     monkeypatch.setattr(kernel_map, "_CHUNK", 64)
-    assert (MAP.compute_components(quantise_directions(X)) == ROWS).all()
+    assert (compute_components() == components).all()
     assert not alone_or_together(
-        lambda unit: MAP.compute_components(unit) - MAP.compute_components(unit).mean(0)
+        lambda unit: fitted.compute_components(unit) - fitted.compute_components(unit).mean(0)
     )
 
 
 def test_a_stored_map_is_the_same():
-    again = KernelMap(**MAP.arrays())
-    assert (again.compute_components(quantise_directions(X)) == ROWS).all()
-    assert all(array.dtype == np.int16 for array in MAP.arrays().values())
+    arrays = fit_map().arrays()
+    again = KernelMap(**arrays)
+    assert (again.compute_components(quantise_directions(X)) == compute_components()).all()
+    assert all(array.dtype == np.int16 for array in arrays.values())
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
@@ -94,15 +110,16 @@ def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
 
 @pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
 def test_rows_are_whole_and_short_enough(rows):
-    found = FEATURES.compute_rows(rows)
-    assert found.shape == (len(rows), FEATURES.width)
+    features = make_features()
+    found = features.compute_rows(rows)
+    assert found.shape == (len(rows), features.width)
     assert (found == np.rint(found)).all()
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 8191
 
 
 def test_scores_do_not_depend_on_other_records():
     weights = round_weights(RNG.normal(size=(WIDTH + 1, 3)))
-    model = LinearModel(weights, FEATURES)
+    model = LinearModel(weights, make_features())
     everybody = model.compute_scores(X)
     assert (model.compute_scores(X[7:9]) == everybody[7:9]).all()
     assert (model.compute_scores(X[::3]) == everybody[::3]).all()

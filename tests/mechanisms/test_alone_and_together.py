@@ -9,6 +9,7 @@ subject's contribution changes.
 import os
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,7 +34,6 @@ N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
 PUBLIC = np.random.default_rng(0).normal(size=(80, D))
 KERNEL = Cosine(int8_precision(PUBLIC))
 WIDTHS = {"votes": 4, "labels": 4, "dense": 5, "sparse": 60}
-TABLE = charge_table(0.03, 1e-7)
 
 
 def exact(engine):
@@ -78,10 +78,12 @@ def make_mechanism(kind):
     grid, noise = VoteGrid(1 << 22), create_noise_source(1)
     slack = DeltaSlackAccountant(1e-5, needs_slack=True)
     if kind == "labels":
-        return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise, slack)
+        table = charge_table(0.03, 1e-7)
+        return NoisyLabels(KERNEL, D, WIDTHS[kind], table, grid, noise, slack)
     return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
 
 
+@cache
 def make_blocks():
     """Return two blocks of queries with radii; the first reduces budgets for the second."""
     rng = np.random.default_rng(9)
@@ -93,15 +95,12 @@ def make_blocks():
     return [(queries[part], radii[part]) for part in (slice(0, QUERIES), slice(QUERIES, None))]
 
 
-BLOCKS = make_blocks()
-
-
 def contribute_blocks(priced, make_index, integers, table):
     """Return the private sums of both blocks and the remaining budgets of all subjects."""
     index = make_index()
     index.add(integers)
     sums = []
-    for queries, radii in BLOCKS:
+    for queries, radii in make_blocks():
         remaining_before = table.remaining.sum()
         block_sums, spent = priced.contribute_and_charge(index.search(queries, radii), table)
         assert spent == remaining_before - table.remaining.sum()
@@ -150,7 +149,7 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
         counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), create_noise_source(1), slack)
         sums = [
             counter.contribute_and_charge(index.search(queries, radii), table)[0]
-            for queries, radii in BLOCKS
+            for queries, radii in make_blocks()
         ]
         return np.stack(sums), table.remaining
 
