@@ -1,5 +1,6 @@
 """Checks of arguments, with error messages of one form.
 
+`name` is the name of the checked parameter, for the message, and `value` its value of any type.
 Every check returns the value in the type used internally, or raises
 :class:`~vicinal.errors.InvalidInput`: "The 'sigma' parameter must be a finite number > 0. Got nan."
 """
@@ -201,9 +202,8 @@ _TRUTH_VALUES = {"true": True, "false": False}
 def build_class_index(names: Sequence[Any]) -> dict[Any, int]:
     """Return the index of every class by its name and by the meaning of the name in a file.
 
-    `names`: the names of all classes, in order.
-    A file column with only the labels "1" and "2" is read as integers, even if a third class has a
-    name that is not an integer.
+    `names`: the names of all classes, in order. A file column with only the labels "1" and "2" is
+    read as integers, even if a third class has a name that is not an integer.
     """
     index_by_meaning = {parse_label(str(name)): index for index, name in enumerate(names)}
     return index_by_meaning | {name: index for index, name in enumerate(names)}
@@ -249,14 +249,13 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
 def subject_id(name: str, subject: object) -> SubjectId:
     """Return a subject id in canonical form; equal canonical ids denote the same subject.
 
-    A 64-bit integer is an int, and so is its plain decimal text: 5 and "5" denote the same
-    subject. All other ids are text in Unicode's composed form (NFC). Case, leading zeros and signs
-    are significant: "a7" differs from "A7", and "05", "-0" and "+5" are text.
-
-    Raises InvalidInput with the problem: an empty or missing id; blanks around it; a control,
-    invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
-    floating-point number, also as text ("5.0"). Joiners inside Persian and Indic words are valid.
-    `name`: the parameter's name in the message.
+    A 64-bit integer is an int, and so is its plain decimal text: 5 and "5" denote the same subject.
+    All other ids are text in Unicode's composed form (NFC). Case, leading zeros and signs are
+    significant: "a7" differs from "A7", and "05", "-0" and "+5" are text. Raises InvalidInput with
+    the problem: an empty or missing id; blanks around it; a control, invisible or unknown
+    character, or a blank other than U+0020; text that is not Unicode; a floating-point number, also
+    as text ("5.0"). Joiners inside Persian and Indic words are valid. `name`: the parameter's name
+    in the message.
     """
     problem = describe_id_fault(subject)
     if problem:
@@ -359,7 +358,10 @@ def describe_text_fault(text: str) -> str | None:
 
 
 def _remove_joiner_of_word(match: re.Match[str]) -> str:
-    """Return a match of :data:`_JOINER` without its joiner, where words may contain a joiner.
+    """Return the replacement of a matched joiner, for a check that refuses invisible characters.
+
+    `match`: a character and the joiner after it (:data:`_JOINER`). Joiners that normal spelling
+    permits are removed, so that they are not refused; all others are returned unchanged.
 
     Persian and Urdu words contain a zero-width non-joiner between Arabic letters, and words of
     Indic scripts either joiner after a virama (combining class 9). RFC 5892, appendix A, permits

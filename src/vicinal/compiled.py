@@ -103,13 +103,19 @@ class _PrivateCache(FunctionCache):
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Override of numba: return the cached version, or None if absent or not private."""
+        """Override of numba: return the cached version, or None if absent or not private.
+
+        `sig`: types of the arguments. `target_context`: numba's context of the compiler's target.
+        """
         if _is_private(Path(self.cache_path)):
             return super().load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Override of numba: store a compiled version, if the directory is private."""
+        """Override of numba: store a compiled version, if the directory is private.
+
+        `sig`: types of the arguments. `data`: the compiled version.
+        """
         if _is_private(Path(self.cache_path)):
             super().save_overload(sig, data)
 

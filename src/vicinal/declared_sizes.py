@@ -310,8 +310,9 @@ def _find_free_group_memory() -> int | None:
 def _count_free_group_bytes(folder: Path, limit_name: str, use_name: str, prefix: str) -> list[int]:
     """Return the bytes that the control group of a folder leaves; an empty list without a limit.
 
-    The cache of files counts as free, as the kernel drops it if memory is needed. The other
-    arguments: see :data:`_GROUP_FILES`.
+    The cache of files counts as free, as the kernel drops it if memory is needed. `limit_name`,
+    `use_name`: names of the files with the limit and the use in bytes. `prefix`: beginning of the
+    names in memory.stat that include all groups within the group.
     """
     limit = _read_lines(folder / limit_name)
     used = _read_lines(folder / use_name)

@@ -42,8 +42,8 @@ def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
 def load_when_used(package: str, *names: str) -> None:
     """Defer the loading of a package's modules until an attribute is used.
 
-    `from package import *` does not load them. For programs with one thread only: a second thread
-    could use a module while it loads.
+    `names`: the modules in `package`. `from package import *` does not load them. For programs with
+    one thread only: a second thread could use a module while it loads.
     """
     from importlib.util import LazyLoader, find_spec, module_from_spec
 

@@ -106,6 +106,7 @@ class Real(Check):
         return parse_number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
+        """Return `value` as a float; raise InvalidInput, naming `name`, if it is out of bounds."""
         bounds = {
             "above": self.above,
             "below": self.below,
@@ -172,6 +173,7 @@ class Unless(Check):
 
     @property
     def type_name(self) -> str:
+        """The type of the other check, with "optional" or the word."""
         if self.automatic is None:
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'

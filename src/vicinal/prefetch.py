@@ -16,7 +16,8 @@ _intrinsic: Any = intrinsic
 def prefetch(typing, index, first, second):  # type: ignore[no-untyped-def] # noqa: ARG001
     """Fetch ``first[index]`` and ``second[index]`` into the cache, without any other effect.
 
-    `typing` is the typing context, which numba passes to every intrinsic.
+    For compiled code: `first` and `second` are arrays, `index` an integer. `typing` is the typing
+    context, which numba passes to every intrinsic.
     """
     signature = _types.void(index, first, second)
 

@@ -15,7 +15,10 @@ _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 @contextmanager
 def show_progress(begin: Begin) -> Iterator[None]:
-    """Display the progress of work that calls :func:`begin_progress` in this context and thread."""
+    """Display the progress of work that calls :func:`begin_progress` in this context and thread.
+
+    `begin`: starts a display, given its name and number of steps, and returns its update function.
+    """
     token = _begin.set(begin)
     try:
         yield
@@ -24,8 +27,9 @@ def show_progress(begin: Begin) -> Iterator[None]:
 
 
 def begin_progress(name: str, size: int) -> Step | None:
-    """Begin a progress display with a name and a total size; return the function for its steps.
+    """Begin a progress display; return its update function, called with a number of new steps.
 
+    `name`: shown at the display. `size`: total number of steps.
     Returns None if progress is not displayed.
     """
     begin = _begin.get()

@@ -66,7 +66,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     """
     refuse_sparse(argument, refuse_masked(argument, table))
     if isinstance(table, np.ndarray) and table.dtype.names is None:
-        return NumberTable(_read_array(argument, table), None)
+        return NumberTable(_require_numbers(argument, table), None)
     if _is_frame(table):
         return _read_frame(argument, table)
     columns = _list_columns(argument, table)
@@ -82,7 +82,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
         raise InvalidInput(
             f"The {argument!r} parameter must be a matrix of numbers, all rows of one length."
         ) from None
-    return NumberTable(_read_array(argument, values), None)
+    return NumberTable(_require_numbers(argument, values), None)
 
 
 def read_names(argument: str, table: Any) -> Names | None:
@@ -99,7 +99,7 @@ def read_names(argument: str, table: Any) -> Names | None:
 def read_matrix(argument: str, table: Any) -> NumberTable:
     """Return the finite numbers of a table as a matrix with at least one row and one column.
 
-    `table`: as for :func:`read_numbers`.
+    `table`: of any library, in a form that :func:`read_numbers` accepts.
     """
     matrix = read_numbers(argument, table)
     values = matrix.values
@@ -152,10 +152,9 @@ def align_columns(
     Columns are matched by name if both sides have names, otherwise by position. Raises InvalidInput
     with the names that differ.
 
-    `expected`: names of the columns; None for an array, whose
-    columns are numbered from 0. `expected_source`: the table or parameter that has these names.
-    `read_values`: reader of the numbers, called when the names are right. `advice`: a further
-    remedy for the message.
+    `expected`: names of the columns; None for an array, whose columns are numbered from 0.
+    `expected_source`: the table or parameter that has these names. `read_values`: reader of the
+    numbers, called when the names are right. `advice`: a further remedy for the message.
     """
     names = read_names(argument, table)
     if names is None:
@@ -219,7 +218,8 @@ def _have_number(names: Iterable[str]) -> bool:
 def refuse_other_names(names: Names | None, expected: Names | None) -> None:
     """Raise InvalidInput, in scikit-learn's words, if X has other column names than `fit` had.
 
-    The order must be the same, too. `names`: of X. `expected`: of `fit`. None: no names.
+    The order must be the same, too. `names`: column names of X. `expected`: those of `fit`. None
+    stands for columns without names.
     """
     if names is None:
         return
@@ -444,18 +444,18 @@ def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
     location = "" if name is None else f" in column {str(name)!r}"
     dtype = getattr(column, "dtype", None)
     if isinstance(column, np.ndarray) or isinstance(dtype, np.dtype):
-        return _read_array(argument, np.asarray(column), location)
+        return _require_numbers(argument, np.asarray(column), location)
     if hasattr(column, "to_pylist"):
         column = _convert_arrow_numbers(column)
         if isinstance(column, np.ndarray):
-            return _read_array(argument, column, location)
+            return _require_numbers(argument, column, location)
     if hasattr(column, "iloc"):  # an extension type of pandas
         kind = getattr(dtype, "kind", "O")
         if kind in "biuf":
             return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
         if kind in "mM":
-            raise _build_value_error(argument, location, "dates or times")
-    return _read_array(argument, _build_object_array(_list_values(column)), location)
+            raise _build_not_numeric_error(argument, location, "dates or times")
+    return _require_numbers(argument, _build_object_array(_list_values(column)), location)
 
 
 def _convert_arrow_numbers(column: Any) -> Any:
@@ -484,8 +484,11 @@ def _build_object_array(values: Any) -> AnyArray:
     return array
 
 
-def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray:
-    """Return an array of numbers; objects that are numbers are converted to float64."""
+def _require_numbers(argument: str, values: AnyArray, location: str = "") -> AnyArray:
+    """Return `values` if they are numbers, of any shape; raise InvalidInput otherwise.
+
+    Objects that are numbers are converted to float64.
+    """
     kind = values.dtype.kind
     if kind in "biuf":
         return values
@@ -495,7 +498,7 @@ def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray
             "Complex data not supported."
         )
     if kind in "mM":
-        raise _build_value_error(argument, location, "dates or times")
+        raise _build_not_numeric_error(argument, location, "dates or times")
     if kind == "O":
         try:
             types = set(map(type, values.flat))
@@ -505,14 +508,14 @@ def _read_array(argument: str, values: AnyArray, location: str = "") -> AnyArray
             pass  # the conversion below finds the column and the type
         if not location and values.ndim == 2:
             columns = [
-                _read_array(argument, values[:, index], f" in column {index + 1}")
+                _require_numbers(argument, values[:, index], f" in column {index + 1}")
                 for index in range(values.shape[1])
             ]
             return np.stack(columns, axis=1)
         return _convert_objects(argument, values, location)
     content = "text" if kind in "UST" else f"dtype {values.dtype}"
     # The context, an outer error, could show a value.
-    raise _build_value_error(argument, location, content) from None
+    raise _build_not_numeric_error(argument, location, content) from None
 
 
 def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray:
@@ -523,19 +526,19 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
     numbers = []
     for value in values.ravel().tolist():
         if isinstance(value, str | bytes):
-            raise _build_value_error(argument, location, "text")
+            raise _build_not_numeric_error(argument, location, "text")
         try:
             numbers.append(np.nan if is_missing(value) else float(value))
         except TypeError:
             content = type(value).__name__
-            raise _build_value_error(argument, location, content, InvalidType) from None
+            raise _build_not_numeric_error(argument, location, content, InvalidType) from None
         except (ValueError, OverflowError):
             content = "a number that is too large for a float"
-            raise _build_value_error(argument, location, content) from None
+            raise _build_not_numeric_error(argument, location, content) from None
     return np.asarray(numbers, dtype=np.float64).reshape(values.shape)
 
 
-def _build_value_error(
+def _build_not_numeric_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
     """Return the error for values that are no numbers; `content`: their type, in words.
@@ -656,11 +659,11 @@ def _warn_of_column_vector(argument: str) -> None:
 
 
 def check_row_order(X: Any, **columns: Any) -> None:
-    """Raise InvalidInput if a column has the row labels of `X` in another order, or no order.
+    """Raise InvalidInput if a column is a set, or has the row labels of `X` in another order.
 
     Rows are matched by position. pandas matches them by index elsewhere, so a column that was
-    sorted or shuffled separately would give records the labels or ids of other records. `columns`:
-    columns of labels or ids, by the caller's parameter.
+    sorted or shuffled separately would give records the labels or ids of other records. `X`: a
+    table or array. `columns`: columns of labels or ids, keyed by the caller's parameter.
     """
     for argument, column in columns.items():
         if isinstance(column, Set) and not isinstance(column, Sequence):

@@ -428,7 +428,7 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
 
 @contextmanager
 def plans_broken(factor: int = 2) -> Iterator[None]:
-    """Inject a fault: plans made in this context allow `factor` times the priced releases.
+    """Inject a fault: plans made in this context allow `factor` times the charged releases.
 
     This applies to Private-kNN, PATE and NoisySGD: their releases are counted, not charged.
 

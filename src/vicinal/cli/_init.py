@@ -1,8 +1,16 @@
 """`vicinal init` and `audience`: make a store, and open an audience with a plan of its own.
 
 The parameters of the plan are not in the signatures of the commands: :class:`options.PlanCommand`
-adds their options and keeps the values in click's context `ctx`. `accept_lost_charges` opens a
-store that has lost its newest charges, and counts all its budgets as spent.
+adds their options and keeps the values in click's context `ctx`.
+
+Shared options: `store`, folder of the store; `data`, file of private records; `label` and
+`subject`, its columns of labels and of subject ids; `ids_differ`, accept ids that differ in
+spelling only; `ledger`, URL of a PostgreSQL database for the budgets; `witness`, file that detects
+old copies of the store; `yes`, accept a weak guarantee; `dry_run`, show costs and change nothing;
+`quiet` and `json`, print no summary, or one JSON object. `accept_lost_charges` opens a store that
+has lost its newest charges, and counts all its budgets as spent. `feature_options`,
+`reference_options` and `renewal_options` are groups of options: the feature extractor, the public
+rows, and the schedule of budgets that are released in parts.
 """
 
 from __future__ import annotations
@@ -152,7 +160,9 @@ audience.command_class = options.AudiencePlanCommand  # type: ignore[attr-define
 def _build_plan(
     arguments: dict[str, Any], n_periods: int, reference_options: ReferenceOptions
 ) -> IndKNNPlan:
-    """Return the plan of a new store with `n_periods` renewal periods, before any file is read.
+    """Return the plan of a new store, before any file is read.
+
+    `n_periods`: number of renewal periods; 1 if budgets do not renew.
 
     `arguments`: plan parameters given on the command line. Raises InvalidInput for unusable ones,
     and for a plan that needs public rows if the options name none.
@@ -176,7 +186,7 @@ def _build_plan(
 def _print_advice(
     plan: IndKNNPlan, feature_options: FeatureOptions, reference_options: ReferenceOptions
 ) -> None:
-    """Print notes on whether a plan for classes has enough records, judged by options alone."""
+    """Print notes if a plan for classes, by its options alone, may have too few records."""
     from vicinal.reports.plan_report import assess_plan
 
     is_generated = (
@@ -198,7 +208,8 @@ def _format_summary(
 ) -> str:
     """Return the text on a new store in the folder `store`: its plan, features, noise and model.
 
-    `facts`: its public facts. `points`, array (m, d): public features, None if there are none.
+    `facts`: its public facts, by name. `target`: the classes or other targets that it predicts.
+    `points`, array (m, d): public features, None if there are none.
     """
     n_public_rows = 0 if points is None else len(points)
     plan = facts["audiences"]["default"]["plan"]

@@ -1,4 +1,7 @@
-"""`vicinal demo` and `doctor`: an example run, and a check of this machine."""
+"""`vicinal demo` and `doctor`: an example run, and a check of this machine.
+
+Shared options: `epsilon` and `delta` of the run's guarantee; `json`, print one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ def demo(
 
 
 def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
-    """Return the text on a demo run; `result` is the JSON object that --json prints instead."""
+    """Return the text on a demo run, with its accuracy and guarantee.
+
+    `answers`: the predictions with their outcome. `result`: the JSON object of --json.
+    """
     from vicinal.reports import text as report_text
 
     outcome = answers.outcome

@@ -1,4 +1,8 @@
-"""`vicinal plan`, and --dry-run of other commands: costs and expected accuracy of a plan."""
+"""`vicinal plan`, and --dry-run of other commands: costs and expected accuracy of a plan.
+
+`feature_options` and `reference_options` are groups of options on the feature extractor and on
+public rows. `json` prints one JSON object. Plan parameters are in click's context `ctx`.
+"""
 
 from __future__ import annotations
 
@@ -130,9 +134,10 @@ def show_outlook(
 def _prepare_simulation(
     plan: IndKNNPlan, points: FloatMatrix | None, labels: AnyArray | None
 ) -> tuple[Reference | None, SimulationSetup | None, str]:
-    """Return encoded public points, the setup of a simulation on them, and why there is none.
+    """Return encoded public points, the setup of a simulation on them, and why there is no setup.
 
-    Points and setup are None if there are none. Arguments as for :func:`show_outlook`.
+    Each is None, or the reason empty, if it does not exist. `points`, array (m, d), `labels` (m,):
+    public features and their class names, or None.
     """
     import numpy as np
 

@@ -46,7 +46,7 @@ class CsvOptions:
     ] = ""
 
     def detect_form(self, public: Path) -> CsvForm:
-        """Return the format of a file, detected as far as the options leave it open."""
+        """Return the format of the file `public`, detected as far as the options leave it open."""
         from vicinal.datasets.tables import detect_csv_format
         from vicinal.features.csv_form import CsvForm
 
@@ -111,7 +111,7 @@ def schema(
     coincidences = None
     if reference is not None and not is_refused:
         coincidences = _find_coincidences(table, reference, declared)
-    _print_check(check, misfits, coincidences, curator=curator, json=json)
+    _print_schema_check(check, misfits, coincidences, curator=curator, json=json)
     if is_refused:
         raise InvalidInput(
             f"{check} does not fit the schema. Correct the errors, or edit the schema."
@@ -137,7 +137,10 @@ def _read_private_table(
 
 
 def _find_coincidences(table: pa.Table, reference: Path, table_schema: TableSchema) -> Coincidences:
-    """Return the private number of rows of the public file `reference` that are in `table`."""
+    """Return the number of rows of a public file that equal a private row; private.
+
+    `table`: the private table. `reference`: the public file. `table_schema`: of both tables.
+    """
     from vicinal.datasets.coincidences import count_shared_rows
     from vicinal.datasets.tables import detect_csv_format, read_table
     from vicinal.features.table_features import TableFeatures
@@ -159,7 +162,7 @@ def _draft_schema_file(
 ) -> None:
     """Draft a schema from a public table, and write it to the file `out`; None writes to stdout.
 
-    - `form`: format of the table if it is a CSV file.
+    - `public`: file of the table; `form`: its format if it is a CSV file.
     - `label_columns`: columns given as labels, which must be present.
     - `role_columns`: all columns of labels and subject ids, which are no features.
     """
@@ -201,7 +204,7 @@ def _draft_schema_file(
     )
 
 
-def _print_check(
+def _print_schema_check(
     path: Path,
     misfits: Sequence[Misfit],
     coincidences: Coincidences | None,
@@ -209,7 +212,9 @@ def _print_check(
     curator: bool,
     json: bool,
 ) -> None:
-    """Print the misfits of the private table at `path`; row numbers only for the `curator`.
+    """Print the result of a check of the private table at `path`, as text or as `json`.
+
+    Row numbers, which are private, are printed for the `curator` only.
 
     - `misfits`: errors and notes from the comparison with the schema.
     - `coincidences`: rows of a public table that equal a private row; None without a public table.
@@ -244,6 +249,6 @@ def _print_check(
 
 
 def _list_first(items: Sequence[object]) -> str:
-    """Return the first :data:`_MAX_SHOWN` items as text, and an ellipsis if there are more."""
+    """Return the first :data:`_MAX_SHOWN` of `items` as text, and an ellipsis if there are more."""
     ellipsis = ", ..." if len(items) > _MAX_SHOWN else ""
     return ", ".join(map(str, items[:_MAX_SHOWN])) + ellipsis

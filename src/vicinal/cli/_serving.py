@@ -1,4 +1,9 @@
-"""`vicinal serve`, `keys` and `shard`: the HTTP service, its keys, and clusters of shards."""
+"""`vicinal serve`, `keys` and `shard`: the HTTP service, its keys, and clusters of shards.
+
+Shared options: `store`, folder of a store or cluster; `shard_timeout_s`, seconds to wait for a
+cluster's shards; `accept_lost_charges`, open a store that has lost its newest charges, and count
+all its budgets as spent; `yes`, do not ask; `json`, print one JSON object.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
 """Commands on a store: records, answers, evaluation, erasure, verification and backups.
 
-Most parameters of a command are options of the same name, which :mod:`vicinal.cli.options`
-describes. `accept_lost_charges` (--accept-loss) opens a store that has lost its newest charges,
-and counts all budgets as spent. `shard_timeout_s` (--shard-s) is the time in seconds to wait for a
-cluster's shards. `ids_differ`: new ids that differ from known ones in spelling only, as 007 and 7,
-are other subjects.
+Shared options: `store`, folder of the store; `data`, file of records; `label` and `subject`, its
+columns of labels and of subject ids (in `erase`: ids, with more in the file `subjects`);
+`audience`, the group of analysts whose plan and budgets are used; `quiet` and `json`, print no
+summary, or one JSON object; `yes`, do not ask; `ledger`, URL of a PostgreSQL database for the
+budgets; `witness`, file that detects old copies of the store. `accept_lost_charges` opens a store
+that has lost its newest charges, and counts all budgets as spent. `shard_timeout_s` is the time in
+seconds to wait for a cluster's shards. `ids_differ`: new ids that differ from known ones in
+spelling only, as 007 and 7, are other subjects.
 """
 
 from __future__ import annotations

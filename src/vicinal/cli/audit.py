@@ -1,4 +1,10 @@
-"""`vicinal audit`, `certificate` and `receipt`: evidence on an installation and its stores."""
+"""`vicinal audit`, `certificate` and `receipt`: evidence on an installation and its stores.
+
+An attack tests whether outputs on two neighbouring inputs differ more than a claimed guarantee
+allows. A one-run audit inserts many canaries (random records) into one run of a plan, and guesses
+which were inserted. Shared options: `store`, folder of the store; `subject`, subject ids;
+`subjects`, file of subject ids; `json`, print one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +52,9 @@ def audit(
     attack_names: Annotated[
         str | None, Option("--only", help="Attacks to run, separated by commas. See --list.")
     ] = None,
-    audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
+    audience: Annotated[
+        str, Option(help="Audience whose plan is audited, of a store.")
+    ] = "default",
     one_run: Annotated[
         bool, Option("--one-run", help="Attack one interaction that has many canaries.")
     ] = False,
@@ -123,8 +131,9 @@ def _run_one_run_audit(
 ) -> OneRunResult:
     """Return the finding of a one-run audit, of a store's plan or else of the default plan.
 
-    `target`, `facts`, `audience`: as for :func:`_list_attacks`. `n_canaries`: number of inserted
-    records. `confidence`: of the lower bound. `step`: called with the number of new interactions.
+    `target`: folder of the store, or None. `facts`: its public facts. `audience`: the one with the
+    plan. `n_canaries`: number of inserted records. `confidence`: of the lower bound. `step`: called
+    with the number of interactions made since its last call.
     """
     from vicinal.audit import one_run_audit
     from vicinal.audit.catalogue import read_audit_settings
@@ -221,7 +230,7 @@ def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str])
 
 
 def _format_finding(finding: AuditFinding) -> str:
-    """Return the lines on one attack: bounds on mu and epsilon, power, and broken copies caught."""
+    """Return the lines on one attack: bounds on mu and epsilon, power, and detected faults."""
     verdict = "kept" if finding.is_consistent else "CONTRADICTED"
     lines = [
         f"{finding.mechanism}: {finding.scenario}",

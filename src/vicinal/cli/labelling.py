@@ -4,6 +4,10 @@ Private records answer queries with noise. The queries are public examples, and 
 a student, which needs no private records any more. True labels of the public examples, if the file
 has them, are only compared with the answers. Texts, rows of a table with a schema and images with
 `--features image` are converted to vectors first, and the student's file names their extractor.
+
+Shared options: `public`, file of public examples; `label`, its column of labels; `seed`, of the
+order of queries and of training; `dry_run`, show costs and change nothing; `json`, print one JSON
+object. `task`, `feature_options`, `choice` and `options` are groups of options.
 """
 
 from __future__ import annotations
@@ -310,7 +314,11 @@ class LabellerOptions:
     def _build_private_knn(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> PrivateKNNLabeller:
-        """As :meth:`build_labeller`, with the given noise on votes or else the least possible."""
+        """Return the Private-kNN labeller of the private records of `dataset`.
+
+        Its noise on votes is the option's, or the least that keeps epsilon. `classes`: the class
+        names. `plan`: rounds and number of queries of the run.
+        """
         from vicinal.labelling.labellers import PrivateKNNLabeller
         from vicinal.labelling.plan import compute_round_noise, least_noise
         from vicinal.predictors.private_knn import PrivateKNNClassifier
@@ -386,8 +394,8 @@ class StudentOptions:
     ) -> Recipe:
         """Return the training recipe, with defaults that fit the data where options are missing.
 
-        `n_dimensions`: of the array of examples; 2 for vectors. `has_soft_labels`: whether soft
-        labels of a private model were released.
+        `n_dimensions`: number of axes of the array of examples; 2 for vectors. `seed`: of training.
+        `has_soft_labels`: whether a private model's class probabilities were released.
         """
         from vicinal.students.training import Recipe, adapt_to_digits, adapt_to_overlapping_classes
 
@@ -660,6 +668,7 @@ def _collect_answers(
 ) -> ReleasedLabels:
     """Return the answers of a round without abstentions, each with its class name.
 
+    - `labeller`: gives class names and the guarantee.
     - `labelled_round`: labels of all queries of the round, as indices of classes.
     - `selected`, array (k,): indices of queries; their answers are marked for training.
     """
@@ -705,7 +714,8 @@ def _evaluate_rounds(
 ) -> dict[str, AccuracyByClass]:
     """Return the accuracies of each round's answers and of the `final` student, by title.
 
-    `public_examples`, `true_labels`: as for :func:`_evaluate_student`.
+    - `transfer`: the answers of all rounds.
+    - `public_examples`, array (n, ...), `true_labels`, array (n,): raw examples and class names.
     """
     import numpy as np
 

@@ -83,7 +83,11 @@ def with_flags(message: str, command: Any) -> str:
 
 
 def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
-    """Yield pairs (parameter name or flag without dashes, flag) of a command or a whole group."""
+    """Yield pairs (Python parameter, flag), by which flags replace parameters in messages.
+
+    `command`: a click command, or a group, whose commands are all listed. The first of a pair is
+    also the flag's own name without dashes.
+    """
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if flags:

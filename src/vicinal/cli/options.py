@@ -134,7 +134,10 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _expand_parameters(
     signature: inspect.Signature, hints: dict[str, Any]
 ) -> Iterator[inspect.Parameter]:
-    """Yield a command's keyword parameters, with fields instead of dataclasses; `hints`: types."""
+    """Yield a command's keyword parameters, with fields in place of its dataclass parameters.
+
+    `signature`: of the command. `hints`: type of each parameter, by name.
+    """
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, parameter in signature.parameters.items():
         group = hints[name]
@@ -288,7 +291,7 @@ def _get_plan_parameters() -> dict[str, dataclasses.Field[Any]]:
 
 @functools.cache
 def _create_options(without_option: tuple[str, ...]) -> list[Any]:
-    """Return click's options of all plan parameters except those of the given names."""
+    """Return click's options of all plan parameters except those named in `without_option`."""
     names = [name for name in _get_plan_parameters() if name not in without_option]
 
     # Typer creates click options from a function's parameters only.
@@ -308,7 +311,9 @@ def _create_options(without_option: tuple[str, ...]) -> list[Any]:
 
 
 def _annotate_option(name: str) -> Any:
-    """Return the type annotation of a plan parameter's option; lists for repeatable options.
+    """Return the type annotation of the option of the plan parameter `name`.
+
+    It is a list for an option that may be repeated.
 
     The help text is the first sentence of the parameter's documentation, with its default.
     """

@@ -74,9 +74,10 @@ def write_file(path: Path, content: str | bytes) -> None:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if an output is an input or another output, or cannot be written.
+    """Raise InvalidInput if an output cannot be written, or is an input or another output.
 
-    Arguments as for :func:`refuse_overlap`, below.
+    `outputs` and `inputs` map the name of an option (lower case) or argument (upper case) to its
+    path; None if it was not given. An output may not lie in an input either.
     """
     from vicinal.ledger.rollback_guard import is_witness
 
@@ -170,8 +171,9 @@ def echo_data(text: str) -> None:
 
 
 def _print(text: str, *, err: bool = False, nl: bool, color: bool | None = None) -> None:
-    """Print text on stdout, or on stderr if `err`; see click's `echo` for `nl` and `color`.
+    """Print text on stdout, or on stderr if `err`, with a line break at the end if `nl`.
 
+    `color`: whether to keep terminal codes; None: if the output is a terminal.
     A message that stderr does not accept is lost, because the work must not fail for it. Raises
     OutputFailed if stdout cannot be written, and BrokenPipeError if its reader has gone.
     """

@@ -1,4 +1,10 @@
-"""Opening of stores and clusters, and reading of labelled records and subject ids."""
+"""Opening of stores and clusters, and reading of labelled records and subject ids.
+
+Files of records are tables, npz files or folders of images or texts. An `extractor` selects the
+columns of features, or has the schema of the table. `label` and `subject` name the columns of
+labels and of subject ids, `path` is the file or folder, and `target` is the store's: classes,
+numbers or several labels.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +59,11 @@ def open_store(
     """Open the store or cluster in the folder `path`.
 
     `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, None to run
-    them in this process. `shard_timeout_s`: time to wait for shards. `accept_lost_charges`: open a
-    store that has lost its newest charges, and count all its budgets as spent. `http_request`:
-    method and path by which a running service does the same as the command, and the role of the
-    key; None if no request does. StoreInUse beside a running service names it.
+    them in this process. `shard_timeout_s`: seconds to wait for shards. `accept_lost_charges`: open
+    a store that has lost its newest charges, and count all its budgets as spent. `read_only`: write
+    to no file. `http_request`: method and path by which a running service does the same as the
+    command, and the role of the key; None if no request does. StoreInUse beside a running service
+    names it.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
@@ -85,7 +92,9 @@ def open_store(
 
 @contextmanager
 def _explain_service(path: Path, http_request: str | None) -> Iterator[None]:
-    """Wrap the opening of the store at `path`: StoreInUse names the request to a running service.
+    """Add advice to StoreInUse, raised in the body, which opens the store at `path`.
+
+    If a service has the store open, the message names the request that does the command's work.
 
     `http_request`: method and path of the equivalent HTTP request, with the kind of key that it
     needs; None if there is none.
@@ -107,7 +116,11 @@ def _explain_service(path: Path, http_request: str | None) -> Iterator[None]:
 def open_store_or_service(
     path: Path, *, accept_lost_charges: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
-    """Open as :func:`open_store`, or connect to the service that has the store or cluster open."""
+    """Open the store or cluster at `path`, or connect to the service on this machine that has it.
+
+    `accept_lost_charges`: open a store that has lost its newest charges, and count all its budgets
+    as spent. `read_only`: write to no file.
+    """
     from vicinal.serving.local_socket import ServedStore
 
     with ExitStack() as resources:
@@ -125,7 +138,7 @@ def open_store_or_service(
 
 @contextmanager
 def connect_ray(address: str) -> Iterator[RayCluster]:
-    """Yield the Ray engine at an address, or one started here for the address "local"."""
+    """Yield the Ray cluster at an address, or one started here ("local") and stopped on exit."""
     from vicinal.distributed.ray_cluster import RayCluster
 
     is_local = address == _LOCAL_RAY

@@ -1,4 +1,9 @@
-"""Drafts of columns of public texts: as parsed values if they fit, else as levels or categories."""
+"""Drafts of columns of public texts: as parsed values if they fit, else as levels or categories.
+
+A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
+*Levels* are ordered categories. `name` is the column's name, `column` its texts (n,), and `file`
+the CSV format of the public file.
+"""
 
 import itertools
 import re
@@ -62,13 +67,12 @@ _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\
 """An integer, or a number with three digits after every point, which may separate thousands."""
 
 
-def draft_texts(
+def draft_text_column(
     name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
 ) -> Draft:
     """Return the draft of a column of texts: parsed values, levels, a category, or no features.
 
-    `order`: the texts of an ordered category from the lowest to the highest, else None. `file`: the
-    format of the public file, of which the decimal mark is used.
+    `order`: the texts of an ordered category from the lowest to the highest, else None.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -211,7 +215,7 @@ def _draft_categories(
 ) -> Draft:
     """Return the draft of texts that are not parsed: levels, a category, or prose.
 
-    `order`, `file`: as for :func:`draft_texts`.
+    `order`: the texts of an ordered category from the lowest to the highest, else None.
     """
     all_counts = Counter(map(cells.plain_text, column.drop_null().to_pylist()))
     counts = Counter({text: n for text, n in all_counts.items() if not cells.is_missing_text(text)})

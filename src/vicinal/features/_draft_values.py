@@ -1,4 +1,9 @@
-"""Drafts of columns of public numbers, truth values, dates and times."""
+"""Drafts of columns of public numbers, truth values, dates and times.
+
+A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
+`name` is the column's name, `column` its cells (n,), and `parsed` their codes, float64 (n,):
+numbers, days since 1970, seconds, or 1 and 0 for truth values.
+"""
 
 import math
 import re

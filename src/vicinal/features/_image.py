@@ -112,7 +112,10 @@ def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterat
 
 
 def _check_image(image: Any) -> AnyArray:
-    """Return an image as an array; raise InvalidInput, without its pixels, if it is invalid."""
+    """Return an image as an array (h, w) or (h, w, 3) of pixels from 0 to 255.
+
+    Raises InvalidInput, with no pixel in the message, for other input.
+    """
     pixels = read_pixels(image, "Every row of an image must have the same length.")
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
@@ -284,7 +287,10 @@ class _Lite0Graph:
         return self._add_node("Clip", [output, *bounds], f"{name}.clipped")
 
     def _fold_normalisation(self, name: str, normalisation: str) -> tuple[AnyArray, AnyArray]:
-        """Return kernel and bias of a convolution with batch normalisation, by weight prefixes."""
+        """Return kernel and bias of a convolution that includes its batch normalisation.
+
+        `name`, `normalisation`: prefixes of the weights of both.
+        """
         weight, bias, mean, variance = (
             self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
             for tensor in ("weight", "bias", "running_mean", "running_var")
@@ -304,7 +310,8 @@ class _Lite0Graph:
     def _add_node(self, operation: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Add a node of an ONNX operation, and return the name of its output.
 
-        `inputs`: names of outputs and constants. `attributes`: options of the operation.
+        `inputs`: names of outputs and constants. `output`: name of the new output. `attributes`:
+        options of the operation.
         """
         self._nodes.append(self._helper.make_node(operation, inputs, [output], **attributes))
         return output

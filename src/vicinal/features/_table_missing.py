@@ -87,7 +87,7 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float]
             is_certain = gap > 0 and (gap > max(high - low, 366.0) or count >= spike)
             is_possible = count >= spike or (gap > 0 and count > 1)
         else:
-            is_certain = _is_certain_number(value, count, plain)
+            is_certain = _certainly_marks_missing(value, count, plain)
             is_only_negative = value < 0 <= low
             is_possible = count >= spike or is_only_negative or gap > max(1.0, high - low)
             is_possible |= gap > 1 and count > 1
@@ -98,22 +98,22 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float]
     return certain, possible
 
 
-def _is_certain_number(value: float, count: int, plain: Codes) -> bool:
-    """Return whether a sentinel number, such as -999, certainly marks a missing value.
+def _certainly_marks_missing(sentinel: float, count: int, other_codes: Codes) -> bool:
+    """Return whether a sentinel, such as -999, certainly marks a missing value.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
-    `value`: the sentinel. `count`: number of rows with it. `plain`: distinct numbers that are no
-    sentinels, sorted (k,).
+    `sentinel`: the number. `count`: number of rows with it. `other_codes` (k,): the column's
+    distinct numbers that are no sentinels, sorted.
     """
-    low, high = float(plain[0]), float(plain[-1])
-    gap = max(low - value, value - high)
+    low, high = float(other_codes[0]), float(other_codes[-1])
+    gap = max(low - sentinel, sentinel - high)
     if gap <= 0:
         return False
-    is_only_negative = value < 0 <= low
-    if is_only_negative and count > 1 and (value <= -9 or len(plain) >= 5):
+    is_only_negative = sentinel < 0 <= low
+    if is_only_negative and count > 1 and (sentinel <= -9 or len(other_codes) >= 5):
         return True
-    if count > 1 and abs(value) >= 9 and low == 0 and high == 1:
+    if count > 1 and abs(sentinel) >= 9 and low == 0 and high == 1:
         return True
     is_far = gap > high - low
     is_repeated = count > 1 or is_only_negative or gap > 3 * (high - low)
-    return abs(value) >= 99 and is_far and is_repeated
+    return abs(sentinel) >= 99 and is_far and is_repeated

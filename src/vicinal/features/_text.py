@@ -94,9 +94,11 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         return listed
 
     def _compute_blocks(self, rows: list[str]) -> Iterable[Vectors]:
+        """Yield the embeddings (b, d) of consecutive blocks of texts."""
         return _embed_blocks(self.load_network(), rows)
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: the rows are texts, not a matrix."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True

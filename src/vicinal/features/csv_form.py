@@ -89,6 +89,7 @@ class CsvForm:
         object.__setattr__(self, "encoding", codec.name)
 
     def __str__(self) -> str:
+        """Return delimiter, decimal mark, encoding and unusual further attributes, in words."""
         mark = "comma" if self.decimal == "," else "point"
         form = f"{self.delimiter!r} between fields, a decimal {mark}, encoding {self.encoding}"
         for name in self._list_unusual_keys():

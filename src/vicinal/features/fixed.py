@@ -92,6 +92,7 @@ class FixedFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         return tags
@@ -139,6 +140,7 @@ class FixedImageFeatures(FixedRowFeatures):
     """An extractor of images."""
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: the input is an array of images, not a matrix."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
@@ -163,6 +165,7 @@ class LoadedOnce:
         return loaded[1]
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle, without the loaded network."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
 

@@ -124,10 +124,10 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return np.concatenate(chunks)
 
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
-        """Fit the map to public rows and return the mapped rows.
+        """Fit the map to public rows and return the mapped rows, float32 (m, c).
 
-        Raises PrivacyRefused if labels are given, as a Pipeline does when it is fitted on private
-        records.
+        `X`, array or table (m, d): public rows. `y`: must be None: PrivacyRefused is raised if
+        labels are given, as a Pipeline does when it is fitted on private records.
         """
         if y is not None:
             raise PrivacyRefused(

@@ -155,9 +155,8 @@ def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> 
 def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Codes:
     """Return the results of `function` for values (n,); NaN stays NaN.
 
-    It is called once for each distinct number.
-    A vectorised loop may round the last numbers of an array differently from the first ones. Here
-    equal numbers have equal results at every index.
+    It is called once for each distinct number. A vectorised loop may round the last numbers of an
+    array differently from the first ones. Here equal numbers have equal results at every index.
     """
     distinct, indices = np.unique(values, return_inverse=True)
     results = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
@@ -217,7 +216,7 @@ def parse_days(
 def _parse_day(text: str, date_format: str | None) -> float | None:
     """Return the days from 1970 to a date without its time; None or ValueError for other texts.
 
-    `date_format`: as for :func:`parse_days`.
+    `date_format`: the strptime format, such as "%d.%m.%Y"; None for dates such as 2026-01-31.
     """
     match = _ISO_DATE.fullmatch(text)
     if match is not None:
@@ -474,7 +473,8 @@ def fold_spelling(value: Any) -> str:
 def replace_by_null(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
     """Return a column of texts, numbers or truth values with nulls in place of excluded values.
 
-    `excluded`: results of :func:`normalize_value`. Columns of other types are returned unchanged.
+    `excluded`: the values in the normal form of :func:`normalize_value`. Columns of other types are
+    returned unchanged.
     """
     if not _has_type(column, _VALUE_TYPES):
         return column

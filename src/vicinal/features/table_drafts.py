@@ -11,7 +11,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import _draft_values as values
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
-from vicinal.features._draft_texts import draft_texts
+from vicinal.features._draft_texts import draft_text_column
 from vicinal.features._draft_values import Draft
 from vicinal.features.arrow_columns import list_columns, read_arrow_columns
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
@@ -26,7 +26,7 @@ _MAX_ROWS_LISTED = 5
 def draft_schema(
     table: Any, leave_out: Sequence[str] = (), file: CsvForm = PLAIN_CSV
 ) -> tuple[TableSchema, list[str]]:
-    """Return a schema for tables like this public one, and notes for its editor.
+    """Return a schema for tables like this public one, and notes for the person who edits it.
 
     Raises InvalidInput if the table has no rows, or two columns of one name.
 
@@ -36,7 +36,7 @@ def draft_schema(
         **Public** rows, in a form that :class:`~vicinal.features.TableFeatures` accepts. Their
         values are written into the schema: never draft one from private records.
     leave_out : sequence of str
-        Columns without features, such as the label's and the subject's.
+        Names of columns without features, such as the label's and the subject's.
     file : CsvForm, optional
         The format of the CSV file from which the rows were read.
 
@@ -131,7 +131,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
     if pa.types.is_boolean(kind):
         return values.draft_yes_no(name, cells.parse_truth_values(column), allow_constant=True)
     if cells.is_text(column):
-        return draft_texts(name, column, _get_category_order(table, name), file)
+        return draft_text_column(name, column, _get_category_order(table, name), file)
     is_integer = pa.types.is_integer(kind)
     if not (is_integer or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return Draft(IGNORED, "it holds a type of value that tables do not have")

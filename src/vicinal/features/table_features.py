@@ -56,8 +56,9 @@ class TableFeatures(FixedFeatures):
 
     Notes
     -----
-    A number is clipped to its bounds, centred and divided by the public spread; numbers more than
-    four spreads from the centre count as four. A category is one-hot; two rows of different
+    A number is clipped to its bounds, centred and divided by the spread, the scale that the schema
+    declares for it (by default a standard deviation); numbers more than four spreads from the
+    centre count as four. A category is one-hot; two rows of different
     categories have distance one, as have two numbers that differ by one spread. A missing value has
     the features of the centre, or zeros, and one more feature that indicates it.
     """
@@ -82,7 +83,7 @@ class TableFeatures(FixedFeatures):
         """Return the codes of all cells, float64 (n, columns), before they are scaled.
 
         The code is a number, days since 1970, seconds, or the index of a declared value; NaN if the
-        value is missing. Errors as for :meth:`transform`.
+        value is missing. `X` is a table, and errors are those of :meth:`transform`.
         """
         schema = as_schema(self.schema).require_features()
         columns, n_rows, names = read_arrow_columns(X, schema.names)
@@ -106,6 +107,7 @@ class TableFeatures(FixedFeatures):
         return True
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: the input may hold categories, texts and missing values."""
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
         tags.input_tags.string = True
@@ -192,6 +194,7 @@ class Misfit:
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
     def __str__(self) -> str:
+        """Return a sentence on the column, the fault and the number of rows, then the fix."""
         owner = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
         if self.rows is None:
             return f"{owner} {self.fault}. {self.fix}."

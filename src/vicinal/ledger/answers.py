@@ -1,5 +1,8 @@
 """Stored answers, found again by query or by idempotency key, and stored components of models.
 
+An *idempotency key* is a text of the caller's choice: a request that repeats it gets the stored
+answers. A *block* has answers that were computed and committed together.
+
 Components of private models are stored as text by name. A model is public once the charges of its
 training are durable; both are written in one transaction, so a stored model is always paid for.
 """
@@ -39,7 +42,10 @@ def decode_bytes(text: str) -> bytes:
 
 
 def encode_array(numbers: AnyArray) -> str:
-    """Return an array as base64 text of its little-endian bytes, without type and shape."""
+    """Return `numbers`, any array, as base64 text of their little-endian bytes.
+
+    The text has neither type nor shape.
+    """
     little_endian = numbers.astype(numbers.dtype.newbyteorder("<"))
     return base64.b64encode(little_endian.tobytes()).decode()
 
@@ -106,7 +112,10 @@ def digest_queries(queries: AnyArray) -> list[bytes]:
 
 
 def digest_request(audience: str, analyst: str, key: str) -> bytes:
-    """Return the digest of an analyst's idempotency `key` for an audience, by names, 32 bytes."""
+    """Return the digest of a request with an idempotency key, 32 bytes.
+
+    `audience`, `analyst`: their names. `key`: the idempotency key.
+    """
     encoded = [text.encode() for text in (audience, analyst, key)]
     return hashlib.sha256(b"".join([len(text).to_bytes(8) + text for text in encoded])).digest()
 
@@ -175,7 +184,7 @@ class AnswerLog:
             self._locations[digest] = (block_number, offset)
 
     def _load_block(self, block_number: int) -> AnyArray:
-        """Return the answers of a block, from memory or from the database."""
+        """Return a block's answers, float64 (q, width) or int64 (q,), from memory or database."""
         if block_number not in self._cached_blocks:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
@@ -193,7 +202,7 @@ class AnswerLog:
         return self._cached_blocks[block_number]
 
     def _cache_block(self, block_number: int, answers: AnyArray) -> None:
-        """Keep a block in memory, and drop the least recently used one if there are too many."""
+        """Keep a block's answers in memory, and drop those of the least recently used if many."""
         self._cached_blocks[block_number] = answers
         if len(self._cached_blocks) > _MAX_CACHED_BLOCKS:
             self._cached_blocks.popitem(last=False)

@@ -1,4 +1,9 @@
-"""The budgets of an audience, in memory and on disk: accounts, pages and the log of charges."""
+"""The budgets of an audience, in memory and on disk: accounts, pages and the log of charges.
+
+A *slot* is a subject's index in all arrays of units. A *page* is a database row with the remaining
+units of consecutive slots; the *log* holds charges made after the pages were written. The *total*
+is the account of all audiences together, if their joint loss is limited.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -51,11 +56,13 @@ class Charges:
 class StoredAccount:
     """Every subject's remaining units for one audience, in memory and as committed.
 
-    Attributes, all private arrays int64 (slots,): mechanisms charge `remaining` in place. `durable`
-    holds the units in the database; a commit writes the differences, so no list of charges can be
-    incomplete. If there is a total over all audiences, `synced_remaining` holds the values of
-    `remaining` when the total was last charged. `unwritten_pages`: numbers of the pages with
-    charges that are only in the log.
+    Attributes, private; the arrays are int64 (slots,):
+
+    - `remaining`: units after all charges; mechanisms reduce it in place.
+    - `durable`: units in the database. A commit writes the differences to it, so no list of charges
+      can be incomplete.
+    - `synced_remaining`: with a total, `remaining` as it was when the total was last charged.
+    - `unwritten_pages`: numbers of the pages with charges that are only in the log.
 
     `units`, int64 (slots,): remaining units in the database; the account owns the array.
     """
@@ -69,11 +76,14 @@ class StoredAccount:
 
     @property
     def is_charged(self) -> bool:
-        """Whether charges are noted that no commit has written."""
+        """Whether mechanisms noted charges (:meth:`note_charged_total`) that are not committed."""
         return self._spent > 0
 
     def note_charged_total(self, spent: int) -> None:
-        """Add `spent`, the sum of a block's charges; :attr:`remaining` is already reduced by it."""
+        """Add a block's charges to the noted sum, with which a commit compares the actual one.
+
+        `spent`: their sum in units, by which :attr:`remaining` is already reduced.
+        """
         self._spent += spent
 
     def collect_charges(self) -> Charges:
@@ -108,7 +118,7 @@ class StoredAccount:
         return self._spent > 0
 
     def mark_charged_to_total(self, slots: Slots | slice = slice(None)) -> None:
-        """Record that the total was charged for all charges at `slots` to date."""
+        """Record that the total was charged for all charges at `slots`, by default all, to date."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
@@ -125,7 +135,10 @@ class StoredAccount:
 
 
 def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
-    """Return the slots whose `remaining` units differ from the `durable` ones, int32, ascending."""
+    """Return the slots where two arrays of units (slots,) differ, int32, ascending.
+
+    `remaining`: units after all charges. `durable`: units in the database.
+    """
     chunk_size = max(_MIN_COMPARED, -(-len(remaining) // THREADS))
     starts = range(0, len(remaining), chunk_size)
     differences = map_in_threads(
@@ -295,7 +308,10 @@ def sum_logged_charges(database: Database, audience_number: int) -> tuple[int, i
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
-    """Return all audiences by name, with budgets and analysts; `size`: number of all slots."""
+    """Return all audiences by name, with budgets and analysts.
+
+    `size`: number of all slots, the length of the arrays of units.
+    """
     rows = sorted(database.read_rows(Tables.AUDIENCES))
     return {row[1]: _load_audience(database, row, size) for row in rows}
 
@@ -323,7 +339,10 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
 
 
 def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:
-    """Return the audience of a `row` with its budgets and analysts; `size`: number of all slots."""
+    """Return the audience of a `row` of the table `audiences`, with its budgets and analysts.
+
+    `size`: number of all slots, the length of the arrays of units.
+    """
     audience = read_audience(row)
     number = audience.number
     units = np.zeros(size, dtype=np.int64)

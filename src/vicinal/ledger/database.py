@@ -1,5 +1,8 @@
 """The database of a ledger: statements, transactions, and a hash chain over all commits.
 
+Each commit adds a *link* to the chain: a sum of keyed digests of all rows, and a hash of the link
+and its predecessor, its *head*. A whole row has the values of all columns in order.
+
 Statements are written once, in the part of SQL that SQLite and PostgreSQL share, with ``?`` for
 values.
 """
@@ -356,7 +359,10 @@ class ChainLink:
         return cls(number, clock, content, new_head)
 
     def is_successor_of(self, previous: ChainLink) -> bool:
-        """Return whether this link has the number and the head of a link after `previous`."""
+        """Return whether this link follows `previous` in the chain.
+
+        It then has the next number, and a head that contains that of `previous`.
+        """
         number = previous.number + 1
         return self == ChainLink.from_previous(previous.head, number, self.clock, self.content)
 
@@ -437,7 +443,7 @@ class Chain:
         self.last = link
 
     def _add_pending(self, change: int) -> None:
-        """Add `change` to the open transaction's change of the sum of digests."""
+        """Add `change`, a sum or difference of digests, to that of the open transaction."""
         self._pending = (self._pending or 0) + change
 
 
@@ -519,7 +525,7 @@ def has_commit(database: Database, clock: int, head: bytes) -> bool:
 
 
 def _iterate_links_backward(database: Database, batch_size: int = 256) -> Iterator[ChainLink]:
-    """Yield all links, the last one first, reading `batch_size` of them at a time."""
+    """Yield the chain's links, the last one first, reading `batch_size` of them at a time."""
     condition = f"number <= ? ORDER BY number DESC LIMIT {batch_size}"
     max_number = (1 << 63) - 1  # the largest integer of the database, so no link is skipped
     while rows := database.read_rows(Tables.CHAIN, condition, (max_number,)):
@@ -556,7 +562,7 @@ def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return bytes for a row's value that differ from those of every other value and type."""
+    """Return the encoding of a row's `value`, which no value of another content or type has."""
     if isinstance(value, bytes):
         return _encode_sized(b"b", value)
     if isinstance(value, int):
@@ -568,7 +574,10 @@ def _encode_value(value: Any) -> bytes:
 
 
 def _encode_sized(kind: bytes, content: bytes) -> bytes:
-    """Return `kind`, a letter for the type, and length, then `content` or, if long, its SHA-256."""
+    """Return an encoding of `content` with its type and length; long content as its SHA-256.
+
+    `kind`: a letter that stands for the type.
+    """
     size = len(content)
     if size < MIN_HASHED_BYTES:
         return b"%b%d:%b" % (kind, size, content)

@@ -101,7 +101,9 @@ def create_file(
 def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_result | None:
     """Return the status of the file or folder whose owner gets a new file of root; None if nobody.
 
-    `folder`: descriptor of the folder around the file; the others are those of :func:`create_file`.
+    `folder`: descriptor of the folder around the new file. `owner`: user id of the only account
+    that may get it; None: the owner of a replaced file alone. `replaced`: name of the file that
+    will be replaced, or None.
     """
     status = os.fstat(folder) if owner is not None else None
     if replaced is not None:
@@ -119,7 +121,8 @@ def create_replacement(path: Path, *, owner: int | None = None) -> int:
     """Create the file :func:`name_replacement` of `path`, empty, and return a descriptor.
 
     What an interrupted command left there is removed. If root calls, the file gets the owner of the
-    file at `path`. `owner`: user id that :func:`create_file` describes.
+    file at `path`. `owner`: user id of the only account that may get a new file; None for the owner
+    of an existing one.
     """
     new_path = name_replacement(path)
     new_path.unlink(missing_ok=True)
@@ -129,7 +132,8 @@ def create_replacement(path: Path, *, owner: int | None = None) -> int:
 def replace_file(path: Path, content: bytes, *, owner: int | None = None) -> None:
     """Replace the file at `path` durably; after a crash it is the old or the new one, complete.
 
-    `content`: the whole new content. `owner`: user id that :func:`create_file` describes.
+    `content`: the whole new content. `owner`: if root calls, user id of the only account that may
+    get a new file; None for the owner of an existing one.
     """
     with translate_os_errors(path):
         descriptor = create_replacement(path, owner=owner)
@@ -172,10 +176,9 @@ class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
     `path`: the file, created if needed; only the lock on it counts. `accept_unwritable`: lock the
-    file also if this process may not write it.
-
-    Raises StoreInUse if another process holds the lock, as both could spend the same budgets.
-    Raises MissingExtra if the operating system has no such locks.
+    file also if this process may not write it. Raises StoreInUse if another process holds the lock,
+    as both could spend the same budgets. Raises MissingExtra if the operating system has no such
+    locks.
     """
 
     def __init__(self, path: Path, *, accept_unwritable: bool = False) -> None:

@@ -6,8 +6,8 @@ its slot in the lower half. All entries are sorted, so a hash is found by bisect
 belong to several ids, every match is compared with the id at its slot in the database.
 
 A *framed id* is an id as stored bytes, for example ``b"<id:sanna>"`` for the text "anna" and
-``b"<id:i7>"`` for the integer 7. An *open frame* is a framed id without its closing bracket:
-``b"<id:sanna"``.
+``b"<id:i7>"`` for the integer 7 (s: string, i: integer). An *open frame* is a framed id without its
+closing bracket: ``b"<id:sanna"``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,7 +80,7 @@ class HashedSlotTable:
         return self._find_framed_ids(framed_ids)
 
     def _find_framed_ids(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Return :meth:`find_slots` of the subjects with these framed ids."""
+        """Return the slot of each framed id's subject, int32 (ids,); -1 for those not enrolled."""
         open_frames = [framed_id[:-1] for framed_id in framed_ids]
         slots = np.full(len(open_frames), NOT_ENROLLED, dtype=np.int32)
         hashes = _hash_frames(open_frames)
@@ -157,7 +157,10 @@ class HashedSlotTable:
                 yield from zip(ids, slots.tolist(), strict=True)
 
     def _compare_frames(self, slots: Slots, open_frames: Sequence[bytes]) -> Bools:
-        """Return whether each open frame is that of the subject at its slot, bool (slots,)."""
+        """Return whether each open frame is that of the subject at the slot of the same index.
+
+        Bool (slots,).
+        """
         is_equal = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
         order = np.argsort(pages, kind="stable")
@@ -181,7 +184,7 @@ def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
 def _hash_frames(open_frames: Sequence[bytes]) -> UInts64:
     """Return 32-bit hashes of open frames in the upper halves of uint64 numbers, lower halves 0.
 
-    They are valid in this process only.
+    The hashes are valid in this process only.
     """
     hashes = np.fromiter(map(hash, open_frames), dtype=np.int64, count=len(open_frames))
     return hashes.view(np.uint64) << np.uint64(_SLOT_BITS)

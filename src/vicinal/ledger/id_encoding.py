@@ -1,6 +1,7 @@
 """Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key.
 
-A framed id is ``<id:i7>`` for the integer 7 and ``<id:sanna>`` for the text "anna". Its brackets
+A framed id is ``<id:i7>`` for the integer 7 and ``<id:sanna>`` for the text "anna"; s and i stand
+for string and integer. `key` is a secret key, without which no guess can be tested. The brackets
 never occur inside it, so no framed id is part of another one, and a search through the bytes of a
 file finds every id that was not erased.
 """
@@ -211,13 +212,16 @@ def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
 
 
 def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
-    """Return the HMAC-SHA-256 of a subject id, 32 bytes; without `key` no guess can be tested."""
+    """Return the HMAC-SHA-256 of a subject id with `key`, 32 bytes."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
 
 
 def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each folded id (:func:`fold_ids`); never a :func:`keyed_hash`."""
+    """Return the HMAC-SHA-256 of each id's folded form, its spelling-insensitive form.
+
+    It never equals a :func:`keyed_hash` of an id.
+    """
     folded_ids = fold_ids(subjects)
     return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 

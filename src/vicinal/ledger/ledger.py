@@ -158,7 +158,7 @@ class Ledger:
             with self.database.transaction():
                 yield
                 if self.total is not None:
-                    self._write_total_charges()
+                    self._charge_total_and_write_accounts()
         except BaseException:
             self._broken = True
             raise
@@ -248,8 +248,8 @@ class Ledger:
         """All audiences, preceded by the total over all audiences if there is one."""
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
-    def _write_total_charges(self) -> None:
-        """Charge the total account for all audiences' uncommitted charges; write all accounts.
+    def _charge_total_and_write_accounts(self) -> None:
+        """Charge the total for all audiences' uncommitted charges; write all accounts' charges.
 
         The clock advances by one for each account.
         """
@@ -287,10 +287,8 @@ class Ledger:
 
         `blocks`: new answers; block i gets the number ``clock + 1 + i``, with the clock at the
         call. `requests`: requests with an idempotency key whose answers are in these or earlier
-        blocks.
-
-        Raises StorageFailed or PrivacyRefused. Then nothing may be answered, and the ledger must
-        be opened again.
+        blocks. Raises StorageFailed or PrivacyRefused. Then nothing may be answered, and the ledger
+        must be opened again.
         """
         with self._open_transaction():
             for block in blocks:
@@ -356,7 +354,7 @@ class Ledger:
             )
 
     def _load_lost_audiences(self) -> list[str]:
-        """Return the hexadecimal digests of lost audiences' names."""
+        """Return the digests of lost audiences' names, in hexadecimal digits."""
         return (self.database.get(_LOST_AUDIENCES) or "").split()
 
     def write_charges(self, audience: Audience, n_answers: int) -> None:
@@ -455,9 +453,9 @@ class Ledger:
         return np.unique(slots[slots != NOT_ENROLLED])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll the new ones of some subjects, inside :meth:`change`; return the slot of each.
+        """Enroll those of `subjects` that are not enrolled, and return the slot of each subject.
 
-        `subjects`: ids, which may repeat; the result is int32 (subjects,), in the same order. A new
+        Call it inside :meth:`change`. Ids may repeat; the result is int32 (subjects,). A new
         subject gets each audience's initial budget, an erased one the units that it had left.
         """
         distinct = list(dict.fromkeys(subjects))
@@ -601,7 +599,7 @@ class Ledger:
         return units
 
     def _load_departed_budgets(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
-        """Return the remaining units of unenrolled subjects for an audience, without the total.
+        """Return unenrolled subjects' remaining units for an audience, not limited by the total.
 
         `hashes`: keyed hashes of their ids; a new one has the initial budget. int64 (hashes,).
         """
@@ -680,7 +678,7 @@ class Ledger:
             audience.checkpointed += n_budgets * missing_units
 
     def _assign_units(self, audience: Audience, slots: Slots, units: Units) -> None:
-        """Set the remaining units at some slots for one audience, without a charge."""
+        """Set the remaining `units` (m,) at `slots` (m,) for one audience, without a charge."""
         audience.account.set_units(slots, units, self.size)
         if self.total is not None:
             audience.account.mark_charged_to_total(slots)

@@ -26,7 +26,7 @@ class Account(Protocol):
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
 
     def note_charged_total(self, spent: int) -> None:
-        """Note `spent`, the sum of a block's charges, by which :attr:`remaining` is reduced."""
+        """Note `spent`, the sum in units of charges that :attr:`remaining` is reduced by."""
 
 
 class Register(Protocol):
@@ -37,7 +37,7 @@ class Register(Protocol):
         """Number of slots, taken or free."""
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll the new ones of `subjects`, and return the slot of each, int32 (subjects,).
+        """Enroll the new ones of `subjects`; return every subject's slot, int32 (subjects,).
 
         Ids may repeat. A new subject gets the initial budget, an erased one the units that it had
         left.
@@ -83,7 +83,7 @@ class MemoryLedger:
         self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll the new ones of `subjects`, and return the slot of each, int32 (subjects,).
+        """Enroll the new ones of `subjects`; return every subject's slot, int32 (subjects,).
 
         Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
         """

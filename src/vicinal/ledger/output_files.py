@@ -163,7 +163,10 @@ def _open_existing(target: _Target) -> int:
 
 @contextmanager
 def _accept_in_place(target: _Target) -> Iterator[None]:
-    """Suppress an error of replacing the existing file that allows to write it in place."""
+    """Suppress an OSError of the body, which replaces a file, if the file may be written in place.
+
+    That needs an existing file, and an error such as a folder that accepts no new file.
+    """
     try:
         yield
     except OSError as error:

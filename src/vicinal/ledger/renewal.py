@@ -134,9 +134,8 @@ class Renewal:
 
         `first_share`: share of a budget (0 to 1) that planning and training cost at most; the first
         period releases it in addition to an equal part of the rest. `n_queries`: planned number of
-        answers in all periods.
-
-        Raises InvalidInput if the clock of this machine leaves no dates for all periods.
+        answers in all periods. Raises InvalidInput if the clock of this machine leaves no dates for
+        all periods.
         """
         begun = replace(
             self,

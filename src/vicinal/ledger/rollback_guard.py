@@ -242,9 +242,8 @@ class RollbackGuard:
         It has a random head, so it agrees with no ledger until :meth:`begin_epoch`.
         `replace_existing`: whether to replace a witness at `path`, and to keep its owner. `owner`:
         user id of the owner of an existing store, who gets the witness if root creates it in a
-        folder of the same owner. The other arguments are those of the class.
-
-        Raises InvalidInput if a file is at `path`; with `replace_existing`, if it is no witness.
+        folder of the same owner. The other arguments are those of the class. Raises InvalidInput if
+        a file is at `path`; with `replace_existing`, if it is no witness.
         """
         if replace_existing:
             check_replaceable(path)

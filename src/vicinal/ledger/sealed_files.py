@@ -1,4 +1,8 @@
-"""Files with digests, and strict readers for JSON files that may be damaged or forged."""
+"""Files with digests, and strict readers for JSON files that may be damaged or forged.
+
+A *sealed* file holds a SHA-256 of its content, which detects damage. It has no key, so it does not
+prevent forgery.
+"""
 
 import errno
 import hashlib
@@ -67,8 +71,7 @@ def write_sealed(
     """Write a small JSON file with a digest of the whole content.
 
     `file_format`: version of the file's format. `fields`: values by name, in JSON types. `owner`:
-    user id that :func:`~vicinal.ledger.files.create_file` describes. The digest detects damage. It
-    has no key, so it does not prevent forgery.
+    user id of the only account to which root gives a new file; None for that of an existing file.
     """
     content = {"format": file_format, **fields}
     content["digest"] = _compute_digest(content)
@@ -110,7 +113,7 @@ def read_sealed(
 
 
 def seal_archive(archive: bytes) -> bytes:
-    """Return a zip archive, which has no comment yet, with its SHA-256 as the comment."""
+    """Return a zip `archive` without a comment, as bytes, with its SHA-256 as the comment."""
     # The last two bytes before the comment hold its length.
     archive = archive[:-2] + _DIGEST_DIGITS.to_bytes(2, "little")
     return archive + hashlib.sha256(archive).hexdigest().encode()
@@ -175,7 +178,7 @@ def _compute_digest(content: Mapping[str, Any]) -> str:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's fields; raises ValueError if a key appears twice."""
+    """Return a JSON object's fields from its (key, value) pairs; ValueError if a key repeats."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key appears twice")

@@ -59,10 +59,11 @@ class SQLiteDatabase(Database):
         self._connection = self._connect(mode if read_only else "rw")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        """Return a new connection in mode "ro" (read-only), :data:`_UNCHANGING` or "rw".
+        """Return a new connection.
 
-        A writing connection makes commits durable and the database's files readable by the user
-        only.
+        `mode`: SQLite's "ro" (read-only), "rw" (writable), or :data:`_UNCHANGING` (read-only,
+        without locks and log, where no file can be created). A writable connection makes commits
+        durable and the database's files readable by the user only.
         """
         with self._mark_failures():
             connection = sqlite3.connect(

@@ -100,9 +100,9 @@ def _split_into_rows(
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield all pages' rows of the table: page, number in the page, slots, framed ids.
 
-    All slots are occupied. `ids`: framed ids of all slots, concatenated. `ends`, int64 (subjects,):
-    offset at which the id of each slot ends. `stored_bytes`, int64 (subjects,): cumulative number
-    of bytes of ids and slots, up to and including each slot.
+    Index i of the arrays is slot i, and every slot has a subject. `ids`: framed ids of all slots,
+    concatenated. `ends`, int64 (subjects,): offset in `ids` at which the id of slot i ends.
+    `stored_bytes`, int64 (subjects,): number of bytes of the ids and slot numbers of slots 0 to i.
     """
     for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
         start = first_slot

@@ -28,7 +28,8 @@ _RATE_BITS = 24
 class TotalFilter:
     """The account of all audiences together, and the rates at which their charges are converted.
 
-    A rate is the price of one unit of an audience in units of the total, times 2^24.
+    A rate is the number of units of the total that one unit of an audience costs, as a fixed-point
+    number with 24 fractional bits.
 
     `audience`: pseudo-audience whose account holds the total of every subject. Its plan is JSON
     with `epsilon`, `delta`, the zCDP budget that follows from them, and the rate of each audience
@@ -61,14 +62,17 @@ class TotalFilter:
         self.audience.plan = json.dumps(self._plan)
 
     def price(self, audience_number: int, units: Units) -> Units:
-        """Return the units of the total that `units` of an audience cost, rounded up."""
+        """Return the units of the total that units of an audience cost, rounded up, int64 (m,).
+
+        `units`, int64 (m,): units of the audience that m subjects were charged.
+        """
         rate = self._plan["rates"][str(audience_number)]
         high = units >> _RATE_BITS
         low = units & ((1 << _RATE_BITS) - 1)
         return np.asarray(high * rate - (-(low * rate) >> _RATE_BITS))
 
     def compute_max_units(self, audience_number: int, total_remaining: Units) -> Units:
-        """Return the largest units of an audience that remaining units of the total pay for.
+        """Return the most units of an audience that units of the total pay for, int64 (m,).
 
         `total_remaining`, int64 (m,): remaining units of m subjects in the total.
         """
@@ -123,7 +127,8 @@ class TotalFilter:
     def _cut_units(self, audience: Audience, slots: Slots) -> None:
         """Reduce an audience's remaining units at `slots` to those that the total still allows.
 
-        The difference is recorded as a charge to the audience, but not charged to the total again.
+        `slots`: those just charged to the total. The difference is recorded as a charge to the
+        audience, but not charged to the total again.
         """
         account = audience.account
         units = account.remaining[slots]

@@ -52,7 +52,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     n_neighbors_ : int
         Number of neighbours that the plan expects.
     noise_multiplier_ : float
-        Noise scale of the plan.
+        Standard deviation of the noise on each sum, divided by the root of the neighbour count.
     budget_ : float
         Budget of each subject for averages, after planning, in the units of `accounting`.
     n_answers_ : int
@@ -127,7 +127,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
     n_neighbors_ : int
         Number of neighbours that the plan expects.
     noise_multiplier_ : float
-        Noise scale of the plan.
+        Standard deviation of the noise on each sum, divided by the root of the neighbour count.
     budget_ : float
         Budget of each subject for averages, after planning, in the units of `accounting`.
     n_answers_ : int

@@ -1,4 +1,10 @@
-"""Base classes of estimators with a fixed plan: the charge is known before the first release."""
+"""Base classes of estimators with a fixed plan: the charge is known before the first release.
+
+A plan is a JSON object with `delta` and `releases`; each entry of `releases` describes planned
+mechanisms of one kind: their noise, sampling rate and number. Encoded targets are class indices
+(n,), or 0s and 1s (n, c) for several labels. A query is screened if it is answered only when its
+noisy largest number of votes reaches a threshold.
+"""
 
 import json
 from abc import ABC, abstractmethod
@@ -60,11 +66,11 @@ class NamedClassesMixin(ClassifierMixin):
 
         Parameters
         ----------
-        X : rows
+        X : array (q, d)
             Queries, as for `predict`.
-        y : array-like (n,)
+        y : array-like (q,)
             The true labels.
-        sample_weight : array-like (n,), optional
+        sample_weight : array-like (q,), optional
             Weight of each row in the accuracy.
 
         Returns
@@ -181,17 +187,18 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
 
     @abstractmethod
     def list_releases(self) -> list[Plan]:
-        """Return the planned releases as entries of a plan's JSON."""
+        """Return the planned releases, as the entries of a plan."""
 
     @abstractmethod
     def count_draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples by noise scale in grid steps."""
+        """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
 
     @abstractmethod
     def create_release(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
-        """Return the mechanism of the planned releases, given records and encoded targets.
+        """Return the mechanism that makes the planned releases.
 
-        `targets`: as :meth:`encode_targets` returns them; private.
+        `records`: the checked features, subjects and public rows of ``fit``. `targets`, (n,) or
+        (n, c): encoded; private.
         """
 
     @property
@@ -200,11 +207,17 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         return self._name, json.dumps(self.list_releases(), sort_keys=True)
 
     def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the encoded targets of `size` records, from the `y` of ``fit``; private."""
+        """Return the encoded targets, int64 (n,); private.
+
+        `y`: the argument of ``fit``, class names (n,). `size`: n, the number of records.
+        """
         return encode_labels(y, size, self.classes)
 
     def plan_interactions(self, releases: list[Plan], delta: float | None = None) -> Plan:
-        """Return the plan of all declared interactions, each with these releases, at `delta`."""
+        """Return the plan of all declared interactions with the same subjects.
+
+        `releases`: the entries of one interaction's plan. `delta`: None for the parameter `delta`.
+        """
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return repeat_plan(plan, self.interactions)
 
@@ -230,7 +243,10 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
 
     @abstractmethod
     def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the entries of the plan's JSON, for a noise standard deviation in votes."""
+        """Return the planned releases, screening and votes, as the entries of a plan.
+
+        `noise`: standard deviation of the noise on each class's votes, in votes.
+        """
 
     def complete_and_check(self) -> None:
         """Raise InvalidInput for parameters that exclude each other."""
@@ -250,7 +266,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         self.list_releases()
 
     def _check_screening(self) -> None:
-        """Raise InvalidInput for screening parameters that exclude each other or other ones."""
+        """Raise InvalidInput if screening's parameters contradict each other or another one."""
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput(
                 "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
@@ -290,10 +306,14 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         return find_min_noise(plan, self.epsilon, self._noise_field)
 
     def list_releases(self) -> list[Plan]:
+        """Return the planned releases at the planned noise, as the entries of a plan."""
         return self._plan_releases(self.vote_noise)
 
     def count_draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples of screening and votes, by noise scale."""
+        """Return the planned number of noise samples of screening and votes.
+
+        Keys are noise scales in grid steps.
+        """
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
         return count_draws_by_scale(
@@ -377,7 +397,7 @@ class FixedPlanEstimator(
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
     def _count_draws(self) -> dict[int, float]:
-        """Return the number of noise samples of the plan, by noise scale in grid steps."""
+        """Return the plan's number of noise samples, keyed by the noise's scale in grid steps."""
         return self._get_plan().count_draws()
 
     def plan(self, delta: float | None = None) -> Plan:

@@ -48,7 +48,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     n_neighbors_ : int or None
         Number of neighbours that the plan expects; None with a fixed radius.
     noise_multiplier_ : float
-        Noise scale of the plan.
+        Standard deviation of the noise on each class's votes, divided by the root of the neighbour
+        count.
     budget_ : float
         Budget of each subject for votes, after planning, in the units of `accounting`.
     model_share_ : float
@@ -117,10 +118,15 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         reuse_predictions: bool = False,
         simulation_seed: int | None = None,
     ) -> Self:
-        r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
+        r"""Return an unfitted classifier with ZZGW23 Algorithm 3, its mistakes corrected.
 
-        Fixed radius `tau`; the count K = max(#selected + N(0, sigma1^2), 30) is released at
-        sigma1 = sqrt(T / (6 B)); weights min(kappa, sigma2 sqrt(2 K z)); noise sigma2 sqrt(K).
+        Records with a kernel value kappa of at least `tau` vote. Their number K = max(#selected +
+        N(0, sigma1^2), 30) is released at sigma1 = sqrt(T / (6 B)), where T is `n_queries` and B
+        the initial Renyi budget. Weights are min(kappa, sigma2 sqrt(2 K z)), where z is the
+        subject's remaining budget; the noise has standard deviation sigma2 sqrt(K), and sigma2 is
+        `noise_multiplier`. `kernel`: "cosine", or "rbf" with `bandwidth` nu. `norm_bound`: largest
+        length of a feature vector. `execution`: "sequential" or "block" (queries are answered and
+        charged one by one, or in blocks). The other arguments are parameters of the class.
 
         Corrected against the printed texts and the authors' code:
 
@@ -137,8 +143,6 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
 
         With `reuse_predictions` answered queries vote from then on, with the released label, and
         count towards K: they are public, so they are not charged (ZZGW23, 3.1).
-
-        Other parameters are those of the class; `tau` is the radius as a kernel value.
         """
         return cls(
             classes,
@@ -190,7 +194,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return self.probabilities(self._query_cached(X))
 
     def probabilities(self, answers: QueryAnswers) -> Floats:
-        """Return class probabilities, float64 (q, c), of answers of :meth:`query`; not charged."""
+        """Return class probabilities, float64 (q, c), of `answers` by :meth:`query`, uncharged."""
         check_is_fitted(self)
         self._check_votes_released("Probabilities")
         assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
@@ -211,7 +215,10 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return self._model.predict(convert_to_float(self._encoder.encode(queries)))
 
     def _check_votes_released(self, values: str) -> None:
-        """Raise PrivacyRefused, naming the requested values, if labels alone are released."""
+        """Raise PrivacyRefused if labels alone are released.
+
+        `values`: the name of the requested values, such as "Probabilities", for the message.
+        """
         if self._plan.label_only:
             raise PrivacyRefused(
                 f"{values} cannot be given with release='label': only labels are paid for. Fit "

@@ -162,9 +162,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def add(
         self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
     ) -> Self:
-        """Add records; an enrolled or erased subject keeps its remaining budget.
+        """Add private records; an enrolled or erased subject keeps its remaining budget.
 
-        Arguments are those of :meth:`fit`. Pass `subjects` if and only if `fit` received them.
+        `X` (n, d), `y` (n,) and `subjects` (n,) are features, targets and ids in the form that
+        :meth:`fit` takes. Pass `subjects` if and only if `fit` received them.
         Without them every record is a new subject, whose id continues the row numbers. The radius
         and the noise stay as planned.
         """
@@ -251,7 +252,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """Return a public estimate of the used share of the subjects' budgets.
 
         The true budgets are private. The estimate charges public points as if they were records, so
-        you may publish it. It holds for subjects enrolled since ``fit``; later ones have used less.
+        you may publish it. It holds for subjects enrolled by ``fit``; those added later have used
+        less.
 
         Returns
         -------
@@ -289,7 +291,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return create_ind_knn_guarantee(self._plan)
 
     def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return integer features of rows `X` (n, d), in the metric of a private model if any."""
+        """Return the features `X` (n, d) rounded to a public grid, as integer multiples of a step.
+
+        With a private model, in the model's metric.
+        """
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
@@ -299,7 +304,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
     @property
     def _shard(self) -> Shard:
-        """The records and their budgets."""
+        """The private records with the subjects' budgets, from the engine."""
         shard = self._engine.shard
         assert isinstance(shard, Shard)  # noqa: S101 (narrows the type)
         return shard
@@ -315,7 +320,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
-        """Warn when `size` further queries exceed the planned number of answers."""
+        """Warn when `size` further queries, a number, exceed the planned number of answers."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             inputs.warn_caller(

@@ -2,7 +2,8 @@
 
 Features and public rows are read by :mod:`vicinal.tabular`, and columns are matched by name
 wherever both tables have names. No message quotes data values, because a traceback may be logged.
-A claim registers the records of a fit, so that a second fit on them is recognised.
+A claim registers the records of a fit as an *interaction*, so that a second fit on them is
+recognised. To withdraw it removes the registration.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
     """Restore all attributes of `estimator` if the body of the context, a fit, raises.
 
-    Also withdraws a fit's claim on its records (an interaction): the new claim after an error, else
-    that of the previous fit.
+    Also withdraws an interaction: after an error the one that this fit claimed, else that of the
+    previous fit, which this fit replaces.
     """
     previous_state = dict(vars(estimator))
     previous_interaction = previous_state.get("_interaction")
@@ -61,7 +62,7 @@ def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 
 def _withdraw_unless_kept(claimed: Interaction | None, kept: Interaction | None) -> None:
-    """Withdraw the interaction `claimed` unless it is the one that the estimator keeps."""
+    """Withdraw the interaction `claimed` unless it is `kept`, that of the estimator from now on."""
     if claimed is not None and claimed is not kept:
         claimed.withdraw()
 
@@ -80,6 +81,7 @@ class FitInputs:
     reference: FloatMatrix | None
 
     def __len__(self) -> int:
+        """The number of records."""
         return len(self.features)
 
     @property
@@ -100,6 +102,7 @@ def check_fit_inputs(
 ) -> FitInputs:
     """Return the checked arguments of ``fit``, and store the number and names of the columns.
 
+    - `estimator`: the estimator being fitted; receives the columns' attributes.
     - `X`, array or table (n, d): private rows.
     - `ids`: subject id of each row, or None.
     - `public`, array or table (m, d): public rows, or None.
@@ -133,7 +136,7 @@ def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
 def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
     """Issue a warning at the line of code that called this package, perhaps through scikit-learn.
 
-    `kind`: class of the warning. Python shows a warning once for each line.
+    `message`: its text. `kind`: its class. Python shows a warning once for each line.
     """
     frame = sys._getframe()
     stack_level = 1
@@ -206,7 +209,11 @@ def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
 
 
 def check_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
-    """Return the subject ids of `size` records as a list; raise InvalidInput for another number."""
+    """Return the subject ids, one for each record, as a list.
+
+    `ids`, (n,): integers or strings. `size`: n, the number of records. Raises InvalidInput for
+    another number of ids.
+    """
     subject_ids = checks.subject_ids("subjects", ids)
     if len(subject_ids) != size:
         raise InvalidInput(
@@ -268,7 +275,7 @@ _PIPELINE_ADVICE = (
 def refuse_same_memory(X: object, public: object) -> None:
     """Raise InvalidInput if the public reference is the object `X`, or a view of its memory.
 
-    :func:`check_reference` detects copies of rows.
+    `X`, `public`: arguments of ``fit`` as given. :func:`check_reference` detects copied rows.
     """
     are_arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if are_arrays else X is public:
@@ -319,7 +326,7 @@ def claim_records(
 
     `plan`: the plan of the fit. `records`: its checked arguments. Returns None for simulations and
     for records declared public, which are not registered. Raises PrivacyRefused if the records took
-    part in another interaction, and in cross-validation.
+    part in another interaction, and if scikit-learn's cross-validation calls the fit.
     """
     # Without a declared n_records, the number of records is estimated from the private records.
     estimates_size = getattr(plan, "n_records", 0) is None

@@ -80,10 +80,11 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
 
     @property
     def max_votes(self) -> int:
+        """Largest number of votes in a query: that of the neighbours."""
         return self.n_neighbors
 
     def _check_screening(self) -> None:
-        """Raise InvalidInput for screening parameters that exclude each other, or `tau`."""
+        """Raise InvalidInput if screening's parameters contradict each other, `tau` or others."""
         super()._check_screening()
         if self.tau is not None and (self.screened or self.label_only):
             raise InvalidInput(
@@ -92,9 +93,9 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
             )
 
     def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases, screening and votes, as entries of the accountant's plan.
+        """Return the planned releases, screening and votes, as the entries of a plan (JSON).
 
-        `noise`: standard deviation of the noise on each class, in votes.
+        `noise`: standard deviation of the noise on each class's votes, in votes.
         """
         rate = self.sampling_rate
         releases: list[Plan] = []
@@ -113,9 +114,9 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return [*releases, {"kind": "noisy_max", **vote_options}]
 
     def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the class index of each of `size` records, (n,), or with `tau` 0s and 1s (n, c).
+        """Return the class index of each record, (n,), or with `tau` 0s and 1s (n, c); private.
 
-        `y`: the targets of ``fit``.
+        `y`: the argument of ``fit``. `size`: n, the number of records.
         """
         if self.tau is None:
             return encode_labels(y, size, self.classes)
@@ -124,8 +125,8 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
     def create_kernel(self, public: FloatMatrix, margin: float) -> RBF:
         """Return the kernel whose similarities are negative squared distances of rounded features.
 
-        `public`, (m, d): public rows that determine the norm bound and the rounding grid. `margin`:
-        the norm bound over the largest norm of a public row, if `norm_bound` is "auto".
+        `public`, (m, d): rows that determine the grid to which features are rounded. `margin`: if
+        `norm_bound` is "auto", the bound is `margin` times the largest norm of these rows.
         """
         bound = self.norm_bound
         if bound is None:
@@ -135,9 +136,10 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return RBF(1.0, bound, FLOAT32 if uses_float32 else int8_precision(public, bound))
 
     def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        """Return the mechanism that answers from records and encoded targets, with new quotas.
+        """Return the mechanism that answers queries, with the planned numbers still to be used.
 
-        `targets`: as :meth:`encode_targets` returns them.
+        `records`: the checked features, subjects and public rows of ``fit``. `targets`: class
+        indices (n,), or with `tau` 0s and 1s (n, c); private.
         """
         votes: VoteEncoding = (
             OneHotVotes(targets, len(self.classes))

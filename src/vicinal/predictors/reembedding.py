@@ -89,7 +89,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
 
 
 def check_budget_state(state: BudgetState) -> None:
-    """Raise InvalidInput if `state` lacks an entry, or an entry has an impossible value."""
+    """Raise InvalidInput if an earlier fit's `state` lacks an entry, or has an impossible one."""
     try:
         remaining_units = state["remaining"]
         slack = float(state["slack"])

@@ -1,5 +1,8 @@
 """Batches the requests of a few milliseconds into blocks with one matrix product and one commit.
 
+A request has one or more queries. With a response interval (*paced*), blocks start and replies are
+sent only at its multiples.
+
 One thread does all work on the store. Requests that arrive meanwhile form the next block, so blocks
 grow with the load and the cost of a commit per request falls.
 """
@@ -100,7 +103,10 @@ class RequestBatcher:
         return await reply
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Return the result of `function`, called in the store's thread between two blocks."""
+        """Return the result of `function`, called in the store's thread between two blocks.
+
+        Raises problem 503 if the service is stopping.
+        """
         if self._is_closing:
             raise Problem.from_overload()
         try:
@@ -137,12 +143,15 @@ class RequestBatcher:
         return has_space and has_few and (len(self._queue) > 1 or self._last_n_requests != 1)
 
     def _submit_block(self) -> _SubmittedBlock:
-        """Take requests from the queue up to the block size and submit them to the thread."""
+        """Take requests for a block from the queue and submit them to the store's thread.
+
+        A block has at most `block_queries` queries; without pacing, at most half of the clients'.
+        """
         requests: list[_PendingRequest] = []
         n_queries = 0
         max_queries = self._settings.block_queries
         if not self._is_paced:
-            # Half of the clients, counted as the waiting queries and those of the last block.
+            # Half of all clients' queries, estimated as those waiting and those of the last block.
             half = (self._metrics.waiting + self._last_n_queries) // 2
             max_queries = min(max_queries, max(_MIN_QUERIES_PER_HALF, half))
         while self._queue and (not requests or n_queries + self._queue[0].n_queries <= max_queries):
@@ -174,6 +183,7 @@ class RequestBatcher:
         return replies, None
 
     def _subtract_waiting(self, requests: list[_PendingRequest]) -> None:
+        """Subtract the queries of answered requests from the number of waiting queries."""
         with self._waiting_lock:
             self._metrics.waiting -= _count_queries(requests)
 

@@ -38,9 +38,8 @@ class BucketCounts:
 class Metrics:
     """Counters of one process.
 
-    Only its event loop writes them, except `waiting` (queries that wait for the store's thread)
-    and `failed`, which other threads write too. `is_consistent` returns whether the store can
-    answer.
+    Only its event loop writes them, except `waiting` (queries that wait for the store's thread) and
+    `failed`, which other threads write too. `is_consistent` returns whether the store can answer.
     """
 
     def __init__(self, is_consistent: Callable[[], bool]) -> None:

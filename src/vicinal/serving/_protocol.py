@@ -1,7 +1,8 @@
 """The outermost layers: limits of connections, security headers and a log line per request.
 
 uvicorn calls the application once the head of a request is complete. Before that, its parser
-(httptools) limits neither the head, nor chunks and trailers, nor the time, so this module does.
+(httptools) limits neither the size of head, chunk framing and trailers nor the time for them, so
+this module does.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     exceeds the limits of head bytes, headers or chunk framing. At the maximum number of
     connections, a new connection evicts the one that has been idle longest. The public methods
     except `drop` override those that uvicorn and its parser call; `guard` has the shared limits.
+    *The timer* drops a connection that waits too long for a request, or for the client to read.
     """
 
     guard: ConnectionGuard

@@ -106,9 +106,10 @@ class AppState:
     async def call_store(
         self, method: Callable[..., T], *arguments: Any, changes_data: bool = False
     ) -> T:
-        """Return the result of a store method, called in the store's thread; convert its errors.
+        """Return the result of a store method, called with `arguments` in the store's thread.
 
-        `changes_data`: the method adds records or erases a subject.
+        Errors of the store are raised as problems. `changes_data`: the method adds records or
+        erases a subject, which the text of a problem then states.
         """
         try:
             return await self.batcher.run(partial(method, *arguments))

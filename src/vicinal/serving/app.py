@@ -258,9 +258,9 @@ async def get_quota(state: AppState, key: ApiKey, _: Request) -> Response:
 
 
 async def _estimate_mean_usage(state: AppState) -> dict[str, float | None]:
-    """Return the mean used share of a budget by audience, estimated without private data.
+    """Return, by audience, the mean share of a subject's budget that is used, as estimated.
 
-    Public rows are charged as if they were records; None without public rows.
+    The estimate is public: public rows are charged as if they were records; None without them.
     """
     facts = (await state.call_store(state.store.facts))["audiences"]
     usage = {name: audience["usage"] for name, audience in facts.items()}

@@ -282,7 +282,10 @@ def describe_columns(store: BaseStore) -> list[dict[str, Any]] | None:
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
-    """Return a body's JSON as an instance of `model`; problems 400 and 422 quote no part of it."""
+    """Return a JSON body, `content`, as an instance of `model`.
+
+    Raises problem 400 for repeated keys and 422 for other faults, without quoting the body.
+    """
     try:
         body = model.model_validate_json(content)
     except pydantic.ValidationError as error:

@@ -118,7 +118,11 @@ def serve(
 def create_server(
     app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
 ) -> uvicorn.Server:
-    """Return a server that applies the application's settings; arguments as for :func:`serve`."""
+    """Return a server that applies the limits in the application's settings.
+
+    `app`: the application. `host`, `port`: address to listen on; port 0 for any free one.
+    `announce`: called with the service's URL once it listens.
+    """
     import uvicorn
 
     from vicinal.serving._protocol import ConnectionGuard

@@ -3,7 +3,8 @@
 The plan of an audience is stored as JSON (`plan_json`): "asked" has the requested parameters,
 "pinned" the decided values of automatic parameters, and "renewal" the periods of its budgets.
 
-Everywhere in this module `parameters` are estimator parameters of one audience by name, `renew` is
+Everywhere in this module `schema` has the public facts that all audiences share, `parameters` are
+estimator parameters of one audience by name, `renew` is
 how its budgets renew (None: they do not), `lock` is the store's lock, which guards engines, and
 `slack` is the accountant of the delta that discrete noise on a grid costs.
 """
@@ -171,7 +172,7 @@ class AudienceState:
     def read_answers(
         self, block_numbers: Places, offsets: Places
     ) -> tuple[Ints, Floats | None, Floats | None]:
-        """Return released labels, noisy votes and probabilities of a store of classes.
+        """Return stored answers of a store of classes: labels, noisy votes and probabilities.
 
         Labels, int64 (q,), are class indices. Votes and probabilities, float64 (q, c), are None if
         labels alone are released. `block_numbers`, `offsets`, int64 (q,): the number of the block
@@ -330,10 +331,9 @@ def serialize_new_plan(
 ) -> str:
     """Return the checked plan of a new audience as JSON, with the requested `parameters`.
 
-    `accept_weak`: accept a guarantee that is too weak to protect subjects.
-
-    Raises InvalidInput if a parameter is unknown, out of range or common to all audiences. Raises
-    PrivacyRefused for a weak guarantee, unless `accept_weak`.
+    `accept_weak`: accept a guarantee that is too weak to protect subjects. Raises InvalidInput if a
+    parameter is unknown, out of range or common to all audiences. Raises PrivacyRefused for a weak
+    guarantee, unless `accept_weak`.
     """
     for name in (*SHARED_PARAMETERS, *schema.target.parameter_names):
         if name in parameters:
@@ -374,7 +374,6 @@ def plan_total_limit(
 
     `parameters`: those of the first audience; their epsilon must be at most `epsilon_total`, and
     their delta is that of the limit. `accept_weak`: accept a limit too weak to protect subjects.
-
     Raises InvalidInput if the limit or the plan is unusable; PrivacyRefused for a weak limit.
     """
     plan = _build_plan(schema, parameters)

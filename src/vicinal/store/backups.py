@@ -39,10 +39,9 @@ def restore_folder(
 
     `backup`: folder of the backup. `ledger`: None or "sqlite", or the URL of an empty PostgreSQL
     database. `witness`: the store's rollback guard, or None for the file beside `path`.
-    `accept_loss`: restore the backup although charges after it may be lost.
-
-    Raises InvalidInput if `backup` is no backup, or `path` is in use. Raises PrivacyRefused, unless
-    `accept_loss`, if the witness does not confirm that the backup has the last commit.
+    `accept_loss`: restore the backup although charges after it may be lost. Raises InvalidInput if
+    `backup` is no backup, or `path` is in use. Raises PrivacyRefused, unless `accept_loss`, if the
+    witness does not confirm that the backup has the last commit.
     """
     config = folders.read_config(backup)
     folders.refuse_links(backup)

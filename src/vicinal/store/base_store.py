@@ -238,10 +238,10 @@ class BaseStore(ABC):
         return ExtractedRows(vectors), digest_queries(self.schema.create_kernel().encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Return the reply to each request, or the error that refuses it, in one commit.
+        """Return the reply to each request of `queries`, or the error that refuses it.
 
-        An error refuses one request only, unless the whole commit fails: then StorageFailed is
-        raised, and no request gets an answer.
+        All answers are made durable in one commit. An error refuses one request only, unless the
+        whole commit fails: then StorageFailed is raised, and no request gets an answer.
         """
         with self._hold_exclusively():
             previous_clock = self._parts.ledger.clock
@@ -271,13 +271,14 @@ class BaseStore(ABC):
         ----------
         X, y, subjects
             Rows as the store's extractor takes them, with the label and the subject id of each.
-            Subjects need not have records in the store; their charges are kept.
+            Ids are required. Subjects need not have records in the store; their charges are kept.
         ids_differ : bool
             Accept ids although they resemble known ids, or each other (:meth:`add`).
         audience : str
             The audience with the evaluated answers, and the budgets that are charged.
         share : float
-            Part of a full budget that a subject pays at most. Noise falls with its square root.
+            Part of a full budget that a subject pays at most. The noise's standard deviation is
+            proportional to 1 / sqrt(share).
         largest_error : float
             For numbers: the largest counted error, as a share of the distance between the bounds.
             Larger errors count as this large. Noise on RMSE and R2 grows with its square.
@@ -406,7 +407,7 @@ class BaseStore(ABC):
             return ledger.version
 
     def _check_erasable_ids(self, subjects: npt.ArrayLike) -> list[SubjectId]:
-        """Return the checked ids of subjects to erase.
+        """Return the checked ids of `subjects` to erase.
 
         Raises NoSubjectIds if the store's records came without ids.
         """

@@ -106,10 +106,9 @@ def write_erasure(
 
     Call it within a ledger transaction. `rows`, int64 (m,): indices of the records to erase.
     `slot_of_row`, int32 (m,): slot of the subject of each. `size`: number of records before the
-    erasure. `hashes`: keyed hashes of the subjects, 32 bytes each.
-
-    Raises StorageFailed if an earlier erasure is pending: its note has the rows that are still to
-    be overwritten, so a second note must not replace it.
+    erasure. `hashes`: keyed hashes of the subjects, 32 bytes each. Raises StorageFailed if an
+    earlier erasure is pending: its note has the rows that are still to be overwritten, so a second
+    note must not replace it.
     """
     if ledger.database.get(PENDING) is not None:
         raise StorageFailed(

@@ -143,10 +143,9 @@ def open_folder(
     `accept_loss`: open a store that is behind its witness, with all budgets spent. `read_only`:
     also refuse a store with an interrupted operation, and accept no loss. `cluster`: the only
     cluster that may open a retired store, to finish the split. `check`: a further check of the
-    ledger's database, which raises its own errors.
-
-    Raises PrivacyRefused if another process has the store open, or if it is behind its witness and
-    `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
+    ledger's database, which raises its own errors. Raises PrivacyRefused if another process has the
+    store open, or if it is behind its witness and `accept_loss` is False. Raises StorageFailed if a
+    file or the database is damaged.
     """
     with ExitStack() as resources:
         database = _open_database(folder, resources, read_only=read_only)

@@ -72,8 +72,8 @@ class StoredModel:
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries in the model's feature space, and the model's predictions for them.
 
-        The queries are mapped to integers (q, width); the predictions are later combined with the
-        neighbours' votes.
+        `rows` (q, d): the queries, which are mapped to integers (q, width). The predictions are
+        later combined with the neighbours' votes.
         """
         features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions

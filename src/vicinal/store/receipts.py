@@ -102,9 +102,8 @@ def create_erasure_receipt(
     """Return a receipt, signed with `key`, that subjects are erased from an open store.
 
     `subjects`: their ids, at least one. `models_kept`: state in the receipt that the weights of
-    private models were not changed.
-
-    Raises PrivacyRefused if a subject is enrolled, or never was; InvalidInput without a subject.
+    private models were not changed. Raises PrivacyRefused if a subject is enrolled, or never was;
+    InvalidInput without a subject.
     """
     ledger = store.ledger
     if not subjects:
@@ -129,10 +128,9 @@ def create_erasure_receipt(
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     """Verify that `public_key` signed a receipt, and return the receipt without its signature.
 
-    `receipt`: parsed JSON of any type. `public_key`: in hexadecimal digits.
-
-    Raises InvalidInput if `receipt` is no receipt, was changed, has another format, or was signed
-    with another key; or if signatures under `public_key` can be forged.
+    `receipt`: parsed JSON of any type. `public_key`: in hexadecimal digits. Raises InvalidInput if
+    `receipt` is no receipt, was changed, has another format, or was signed with another key; or if
+    signatures under `public_key` can be forged.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -136,12 +136,13 @@ class RequestBatch:
         self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
         self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
 
-    def answer_requests(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Return a reply for each request, or the error that refuses it.
+    def answer_requests(self, submitted: Sequence[Query]) -> list[Reply | VicinalError]:
+        """Return a reply for each submitted request, or the error that refuses it.
 
-        New answers are durable, with their charges, when this returns.
+        `submitted`: requests to any audiences, each with its query rows. New answers are durable,
+        with their charges, when this returns.
         """
-        requests = self._locate_answers(queries)
+        requests = self._locate_answers(submitted)
         try:
             # Charges and noise are in memory, nothing is durable yet.
             attempted = [
@@ -173,12 +174,12 @@ class RequestBatch:
 
     # ------------------------------------------------------------ before anything is charged
 
-    def _locate_answers(self, queries: Sequence[Query]) -> list[_LocatedRequest | VicinalError]:
-        """Return the locations of each request's answers, or the error that refuses it.
+    def _locate_answers(self, submitted: Sequence[Query]) -> list[_LocatedRequest | VicinalError]:
+        """Return the locations of each submitted request's answers, or the error that refuses it.
 
         Queries without an answer are added to the new queries of their audiences.
         """
-        checked = [self._check_request(query) for query in queries]
+        checked = [self._check_request(query) for query in submitted]
         accepted = [request for request in checked if not isinstance(request, VicinalError)]
         rows_of_requests: Iterator[AnyArray] = iter(())
         if accepted:

@@ -97,7 +97,7 @@ class Reply(ABC):
     def select_rows(self, rows: slice, **counts: Any) -> Self:
         """Return the reply to a part of the queries.
 
-        `rows`: indices of the part's answers. `counts`: the part's own `charged` and `left`.
+        `rows`: slice of this reply's answers. `counts`: the part's own `charged` and `left`.
         """
         values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         arrays: dict[str, Any] = {

@@ -386,9 +386,8 @@ class NewStore:
 
         `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
         ids. `plan`: estimator parameters by name, with the classes. All other arguments are those
-        of :meth:`Store.init` of the same name.
-
-        Raises InvalidInput or PrivacyRefused if an argument is unusable or refused.
+        of :meth:`Store.init` of the same name. Raises InvalidInput or PrivacyRefused if an argument
+        is unusable or refused.
         """
         path, ledger, witness = locations
         X, y, subjects = data

@@ -1,4 +1,8 @@
-"""The public schema of a store, shared by all audiences: target, features, kernel, index."""
+"""The public schema of a store, shared by all audiences: target, features, kernel, index.
+
+*Raw* rows are records or queries as given: vectors, images, texts or rows of a table. An extractor
+computes a vector of features from each. `spec` is a description in JSON, `folder` the store's.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +90,7 @@ class StoreExtractor:
     columns: list[str] | None = None
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for an unknown kind or invalid options; normalize a table's schema."""
         checks.check_choice("features", self.kind, tuple(EXTRACTOR_CLASSES))
         if self.kind == "table":
             from vicinal.features.table_features import as_schema  # needs scikit-learn
@@ -382,9 +387,8 @@ def create_schema(
 
     `X` (n, .): raw records. `public` (m, d): features of the public reference, or None.
     `extractor`: computes features of raw records. `parameters`: parameters of an Ind-KNN estimator
-    by name, which declare the target, kernel and index.
-
-    Raises InvalidInput if an argument is unusable.
+    by name, which declare the target, kernel and index. Raises InvalidInput if an argument is
+    unusable.
     """
     target = declared_target(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}

@@ -1,5 +1,8 @@
 """Students: networks trained on released answers and unlabelled public data, to be published.
 
+Answers are the noisy labels of some public examples; soft labels are a private model's released
+class probabilities of all of them.
+
 torch is imported here and nowhere below. Nothing here sees a private record, except that
 :meth:`Student.transform` makes features of them, record by record, in exact arithmetic.
 """

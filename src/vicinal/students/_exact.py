@@ -7,8 +7,9 @@ problem for a projection). Here every summing layer has whole inputs of magnitud
 whole weights p with L sum |p| + |bias| <= 2^24, held in float32. Every partial sum is then a whole
 number of at most 2^24, which float32 represents, so sums are exact in any order, with or without
 fused multiplication. (This requires that a convolution multiplies before it adds; Winograd's
-algorithm, which adds first, would need smaller numbers, and torch does not use it on CPUs.) Between
-summing layers all operations are elementwise.
+algorithm, which adds first, would need smaller numbers, and torch does not use it on CPUs.) Summing
+layers are convolutions, linear layers, batch normalisations and scalings to unit length. Between
+them all operations are elementwise.
 
 **Scales.** The inputs of a layer are rounded to multiples of 1/L of the largest input among public
 examples, and larger ones are clipped. The weights have the finest step that the bound allows.
@@ -46,7 +47,7 @@ Layer = Callable[[Tensor], Tensor]
 
 
 def measure_largest_inputs(body: nn.Sequential, examples: Tensor) -> tuple[float, ...]:
-    """Return the largest input magnitude of every summing layer of a network's body.
+    """Return the largest input magnitude of each summing layer of a network's body, in order.
 
     `body`: layers of :mod:`vicinal.students._networks`, in evaluation mode. `examples`: normalised
     public examples (m, *shape).
@@ -63,8 +64,8 @@ def measure_largest_inputs(body: nn.Sequential, examples: Tensor) -> tuple[float
 class ExactBody:
     """The body of a network in exact arithmetic; calling it computes features (n, f).
 
-    `largest_inputs`: the result of :func:`measure_largest_inputs` for `body`. Raises InvalidInput
-    for a layer without an exact form.
+    `body`: its layers. `largest_inputs`: the result of :func:`measure_largest_inputs` for `body`.
+    Raises InvalidInput for a layer without an exact form.
     """
 
     def __init__(self, body: nn.Sequential, largest_inputs: Sequence[float]) -> None:
@@ -95,8 +96,9 @@ class ExactBody:
 class _QuantizedLayer:
     """A summing layer on whole numbers, with scaling of its inputs and outputs.
 
-    `input_scale`: levels per unit of the inputs. `levels`: largest level L; inputs beyond are
-    clipped. `compute_sums`: the layer with whole weights. `output_unit`: value of 1 in its sums.
+    `input_scale`: factor from inputs to whole numbers. `levels`: the largest such number, L; larger
+    ones are clipped. `compute_sums`: the layer with whole weights. `output_unit`: factor from its
+    sums to outputs.
     """
 
     input_scale: float
@@ -105,13 +107,17 @@ class _QuantizedLayer:
     output_unit: float
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Return the layer's outputs for unscaled inputs (n, ...)."""
+        """Return the layer's outputs (n, ...) for inputs `values` (n, ...) before their scaling."""
         levels = (values * self.input_scale).round_().clamp_(-self.levels, self.levels)
         return self.compute_sums(levels).mul_(self.output_unit)
 
 
 def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
-    """Return a summing layer with whole weights and inputs; `largest_input`: on public examples."""
+    """Return a summing layer converted to whole weights and inputs.
+
+    `layer`: in floating point. `largest_input`: the largest magnitude of its inputs on public
+    examples.
+    """
     levels = _NORMALISATION_LEVELS if isinstance(layer, _Normalisation) else _LEVELS
     input_unit = largest_input / levels
     if isinstance(layer, UnitLength):
@@ -130,7 +136,10 @@ def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
 
 
 def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the weights, one row per output, and the biases of a summing layer, float64."""
+    """Return weights (f, ...), one row per output, and biases (f,) of a summing layer, float64.
+
+    Those of batch normalisation (f, 1) contain its running mean and variance.
+    """
     if isinstance(layer, nn.Conv2d | nn.Linear):
         assert layer.bias is not None  # noqa: S101 (all our networks have biases)
         return layer.weight.detach().double(), layer.bias.detach().double()
@@ -143,9 +152,10 @@ def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _build_operation(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
-    """Return the operation of `layer` with other weights, one row per output, and biases (f,).
+    """Return a function from inputs (n, ...) to the sums of a summing layer with other parameters.
 
-    Batch normalisation works in place.
+    `layer`: gives the kind of operation. `weight` (f, ...), `bias` (f,): the parameters. Batch
+    normalisation changes its inputs in place.
     """
     if isinstance(layer, nn.Conv2d):
         padding = layer.padding
@@ -158,7 +168,7 @@ def _build_operation(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
 
 
 def _scale_to_unit_length(values: Tensor) -> Tensor:
-    """Return whole-number rows (n, d) scaled to length 1.
+    """Return rows `values` (n, d) of whole numbers scaled to length 1, float32; zeros stay zeros.
 
     Squares are summed in float64, exactly up to 2^37 columns.
     """

@@ -1,5 +1,8 @@
 """Networks of the students: sequences of layers, which can also be written as ONNX.
 
+A network's *body* maps examples to features; its *head* is a linear layer from features to logits.
+The `shape` of an example is (channels, height, width) for images and (d,) for vectors.
+
 "small" and "deep" need a tenth of the operations of the networks in the paper of Private-kNN
 (ZYCW20), so that two CPU cores can train them.
 
@@ -72,7 +75,7 @@ def build_network(name: str, shape: Shape, n_classes: int) -> Network:
     """Return a network with random initial weights, sampled from torch's global generator.
 
     `name`: one of :data:`NETWORKS`. `n_classes`: number of outputs. Raises InvalidInput if the
-    network cannot take examples of `shape`.
+    network cannot take examples of this `shape`.
     """
     build_body = _BODIES[checks.check_choice("network", name, tuple(_BODIES))]
     takes_vectors = name in _VECTOR_NETWORKS
@@ -92,7 +95,7 @@ def build_network(name: str, shape: Shape, n_classes: int) -> Network:
 
 
 def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
-    """Return the number of outputs per example of `shape`, without memory for an example.
+    """Return the number of outputs of `layers` for an example of this `shape`, without running it.
 
     Raises ValueError if a layer has no output because the images are too small.
     """
@@ -128,13 +131,14 @@ def _build_deep_body(shape: Shape) -> nn.Sequential:
 
 
 def _build_first_layers(convolution: nn.Conv2d) -> list[nn.Module]:
+    """Return `convolution`, which has 32 channels, with pooling, batch normalisation and ReLU."""
     return [convolution, nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
 
 
 def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.Module]:
-    """Return a 3 by 3 convolution of `n_inputs` to `n_outputs` channels, normalisation and ReLU.
+    """Return a 3 by 3 convolution, batch normalisation and ReLU.
 
-    `padding`: pixels of zeros at each border.
+    `n_inputs`, `n_outputs`: numbers of channels. `padding`: pixels of zeros at each border.
     """
     convolution = nn.Conv2d(n_inputs, n_outputs, 3, padding=padding)
     return [convolution, nn.BatchNorm2d(n_outputs), nn.ReLU()]
@@ -143,7 +147,7 @@ def _build_convolution(n_inputs: int, n_outputs: int, padding: int) -> list[nn.M
 def _append_dense_layer(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
     """Return convolutional `layers`, followed by 128 dense outputs, batch normalisation and ReLU.
 
-    `shape`: of one raw example.
+    `shape`: of an example, the input of the first of `layers`.
     """
     convolutions = nn.Sequential(*layers, nn.Flatten())
     dense = nn.Linear(_count_outputs(convolutions, shape), 128)
@@ -151,7 +155,7 @@ def _append_dense_layer(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
 
 
 def _build_mlp_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "mlp": hidden layers of 256 and 128 outputs for vectors."""
+    """Return the body of "mlp" for vectors of `shape` (d,): layers of 256 and 128 outputs."""
     layers: list[nn.Module] = []
     for n_inputs, n_outputs in itertools.pairwise((shape[0], 256, 128)):
         layers += [nn.Linear(n_inputs, n_outputs), nn.BatchNorm1d(n_outputs), nn.ReLU()]
@@ -159,7 +163,7 @@ def _build_mlp_body(shape: Shape) -> nn.Sequential:
 
 
 def _build_wide_body(shape: Shape) -> nn.Sequential:
-    """Return the body of "wide": one hidden layer with dropout 1/2, for soft labels of vectors."""
+    """Return the body of "wide" for vectors of `shape` (d,): 1,024 outputs with dropout 1/2."""
     return nn.Sequential(nn.Linear(shape[0], 1024), nn.ReLU(), nn.Dropout(0.5))
 
 
@@ -197,6 +201,7 @@ def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes
 
     `raw_pool` (m, d): public examples, not normalised. `deviation` (d,): standard deviations by
     which the network's inputs will be divided; the first layer multiplies by them again.
+    `n_classes`: number of outputs.
     """
     if raw_pool.ndim != 2:
         raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {raw_pool.shape}.")
@@ -249,9 +254,9 @@ def build_empty_kernel_network(tensors: dict[str, Tensor]) -> Network:
 
 
 def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) -> Network:
-    """Return the network after fitting its head in place, by L-BFGS on the cross-entropy.
+    """Return `network` after fitting its head in place, by L-BFGS on the penalised cross-entropy.
 
-    `examples` (m, *shape): normalised. `targets` (m, c): their class distributions. `fit`: the
+    `examples` (m, *shape): normalised. `targets` (m, c): their class probabilities. `fit`: the
     penalty and the number of iterations.
     """
     with torch.no_grad():

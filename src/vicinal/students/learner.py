@@ -48,7 +48,7 @@ def train_student(
     Parameters
     ----------
     pool : array (m, h, w), (m, h, w, 3) or (m, d)
-        Public examples, not normalised.
+        All public examples, with or without answers, not normalised.
     rows : int64 (a,)
         Row indices of the answered examples.
     labels : array (a,)
@@ -59,7 +59,7 @@ def train_student(
         Options of training. The same seed gives the same student, bit for bit, on the same
         machine with the same number of threads.
     progress : callable, optional
-        Called with the number of steps just completed.
+        Called with the number of steps completed since its last call.
     soft_labels : float (m, c), optional
         Class probabilities of all public examples; rows sum to 1. Used according to the recipe's
         `soft_share` and `ensemble`.
@@ -140,7 +140,7 @@ def _train_single(
     """Return a student without a second one, trained by `recipe`.
 
     `pool`: raw public examples (m, ...). `answers`: those to rows of the pool. `class_names` (c,):
-    names of the outputs. `progress`: called with the number of steps just completed.
+    names of the outputs. `progress`: called with the number of steps completed since its last call.
     `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`: options of
     fitting the head of the network "kernel".
     """

@@ -117,7 +117,10 @@ class Preprocessing:
         return _refuse_infinite(normalised).contiguous()
 
     def normalise(self, raw: Tensor) -> Tensor:
-        """Return the normalised examples (n, *input_shape) of raw examples (n, *shape), float32."""
+        """Return normalised examples (n, *input_shape), channels first, float32.
+
+        `raw`: unchecked examples (n, *shape), channels last, float32.
+        """
         mean = torch.tensor(self.mean, dtype=torch.float32)
         deviation = torch.tensor(self.deviation, dtype=torch.float32)
         if len(self.shape) == 2:
@@ -130,6 +133,9 @@ class Preprocessing:
 class Student:
     """A trained network that may be published under its guarantee.
 
+    Raw examples, the arguments `examples` of its methods, are an array (n, h, w), (n, h, w, 3) or
+    (n, d), not normalised, or rows that `extractor` converts to vectors.
+
     Attributes
     ----------
     network : Network
@@ -141,7 +147,7 @@ class Student:
     preprocessing : Preprocessing
         The normalisation of raw examples.
     ranges : tuple of float
-        Largest inputs of the network's layers on public examples, see
+        Largest input magnitude of each layer that sums, on public examples, see
         :func:`vicinal.students._exact.measure_largest_inputs`.
     guarantee : dict or None
         The guarantee of its training answers, in the form of ``Guarantee.to_dict``. It holds for
@@ -223,7 +229,10 @@ class Student:
         return self._apply(ExactBody(self.network.body, self.ranges), examples)
 
     def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
-        """Normalise raw examples, apply `function` batch by batch, and concatenate its values."""
+        """Return the concatenated values, float32 (n, ...), of a function on batches of examples.
+
+        `function`: takes normalised examples. `examples`: raw, (n, *shape).
+        """
         blocks = []
         with torch.no_grad():
             for start in range(0, len(examples), _BATCH_SIZE):
@@ -235,7 +244,10 @@ class Student:
 
 
 def _check_examples(examples: npt.ArrayLike) -> Examples:
-    """Return examples as an array of finite numbers; raise InvalidInput for tables and others."""
+    """Return examples as an array of numbers that are finite in float32.
+
+    Raises InvalidInput for a table and for empty, ragged, non-numeric or infinite input.
+    """
     if is_table(examples):
         raise InvalidInput(
             "The examples must be an array: this student keeps no names of columns. Pass "
@@ -253,7 +265,10 @@ def _check_examples(examples: npt.ArrayLike) -> Examples:
 
 
 def _refuse_infinite(values: Tensor) -> Tensor:
-    """Return the inputs or outputs of a network, float32; raise InvalidInput unless all finite."""
+    """Return `values` unchanged; raise InvalidInput unless all are finite.
+
+    `values`, float32 of any shape: inputs or outputs of a network.
+    """
     if not bool(values.isfinite().all()):
         raise InvalidInput(
             "The examples must hold finite numbers only, which the student's float32 represents."
@@ -370,7 +385,7 @@ recipient's machine.
 
 
 def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
-    """Return the description of an extractor for a student's file, as plain values.
+    """Return the description of an extractor for a student's file, in JSON types.
 
     It omits the path of a text model on this machine; the model's SHA-256 identifies it.
     """
@@ -381,7 +396,7 @@ def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
 
 
 def _list_packages(extractor: StoreExtractor) -> dict[str, str]:
-    """Return the versions of the installed packages that an extractor uses, by package."""
+    """Return the versions of the installed packages that an extractor uses, by package name."""
     packages = _PACKAGES.get(extractor.kind, ())
     return {package: version(package) for package in packages if find_spec(package)}
 
@@ -425,7 +440,7 @@ def _refuse_other_extractor(extractor: StoreExtractor, facts: dict[str, Any]) ->
 
 
 def describe_student(student: Student) -> dict[str, Any]:
-    """Return the description of a student for its files, as plain values, without weights."""
+    """Return the description of a student for its files, in JSON types, without weights."""
     preprocessing = student.preprocessing
     description = {
         "format": FORMAT,

@@ -46,7 +46,10 @@ class Augmentation:
     mirror: bool = False
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return randomly changed copies of normalised images (n, c, h, w)."""
+        """Return randomly changed copies of normalised images (n, c, h, w).
+
+        `generator`: source of the random changes.
+        """
         maps = self._sample_affine_maps(len(images), generator)
         grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
         # Pixels from outside repeat the border, which is background in most images.
@@ -60,7 +63,7 @@ class Augmentation:
         return self._erase_square(changed, generator) if self.cut else changed
 
     def _sample_affine_maps(self, n_images: int, generator: torch.Generator) -> Tensor:
-        """Return one random affine map of grid coordinates per image, float32 (n, 2, 3)."""
+        """Return a random affine map of grid coordinates per image, float32 (n_images, 2, 3)."""
         uniform = torch.rand(6, n_images, generator=generator) * 2 - 1
         angle = uniform[0] * math.radians(self.degrees)
         x_scale = 1 + uniform[1] * self.zoom
@@ -80,7 +83,7 @@ class Augmentation:
         return torch.stack(rows).permute(2, 0, 1)
 
     def _erase_square(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return images with a random square set to 0, the mean of normalised pixels."""
+        """Return images (n, c, h, w) with a random square set to 0, the mean of the pixels."""
         height, width = images.shape[2:]
         y_centre, x_centre = torch.rand(2, len(images), 1, 1, 1, generator=generator)
         y = (torch.arange(height).view(1, 1, -1, 1) + 0.5) / height
@@ -117,7 +120,8 @@ def virtual_adversarial_loss(
 ) -> Tensor:
     """Return the mean divergence of a model's predictions from those for perturbed examples (VAT).
 
-    `examples`: normalised, (n, *shape). `perturbation_length`: of each example's perturbation (the
+    `model`: maps examples to logits (n, c). `examples`: normalised, (n, *shape).
+    `perturbation_length`: of each example's perturbation in units of normalised values (the
     paper's epsilon, which is not a privacy loss). `generator`: samples the initial direction of the
     search for the steepest divergence.
     """
@@ -142,7 +146,7 @@ def compute_divergence(target: Tensor, logits: Tensor) -> Tensor:
 
 
 def _scale_to_unit_length(perturbations: Tensor) -> Tensor:
-    """Return the perturbation of each example (n, ...) scaled to length 1."""
+    """Return `perturbations` (n, ...), each row of which is scaled to length 1."""
     lengths = perturbations.flatten(1).norm(dim=1).clamp_min(_MIN_LENGTH)
     scaled: Tensor = perturbations / lengths.view(-1, *[1] * (perturbations.ndim - 1))
     return scaled
@@ -219,6 +223,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for options that are out of range or exclude each other."""
         checks.check_choice("method", self.method, METHODS)
         checks.check_choice("network", self.network, (*NETWORKS, KERNEL))
         checks.check_choice("augmentation", self.augmentation, ("none", *AUGMENTATIONS))
@@ -253,12 +258,12 @@ class Recipe:
 
 
 def adapt_to_overlapping_classes(recipe: Recipe) -> Recipe:
-    """Return a copy of a recipe for overlapping classes: targets are mostly soft labels."""
+    """Return a copy of `recipe` changed for overlapping classes: targets are mostly soft labels."""
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
 def adapt_to_digits(recipe: Recipe) -> Recipe:
-    """Return a copy of a recipe for handwriting, tuned on MNIST (decision 0028)."""
+    """Return a copy of `recipe` changed for handwriting, tuned on MNIST (decision 0028)."""
     return replace(recipe, network="deep", steps=1600)
 
 
@@ -300,7 +305,7 @@ _N_WARM_UP_STEPS = 50
 
 
 class _Batch(NamedTuple):
-    """Rows of the arrays of :func:`train_network`; `soft_labels` are those of `unlabelled`."""
+    """A batch of examples with `targets` (a, c), and of unlabelled ones with soft labels (u, c)."""
 
     examples: Tensor
     targets: Tensor
@@ -309,7 +314,10 @@ class _Batch(NamedTuple):
 
 
 class _Trainer:
-    """A network in training, the moving average of its weights, and the optimiser."""
+    """A network in training, the moving average of its weights, and the optimiser.
+
+    The *averaged student* is the network with the moving averages. Examples are normalised.
+    """
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -349,9 +357,10 @@ class _Trainer:
                     value.copy_(network_state[name])
 
     def _compute_loss(self, batch: _Batch, answer_weight: float) -> Tensor:
-        """Return the loss of a batch.
+        """Return the loss of a batch: cross-entropy, and the loss of unlabelled examples, if used.
 
-        `answer_weight`: weight of the batch's targets against the averaged student's predictions.
+        `answer_weight`, 0 to 1: weight of the batch's targets against the averaged student's
+        predictions.
         """
         recipe = self.recipe
         inputs = [self._augment_examples(batch.examples)]
@@ -380,7 +389,7 @@ class _Trainer:
     def _mix_targets(self, examples: Tensor, targets: Tensor, answer_weight: float) -> Tensor:
         """Return the weighted mean of `targets` (n, c) and the averaged student's predictions.
 
-        `answer_weight`: weight of `targets`. `examples` (n, *shape): those of the predictions.
+        `examples` (n, *shape): those to predict. `answer_weight`, 0 to 1: weight of `targets`.
         """
         if answer_weight == 1.0:
             return targets
@@ -395,7 +404,8 @@ class _Trainer:
 
         `unlabelled` (u, *shape): original examples. `augmented_logits` (u, c): the network's logits
         for augmented examples. `soft_labels` (u, c): class probabilities that are averaged with the
-        network's own predictions to give the targets; None: predictions alone.
+        averaged student's predictions, by the recipe's `soft_weight`, to give the targets; None:
+        predictions alone. Examples with a confidence below the recipe's `sure` do not count.
         """
         with torch.no_grad():
             logits = self.averaged(_convert_to_channels_last(unlabelled)).float()
@@ -427,6 +437,7 @@ def _freeze_statistics(network: Network) -> Iterator[None]:
 
 
 def _convert_layout(network: Network, memory_format: torch.memory_format) -> Network:
+    """Return `network` after changing its tensors to `memory_format` in place."""
     network.to(memory_format=memory_format)  # type: ignore[call-overload]
     return network
 
@@ -441,7 +452,10 @@ def _convert_to_channels_last(examples: Tensor) -> Tensor:
 def _sample_batches(
     n_examples: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Yield row indices (batch_size,) of batches without end, from consecutive shuffled passes."""
+    """Yield the row indices (batch_size,) of one batch after another, without end.
+
+    They come from shuffled passes over all `n_examples`. `generator`: source of the shuffling.
+    """
     rows = torch.empty(0, dtype=torch.int64)
     while True:
         while len(rows) < batch_size:
