@@ -3,7 +3,7 @@
 The command line and the service share these functions, so that both read a file alike. Files of
 records are tables, npz files or folders of images or texts. An `extractor` selects the columns of
 features, or has the schema of the table. `label` and `subject` name the columns of labels and of
-subject ids.
+subject ids, `path` is the file or folder, and `public` states whether its rows are public.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def _check_named(
 ) -> Dataset:
     """Return the data set of a folder or npz file, which has the labels and subjects asked for.
 
-    `names`: its names of labels and subjects, for the message. `label`, `subject`: options of the
-    command. Raises InvalidInput if private records lack what an option names: without subjects,
-    every row would have a budget of its own.
+    `names`: where such a file has labels and subjects, for the message. `label`, `subject`: values
+    of the options, or None. Raises InvalidInput if private records lack what an option names:
+    without subjects, every row would have a budget of its own.
     """
     if not public:
         for option, column in (("label", dataset.labels), ("subject", dataset.subjects)):
