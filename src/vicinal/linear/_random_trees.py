@@ -6,7 +6,7 @@ scale of columns (Geurts, Ernst & Wehenkel 2006, section 5). A row's features ar
 with landmarks, a sample of public rows. They follow from comparisons of whole numbers, so they are
 equal on every machine and do not depend on other rows.
 
-docs/decisions/0053-private-model.md has the measurements.
+docs/decisions/0057-model-features-and-votes.md has the measurements.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from vicinal.arrays import FloatMatrix, Floats, Floats32, Places, UInts8
 from vicinal.compiled import compiled
 from vicinal.mechanisms.noise_sources import public_draws
 
-TREES, DEPTH = 100, 4  # measured in decision 0053
+TREES, DEPTH = 100, 4  # measured in decision 0057
 
 LANDMARKS = 150
 """Maximum number of public rows as landmarks. Twice as many lose .07 on the worst tuning table."""

@@ -19,7 +19,7 @@ from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
 
 AnyFloats = Floats | float
 
-# Chosen on ten plans of six data sets, and on eight tuning tables (decisions 0053 and 0073).
+# Chosen on ten plans of six data sets, and on eight tuning tables (decisions 0057 and 0073).
 _DIRICHLET_VOTES = 40.0  # a model's probabilities vary like a Dirichlet distribution of these votes
 _TABLE_DIRICHLET_VOTES = 160.0  # the same for a model of a table's columns and trees
 # Standard deviations from the query's own class probabilities or target vector: of the class shares
