@@ -32,7 +32,7 @@ ALL = {
     "lines of tests": 46_200,  # HOUSE.md: 38,000 at the end of the house issue
     "lines of experiments and benchmarks": 9_750,  # HOUSE.md: 9,500
     "words of pages": 45_000,
-    "words of decisions": 15_000,
+    "words of decisions": 16_000,
     "decisions": 40,
     "private imports across packages": 0,
     "cycles of imports": 0,
