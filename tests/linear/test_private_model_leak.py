@@ -356,7 +356,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
 
 
 def test_a_gate_whose_votes_are_not_charged_is_caught(model, monkeypatch):
-    charged = LocalShardBase.charge_and_sum_found
+    charged = LocalShardBase.charge_and_sum_neighbours
 
     def free(self, release, near):
         before = self.ledger.remaining.copy()
@@ -364,7 +364,7 @@ def test_a_gate_whose_votes_are_not_charged_is_caught(model, monkeypatch):
         self.ledger.remaining[:] = before
         return sums
 
-    monkeypatch.setattr(LocalShardBase, "charge_and_sum_found", free)
+    monkeypatch.setattr(LocalShardBase, "charge_and_sum_neighbours", free)
     loss, paid = gate_loss(unsure_of(model, 0), model, monkeypatch)
     assert loss > paid == 0
 

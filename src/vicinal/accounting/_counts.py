@@ -21,6 +21,9 @@ without; the mass missing to 1 has infinite loss, in either direction. Its profi
 x = e^eps between losses, with slope minus the mass q above: summed from the largest loss down, of
 positive terms only.
 
+*An attained pair* has finitely many outcomes, those of a pair above or intervals of them, with
+probabilities rounded down; lower bounds on epsilon are computed from it (`_certificate.py`).
+
 *A curve* known at some orders: (alpha - 1) D_alpha is convex in alpha and 0 at 1, so straight lines
 between known orders lie above it. Beyond the largest known order there is no bound.
 """
@@ -78,7 +81,7 @@ class LaplacePair(DominatingPair):
         return np.asarray(np.exp(np.minimum(epsilons, 0.0)) * divergence)
 
     def discretize(self, count: int) -> AttainedPair:
-        """Return the attained pair of `count` equal releases, for a lower bound; rounded down.
+        """Return the attained pair of `count` equal releases.
 
         The outcomes are the intervals between the two centres, and one half-line on either side.
         """
@@ -104,8 +107,8 @@ class LaplaceNumber:
         exponent = orders_less_1 * self.max_loss
         negative_exponent = -orders * self.max_loss
         with np.errstate(over="ignore", invalid="ignore"):
-            gap = orders * _compute_exponential_gap(exponent)
-            gap = gap + orders_less_1 * _compute_exponential_gap(negative_exponent)
+            gap = orders * _compute_expm1_minus_x(exponent)
+            gap = gap + orders_less_1 * _compute_expm1_minus_x(negative_exponent)
             for_small = np.log1p(gap / (2 * orders - 1))
         log_terms = np.logaddexp(
             np.log(orders) + exponent, np.log(orders_less_1) + negative_exponent
@@ -119,15 +122,15 @@ class LaplaceNumber:
         return LaplacePair(self.max_loss)
 
 
-def _compute_exponential_gap(values: Floats) -> Floats:
-    """Return g(x) = e^x - 1 - x >= 0 at each x of `values`; by its power series for small |x|."""
-    series, term = np.zeros_like(values), np.ones_like(values)
-    small = np.where(np.abs(values) < _SERIES_BELOW, values, 0.0)
+def _compute_expm1_minus_x(x: Floats) -> Floats:
+    """Return g(x) = e^x - 1 - x >= 0 elementwise; by its power series for small |x|."""
+    series, term = np.zeros_like(x), np.ones_like(x)
+    small = np.where(np.abs(x) < _SERIES_BELOW, x, 0.0)
     for power in range(1, 12):
         term = term * small / power
         if power > 1:
             series += term
-    return np.where(small == 0.0, np.expm1(values) - values, series)
+    return np.where(small == 0.0, np.expm1(x) - x, series)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,7 +177,7 @@ class FinitePair(DominatingPair):
         )
 
     def discretize(self, count: int) -> AttainedPair:
-        """Return the attained pair of `count` equal releases, for a lower bound; rounded down."""
+        """Return the attained pair of `count` equal releases, with the outcomes of this pair."""
         return AttainedPair(self.masses * _ROUNDED_DOWN, self.losses, count)
 
 
@@ -184,7 +187,7 @@ def _compute_profile(
     """Return the hockey-stick divergence H_eps of a finite pair at `epsilons` (n,) >= 0, as (n,).
 
     `losses` (m,) increase; `masses_without` (m,) are their probabilities without the subject;
-    `infinite_mass` is the probability of infinite loss with it.
+    `infinite_mass` is the probability of infinite loss with the subject.
     """
     if not len(losses):
         return np.full_like(epsilons, infinite_mass)

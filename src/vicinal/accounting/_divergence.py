@@ -84,7 +84,10 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 
 
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
-    """Return log G_b(L) (m,), b = `power`, by the series of (1 + u)^b - 1 - b u, u = e^L - 1."""
+    """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1.
+
+    b = `power` (m,), L = `log_ratio` (m,), with small |L| and |b L|.
+    """
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
     j = 2
@@ -125,9 +128,9 @@ def _compute_log_cdf_ratio(x: Floats, y: Floats) -> Floats:
 
 
 def compute_hazard(a: Floats) -> Floats:
-    """Return R(a) = phi(a) / Phi(a), the reversed hazard rate of the normal distribution.
+    """Return R(a) = phi(a) / Phi(a) elementwise: the normal distribution's reversed hazard rate.
 
-    It is positive, decreasing and convex (Sampford 1953).
+    It is positive, decreasing and convex (Sampford 1953). `a`: real numbers, any shape.
     """
     return np.asarray(_SQRT_2_OVER_PI / erfcx(-a * _SQRT_HALF))
 
@@ -148,8 +151,7 @@ def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
 class DominatingPair(Protocol):
     """Two distributions that dominate a release: P with the subject, Q without.
 
-    `infinite_masses`: the probabilities of an infinite privacy loss: of P where Q is 0, and of Q
-    where P is 0.
+    `infinite_masses`: the probabilities of infinite loss, of P where Q is 0, of Q where P is 0.
     """
 
     infinite_masses: tuple[float, float] = (0.0, 0.0)

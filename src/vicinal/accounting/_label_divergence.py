@@ -92,7 +92,10 @@ def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
 
 
 def bound_log_gain(margin: Floats, mu: Floats) -> Floats:
-    """Return an upper bound on log Phi(margin + mu) - log Phi(margin) > 0; arguments broadcast."""
+    """Return an upper bound on log Phi(margin + mu) - log Phi(margin) > 0, elementwise.
+
+    `margin`: margins of threshold tests; `mu` > 0: shifts; both in noise scales. They broadcast.
+    """
     # The difference is the integral of the hazard, which is convex. For a narrow shift the
     # trapezium lies above it, and is far more exact than a difference of logarithms.
     with np.errstate(invalid="ignore"):
@@ -109,7 +112,7 @@ def bound_log_gain(margin: Floats, mu: Floats) -> Floats:
 def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -> Floats:
     """Return the log probability of an outcome under Poisson sampling with probability `gamma`.
 
-    `log_without` and `log_with`: its log probabilities without and with the subject in the sample.
+    `log_without`, `log_with`: its log probabilities without and with the subject in the sample.
     """
     if gamma == 1:
         return log_with
@@ -119,9 +122,10 @@ def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -
 def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
     """Return an upper bound on log(b psi(L)) of an outcome with a probability <= Phi(margin).
 
-    That holds under both distributions, which come from a Gaussian moved by `shift`; `order` is
-    alpha. By Neyman and Pearson the probability of no event increases more than that of a
-    half-line. Valid for margin <= -order * shift (label_only.md, section 2).
+    The probability is that bounded under both distributions, of the noise and of the noise moved by
+    `shift` noise scales; `order` is alpha; all three broadcast. By Neyman and Pearson the
+    probability of no event increases more than that of a half-line. Valid for
+    margin <= -order * shift (label_only.md, section 2).
     """
     return np.asarray(np.log(order) + log_ndtr(margin) + order * bound_log_gain(margin, shift))
 
@@ -143,8 +147,7 @@ class SampledTests:
     def convert_log_ratio(self, log_ratio: Floats) -> Floats:
         """Return log L under sampling, in the direction of the divergence.
 
-        `log_ratio` is the log of the outcome's probability with the subject in the sample over that
-        without the subject.
+        `log_ratio`: log of the outcome's probability with the subject in the sample over without.
         """
         sampled_ratio = subsample_log_ratio(log_ratio, self.gamma)
         return -sampled_ratio if self.reverse else sampled_ratio
@@ -213,10 +216,10 @@ def branch_and_bound(
 ) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem, (n,).
 
-    A problem is one Rényi order; `low` and `high` are (n,), one interval for each.
-    `bound_on_intervals` bounds log G on m parts of them. A part is closed once its bound on
-    log(1 + G), the divergence times alpha - 1, is within a relative `tolerance` of the largest
-    value found.
+    A problem is one Rényi order; `low` and `high` are (n,), the interval of margins of each.
+    `bound_on_intervals`, see :data:`IntervalBounds`, bounds log G on m parts of them. A part is
+    closed once its bound on log(1 + G), the divergence times alpha - 1, is within a relative
+    `tolerance` of the largest value found.
     """
     edges = np.linspace(low, high, 65)
     low_ends, high_ends = edges[:-1].ravel(), edges[1:].ravel()
@@ -288,7 +291,10 @@ def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
 
 
 def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
-    """Return the log probabilities (3, ...) that x, y or another class wins, at centres (u, v)."""
+    """Return the log probabilities that x, y or another class wins, at centres (u, v).
+
+    `u`, `v`: in noise scales, of one shape (...); the result is (3, ...).
+    """
     return np.stack(
         [
             integrate_log_win_probability(u, v),
@@ -311,20 +317,22 @@ class OutcomePoint:
 
 
 class ThreeWayComparisons(SampledTests):
-    """Three-way comparisons: one problem for each order, maximised over the centre (u, v)."""
+    """Three-way comparisons: one problem for each order, maximised over the centre (u, v).
+
+    Where both classes lead, only x - y matters: a threshold test, called the *duel*. Arguments of
+    the methods: `u` and `v`, centres in noise scales; squares are [u, u + side] x [v, v + side],
+    with `u` and `v` (m,); `duel_log_g` (n,), an upper bound on log G of the duel for every order;
+    `tolerance`, the accepted excess of a bound over the supremum, relative.
+    """
 
     __slots__ = ()
 
     def bound_log_g(self, tolerance: float = _THREE_WAY_TOLERANCE) -> Floats:
-        """Return an upper bound (n,) on log G of the worst centre, for every order.
-
-        `tolerance`: the accepted excess over the supremum, relative.
-        """
+        """Return an upper bound (n,) on log G of the worst centre, for every order."""
         # The maximum over centres is searched on the square [low, high]^2.
         duel_shift = np.sqrt(2) * self.mu * float(self.orders.max())
         depth = 2 * duel_shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         low, high = -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
-        # Where both classes lead, only x - y matters: a threshold test, called the duel.
         duel = ThresholdTests(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
         duel_log_g = duel.bound_log_g(tolerance / 10)
         inside = self._search_square(low, high, duel_log_g, tolerance)
@@ -334,7 +342,7 @@ class ThreeWayComparisons(SampledTests):
         )
 
     def compute_outcomes(self, u: Floats, v: Floats) -> OutcomePoint:
-        """Return the outcomes' base log probabilities and log ratios at the centres (u, v)."""
+        """Return the outcomes' base log probabilities and log likelihood ratios at (u, v)."""
         log_without = _compute_log_probabilities(u, v)
         log_with = _compute_log_probabilities(u + self.mu, v - self.mu)
         mu = np.asarray(self.mu)
@@ -348,10 +356,7 @@ class ThreeWayComparisons(SampledTests):
     def _search_square(
         self, low: float, high: float, duel_log_g: Floats, tolerance: float
     ) -> Floats:
-        """Return an upper bound (n,) on log G over centres in [low, high]^2, for every order.
-
-        `duel_log_g` (n,) bounds log G of the duel; `tolerance` as in :meth:`bound_log_g`.
-        """
+        """Return an upper bound (n,) on log G over centres in [low, high]^2, for every order."""
         # Branch and bound for all orders at once: a square is split until all orders are closed.
         n_squares = int(np.ceil((high - low) / _FIRST_SIDE))
         edges = np.linspace(low, high, n_squares + 1)
@@ -380,11 +385,7 @@ class ThreeWayComparisons(SampledTests):
     def _bound_on_squares(
         self, u: Floats, v: Floats, side: float, duel_log_g: Floats
     ) -> tuple[Floats, Floats]:
-        """Return upper bounds on log G on squares, and values attained on them, both (m, n).
-
-        The squares are [u, u + side] x [v, v + side], `u` and `v` (m,). `duel_log_g` (n,) bounds
-        log G of the duel.
-        """
+        """Return upper bounds on log G on squares, and values attained on them, both (m, n)."""
         point, corners = self._compute_corners(u, v, side)
         # All log ratios are largest at (u, v + side) and smallest at (u + side, v).
         low_corner, high_ratio_corner, low_ratio_corner, _ = corners
@@ -402,8 +403,8 @@ class ThreeWayComparisons(SampledTests):
                 log_weight[2, low_corner],
             ]
         )
-        first_bound = _sum_logs(max_log_weight[..., None] + log_psi)
-        corner_values = _sum_logs(log_weight[..., None] + corner_log_psi)
+        first_bound = _compute_log_sum_exp(max_log_weight[..., None] + log_psi)
+        corner_values = _compute_log_sum_exp(log_weight[..., None] + corner_log_psi)
         value = np.maximum.reduce([corner_values[corner] for corner in corners])
         log_bend = self._bound_log_bend(max_log_weight, log_ratio, outcome_bend)
         second_bound = np.logaddexp(value, log_bend + 2 * np.log(side / 2))
@@ -417,7 +418,7 @@ class ThreeWayComparisons(SampledTests):
     def _compute_corners(
         self, u: Floats, v: Floats, side: float
     ) -> tuple[OutcomePoint, list[Indices]]:
-        """Return the outcomes at all corners of the squares of :meth:`_bound_on_squares`.
+        """Return the outcomes at all corners of squares, and the indices of each square's corners.
 
         A corner of several squares is computed once. The second value holds the indices (m,) of
         the corners (u, v), (u, v + side), (u + side, v) and (u + side, v + side).
@@ -437,21 +438,21 @@ class ThreeWayComparisons(SampledTests):
     ) -> Floats:
         """Return the log (m, n) of a bound on minus the second derivatives of G along u and v.
 
-        `max_log_weight` and `max_log_ratio` (3, m) are the largest log weights and log ratios of
-        squares, and `outcome_bend` (3, m, n) the larger value of `_bound_log_outcome_bend` at their
-        two corners of extreme ratios. Section 4 of the proof note.
+        `max_log_weight` and `max_log_ratio` (3, m) are the largest log b and log L of the outcomes
+        on squares, and `outcome_bend` (3, m, n) the larger value of `_bound_log_outcome_bend` at
+        the squares' two corners of extreme ratios. Section 4 of the proof note.
         """
         lift = _MAX_THIRD_DERIVATIVE * self.gamma * self.mu
         factor = 1 + self.orders * (min(1.0, _MAX_CUMULANT * self.mu) + self.mu**2 / 2)
         log_power = max_log_weight[..., None] + self.orders * max_log_ratio[..., None]
         log_power = log_power + np.log(factor)
         log_rest = np.log(_MAX_SECOND_DERIVATIVE + self.orders * lift)
-        return _sum_logs(np.minimum(outcome_bend, np.logaddexp(log_power, log_rest)))
+        return _compute_log_sum_exp(np.minimum(outcome_bend, np.logaddexp(log_power, log_rest)))
 
     def _bound_log_outcome_bend(self, log_ratio: Floats) -> Floats:
         """Return the log of a bound on minus the second derivatives of one outcome's term of G.
 
-        It depends on the outcome's `log_ratio` (...) alone; the result is (..., n).
+        It depends on the outcome's `log_ratio` log L (...) alone; the result is (..., n).
         """
         log_ratio = log_ratio[..., None]
         order_less_1 = self.orders - 1
@@ -464,10 +465,7 @@ class ThreeWayComparisons(SampledTests):
         )
 
     def _bound_if_both_lead(self, total: Floats, duel_log_g: Floats) -> Floats:
-        """Return an upper bound (m, n) on log G where u + v >= `total` (m,): the third bound.
-
-        `duel_log_g` (n,) bounds log G of the duel.
-        """
+        """Return an upper bound (m, n) on log G where u + v >= `total` (m,): the third bound."""
         log_moment = self.orders * (self.orders - 1) * self.mu**2
         log_other = log_ndtr(-total[..., None] / np.sqrt(2))
         return np.asarray(np.logaddexp(duel_log_g, log_other + log_moment))
@@ -477,9 +475,8 @@ class ThreeWayComparisons(SampledTests):
     ) -> Floats:
         """Return an upper bound (m, n) on log G on squares where another class wins rarely.
 
-        The squares and `duel_log_g` are those of :meth:`_bound_on_squares`; `other_log_term` (m, n)
-        bounds the log of the term of G that another class wins. Infinite where the bound does not
-        apply (section 4, fourth bound).
+        `other_log_term` (m, n) bounds the log of the term of G that another class wins. Infinite
+        where the bound does not apply (section 4, fourth bound).
         """
         root_2 = np.sqrt(2)
         max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
@@ -545,12 +542,15 @@ class ThreeWayComparisons(SampledTests):
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
 
     def _bound_log_term(self, log_weight: Floats, *log_ratios: Floats) -> Floats:
-        """Return `log_weight` (m,) plus the largest log psi at any of `log_ratios` (m,), (m, n)."""
+        """Return an upper bound (m, n) on the log of one outcome's term of G, for every order.
+
+        It is `log_weight` (m,), log b, plus the largest log psi at `log_ratios` log L, (m,) each.
+        """
         log_psi = [compute_log_psi(log_ratio[:, None], self.orders) for log_ratio in log_ratios]
         return np.asarray(log_weight[:, None] + np.maximum.reduce(log_psi))
 
 
-def _sum_logs(log_terms: Floats) -> Floats:
+def _compute_log_sum_exp(log_terms: Floats) -> Floats:
     """Return the log of the sum of e^`log_terms` along the first axis."""
     return np.asarray(np.logaddexp.reduce(log_terms, axis=0))
 

@@ -100,9 +100,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
-    """Return the largest zCDP budget B of an (epsilon, delta)-DP interaction, rounded down.
+    """Return the largest budget B, in zCDP, that guarantees (epsilon, delta)-DP, rounded down.
 
-    `method` is the interpretation of the budget, one of ``METHODS``; see the module's text.
+    `method` is the interpretation of the budget, "rdp" or "gdp"; see the module's text.
     """
     epsilon = checks.check_real("epsilon", epsilon, above=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
@@ -111,7 +111,7 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 
 @lru_cache(maxsize=256)
 def _compute_budget(epsilon: float, delta: float, method: str) -> float:
-    """Return :func:`zcdp_budget`; cached, because a fit uses it several times."""
+    """Return :func:`zcdp_budget` for checked arguments; cached, as a fit uses it several times."""
     if method == "gdp":
         return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
     return _find_largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
@@ -182,6 +182,6 @@ def unit_rate(scale: int, budget: float) -> float:
 
 @lru_cache(maxsize=256)
 def _compute_rate(scale: int, budget: float) -> float:
-    """Return :func:`unit_rate`; cached, because fractions take .1 ms."""
+    """Return :func:`unit_rate` for checked arguments; cached, because fractions take .1 ms."""
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     return math.nextafter(float(exact * _ROUNDED_UP), math.inf)

@@ -142,8 +142,7 @@ class _FieldSearch:
     def find_value(self, low: float, high: float, start: float) -> float | None:
         """Return the safe value in [low, high] with the largest epsilon, approximately.
 
-        From `start` it walks in growing steps until the target lies between two values. None if no
-        value in the range is safe.
+        From `start` it walks in growing steps until it passes the target. None if no value is safe.
         """
         safe, unsafe = (low, high) if self.is_increasing else (high, low)
         if not self.compute_epsilon(safe) <= self.target_epsilon:
@@ -171,8 +170,7 @@ class _FieldSearch:
     def _narrow_bracket(self, safe: float, unsafe: float) -> float:
         """Return a safe value whose epsilon is close to the target, between two values.
 
-        `safe` and `unsafe` lie on either side of the target, in any order. Method: false position
-        in logarithms (Illinois).
+        `safe` and `unsafe` lie on either side of the target. Method: false position in logs.
         """
         safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
         while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (

@@ -3,9 +3,9 @@
 The module is separate from the mathematics behind it, so that a plan's cost needs no compiler.
 Proof that no rounding undercharges: `budget.py`; for released labels: label_only.md, section 6.
 
-Units: contributions are in steps of the vote grid, budgets in units (`budget.UNITS` for a full
-one). `rate` is `budget.unit_rate`, the charge in units of one squared step. Remaining budgets are
-private; rates and tables are public.
+Arguments are scalars, unless stated otherwise. `norm`, int64: a subject's contribution in steps of
+the vote grid. `remaining`, int64: its remaining budget in units (`budget.UNITS` for a full one),
+private. `rate`, float64: `budget.unit_rate`, units per squared step. Rates, tables: public.
 """
 
 import math
@@ -21,8 +21,8 @@ _SQRT_UNITS = 2.0**24  # Square root of `budget.UNITS`
 def charge(square, rate):  # type: ignore[no-untyped-def]
     """Return the charge in whole units of a contribution of squared norm `square`, rounded up.
 
-    `square` is in steps^2, `rate` in units per step^2. Charges above 2^62 units are returned as
-    2^62, so that they do not wrap around to a negative number.
+    `square`, int64 or float64, is in steps^2. Charges above 2^62 units are returned as 2^62, so
+    that they do not wrap around to a negative number.
     """
     return math.ceil(min(square * rate, _MAX_CHARGE))
 
@@ -31,8 +31,7 @@ def charge(square, rate):  # type: ignore[no-untyped-def]
 def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
     """Return the largest integer norm <= `norm` (steps) whose charge is at most `remaining` units.
 
-    `rate` is in units per squared step. Zero if no budget remains: an exhausted subject takes the
-    same path through the code as any other.
+    Zero if no budget remains: an exhausted subject takes the same path through the code as others.
     """
     # For an integer `remaining`, ceil(x) <= remaining is equivalent to x <= remaining.
     if (norm * norm) * rate <= remaining:
@@ -51,8 +50,8 @@ def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[
     table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and noise of `scale` steps:
 
     - `rate`: ``t.squared_shift_factor * unit_rate(scale, t.budget)``, in units per squared step;
-    - `cells`: ``t.cells_per_shift / scale``, the cells of row 1 per step of `norm`;
-    - `shares` (rows, cells): ``t.shares``, the charge over that of released votes.
+    - `cells`, float64: ``t.cells_per_shift / scale``, the cells of row 1 per step of `norm`;
+    - `shares`, float64 (rows, cells): ``t.shares``, the charge over that of released votes.
 
     The result is at most that of :func:`charge` at the same `rate`, so a norm returned by
     :func:`find_affordable_norm` is affordable.

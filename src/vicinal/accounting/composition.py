@@ -97,7 +97,7 @@ class Composition:
         return cls(((release, 1),)).repeat(count)
 
     def add(self, other: Composition) -> Composition:
-        """Return the composition of this one and the `other`."""
+        """Return the composition of the releases of this one and of the `other`."""
         counts: dict[PricedRelease, int] = {}
         for release, count in self.terms + other.terms:
             counts[release] = counts.get(release, 0) + count
@@ -124,7 +124,10 @@ class Composition:
         return total * _ROUNDED_UP
 
     def split_disclosures(self) -> tuple[Composition, float]:
-        """Return the composition without probabilistic disclosures, and their total probability."""
+        """Return the composition without probabilistic disclosures, and their total probability.
+
+        Such a release reveals all data with a probability p, which a conversion adds to delta.
+        """
         probabilities = [
             count * release.probability
             for release, count in self.terms
@@ -150,8 +153,7 @@ class Composition:
     def to_epsilon(self, delta: float, method: str = "rdp") -> float:
         """Return epsilon >= 0 at 0 < `delta` < 1, by one of ``METHODS``, rounded up.
 
-        Infinite if the method gives no bound at this delta. Raises InvalidInput if the method is
-        not valid for these releases.
+        Infinite if there is no bound at this delta. Raises InvalidInput if the method is not valid.
         """
         delta = checks.check_real("delta", delta, above=0, below=1)
         method = checks.check_choice("method", method, METHODS)
@@ -183,7 +185,7 @@ class Composition:
         return max(0.0, epsilon)
 
     def compute_min_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at `delta` by a valid method, other than Mironov's."""
+        """Return the smallest epsilon at `delta` by any valid method except ``rdp_mironov``."""
         methods = [method for method in self.list_methods() if method != "rdp_mironov"]
         return min(self.to_epsilon(delta, method) for method in methods)
 
@@ -202,7 +204,10 @@ class Composition:
         return [(pair, count) for pair, count in pairs if pair is not None]
 
     def _build_batched_pairs(self) -> list[tuple[DominatingPair, int]]:
-        """Return dominating pairs with counts, equal screenings in batches (see screening.py)."""
+        """Return dominating pairs with counts; equal screenings are one pair for each batch.
+
+        A batch of screening answers costs less than the answers one by one (`screening.py`).
+        """
         batched: list[tuple[DominatingPair, int]] = []
         single = []
         for release, count in self.terms:

@@ -104,7 +104,11 @@ class SubsampledGaussian:
 
 
 def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats) -> float:
-    """Return the log of the sum over nodes (m,) of e^`log_mass` G_b(`log_ratio`), b = `power`."""
+    """Return the log of E[G_b(L)], a sum over nodes of quadrature.
+
+    G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`. `log_mass` (m,): log masses of the nodes.
+    `log_ratio` (m,): the log likelihood ratios L = log(P/Q) at the nodes.
+    """
     terms = log_mass + compute_log_tangent_gap(np.full_like(log_ratio, power), log_ratio)
     largest = float(terms.max())
     if not np.isfinite(largest):
@@ -114,9 +118,10 @@ def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats)
 
 @lru_cache(maxsize=32)
 def _compute_nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Floats, Floats]:
-    """Return log(step * density of N(0, 1)) and log(P/Q) at -13 + i `step`, both (`size` + 1,).
+    """Return log masses and log ratios of the nodes of the trapezoidal rule, both (`size` + 1,).
 
-    P and Q are those of the module's text, with `mu` and the sampling probability `gamma`.
+    They are log(step * density of N(0, 1)) and log(P/Q) at -13 + i `step`, with P and Q of the
+    module's text for `mu` and the sampling probability `gamma`.
     """
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)
     log_density = math.log(step) - z**2 / 2 - math.log(2 * math.pi) / 2

@@ -4,6 +4,12 @@ Each release of a plan (see :mod:`vicinal.accounting.plan`) names a kind, and ea
 subclass of :class:`PlannedRelease`. It declares its fields with the checks of their JSON values, an
 upper bound on its privacy loss, pairs of output distributions for a lower bound on epsilon, and the
 assumptions of the upper bound. A new mechanism is a new subclass and an entry of ``KINDS``.
+
+Arguments of the methods of all kinds: `count`, the number of equal releases in the plan; `order`,
+the Rényi order for which data sets of a lower bound are chosen; `name`, the release's name in error
+messages, such as "releases[0]"; `delta`, the plan's. A *component* is one mechanism of a release
+that composes several equal ones. An *attained pair* is a pair of output distributions that two
+neighbouring data sets attain.
 """
 
 from __future__ import annotations
@@ -100,6 +106,7 @@ class NumberList(Check):
     type_name = "list of float"
 
     def __call__(self, name: str, value: object) -> tuple[float, ...]:
+        """Return the list `value` of the field `name` as a tuple, or raise InvalidInput."""
         if not isinstance(value, list | tuple) or not 0 < len(value) <= _MAX_LIST_LENGTH:
             raise InvalidInput(
                 f"The '{name}' parameter must be a list of 1 to {_MAX_LIST_LENGTH} numbers."
@@ -135,10 +142,7 @@ class PlannedRelease(ABC):
 
     @classmethod
     def from_fields(cls, name: str, values: Mapping[str, Any]) -> Self:
-        """Return the release with `values` (field name to JSON value), each value checked.
-
-        `name` is the name of the release in error messages, such as "releases[0]".
-        """
+        """Return the release with `values` (field name to JSON value), each value checked."""
         checks = dict(get_checks(cls))
         checked = {key: checks[key](f"{name}.{key}", value) for key, value in values.items()}
         return cls(**checked)
@@ -152,9 +156,7 @@ class PlannedRelease(ABC):
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         """Return the release with all defaults, after checks that involve several fields.
 
-        `name` is the name of the release in error messages, `delta` the plan's delta, `count` the
-        number of such releases. Raises InvalidInput if fields contradict each other, or are too
-        large for `count` releases.
+        Raises InvalidInput if fields contradict each other, or are too large for `count` releases.
         """
         return self
 
@@ -164,18 +166,16 @@ class PlannedRelease(ABC):
 
     @abstractmethod
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return pairs of output distributions that two neighbouring data sets attain, or None.
+        """Return attained pairs whose product is the output of `count` releases, or None.
 
-        The product of all pairs is the output of `count` releases on these data sets, from which a
-        lower bound on epsilon is computed. The data sets are chosen for their Rényi divergence at
-        `order`. None: no such pair is known, so the plan has no lower bound.
+        A lower bound on epsilon is computed from them. The two data sets are chosen for their Rényi
+        divergence at `order`. None: no such pair is known, so the plan has no lower bound.
         """
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
         """Return reports on the parts of a release of several mechanisms, as dicts of JSON values.
 
-        Key ``part`` names the mechanism, and ``alone`` is its epsilon at `delta`, the plan's. Empty
-        for releases of one mechanism.
+        Key ``part`` names the mechanism, ``alone`` is its epsilon at `delta`. Otherwise empty.
         """
         return []
 
@@ -202,7 +202,10 @@ class _EqualComponents(PlannedRelease):
         return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
-        """Return the pair of a subject that moves all components by their sensitivity, or None."""
+        """Return the attained pair of a subject that moves all components by their sensitivity.
+
+        None if a component has no dominating pair.
+        """
         component = self.build_component()
         n_components = count * self.n_components
         if isinstance(component, SubsampledGaussian):
@@ -233,10 +236,11 @@ class PlannedScreening(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> Screening:
+        """Return the screening of one query."""
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return the pair of the largest vote count that is the worst one at this Rényi `order`."""
+        """Return the attained pair of the largest vote count that is the worst one at `order`."""
         screening = self.build_component()
         votes, sign = screening.find_worst_votes(order)
         margin = sign * (votes - screening.threshold) / screening.sigma
@@ -268,7 +272,7 @@ class PlannedNoisyMax(_EqualComponents):
         return NoisyLabel(self.sigma, self.gamma, self.classes)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return the pair of votes moved by sqrt(2), or of a label between two classes."""
+        """Return the attained pair of votes moved by sqrt(2), or of a label of two classes."""
         if self.release == "votes":
             return super().list_attained_pairs(count, order)
         # Two classes, one leading by one vote. With the subject one vote enters and one leaves, so
@@ -294,6 +298,7 @@ class PlannedGaussian(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> SubsampledGaussian:
+        """Return the Gaussian release of one vector."""
         return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
@@ -356,10 +361,7 @@ class PlannedTraining(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Return the release; raise InvalidInput if `count` trainings have too many gradients.
-
-        `name`: name of the release in error messages. `delta` is not used by this kind.
-        """
+        """Return the release; raise InvalidInput if `count` trainings have too many gradients."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -369,9 +371,11 @@ class PlannedTraining(_EqualComponents):
 
     @property
     def n_components(self) -> int:
+        """The number of gradients of one training."""
         return self.steps
 
     def build_component(self) -> SubsampledGaussian:
+        """Return the Gaussian release of one gradient."""
         return SubsampledGaussian(self.sigma, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
@@ -417,7 +421,10 @@ class PlannedIndKNN(_EqualComponents):
     )
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Return the release with the plan's `delta` and the default number of gradients."""
+        """Return the release with defaults: the plan's `delta`, and the number of gradients.
+
+        Raises InvalidInput for fields that contradict each other, such as both epsilon and B.
+        """
         if (self.epsilon is None) == (self.B is None):
             raise InvalidInput(
                 f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
@@ -442,7 +449,7 @@ class PlannedIndKNN(_EqualComponents):
         return dataclasses.replace(self, delta=own_delta, model_steps=model_steps)
 
     def compute_budget(self) -> float:
-        """Return the filter's budget B in zCDP; a share of delta is kept for the grid."""
+        """Return the filter's budget B in zCDP; 1 % of its delta is kept for the grid of votes."""
         if self.B is not None:
             return float(self.B)
         # `validate_and_fill_fields` has filled in both.
@@ -482,11 +489,11 @@ class PlannedIndKNN(_EqualComponents):
         return SubsampledGaussian(1 / math.sqrt(2 * self.compute_budget()))
 
     def compose_releases(self, count: int) -> Composition:
-        """Return the composition of `count` filters, with the failures of their grids."""
+        """Return the composition of `count` filters, each with the failures of its vote grid."""
         return self._add_grid_disclosures(super().compose_releases(count), count)
 
     def _add_grid_disclosures(self, composition: Composition, count: int) -> Composition:
-        """Return `composition` with the failures of the grids of `count` filters added."""
+        """Return `composition` with the failures of the vote grids of `count` filters added."""
         # The cost of a budget stated as B is that without its grid, see `_ASSUMES_NO_GRID_COST`.
         if self.B is not None:
             return composition
@@ -546,12 +553,15 @@ class PlannedGNMax(_EqualComponents):
     release: str = parameter(_RELEASE, default="votes", doc="The released values.")
 
     def build_component(self) -> PricedRelease:
+        """Return the release of the teachers' noisy votes on one query, or of the label alone."""
         return self._build_noisy_max().build_component()
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
+        """Return the attained pairs of `count` noisy votes with the teachers as voting records."""
         return self._build_noisy_max().list_attained_pairs(count, order)
 
     def _build_noisy_max(self) -> PlannedNoisyMax:
+        """Return the same release of noisy votes by the kind ``noisy_max``."""
         return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
     def list_assumptions(self) -> tuple[str, ...]:
@@ -590,7 +600,7 @@ class PlannedConfidentGNMax(PlannedRelease):
         return screenings.add(answers)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return the pairs of the screenings and of the answers, each with its worst data sets."""
+        """Return attained pairs of screenings and answers, each for its own worst data sets."""
         pairs = self._build_screening().list_attained_pairs(count, order) or []
         n_answers = self._count_answers(count)
         if n_answers:
@@ -608,9 +618,11 @@ class PlannedConfidentGNMax(PlannedRelease):
         return count if self.answered is None else self.answered
 
     def _build_screening(self) -> PlannedScreening:
+        """Return the screening of a query by the teachers' votes."""
         return PlannedScreening(k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen)
 
     def _build_noisy_max(self) -> PlannedNoisyMax:
+        """Return the noisy votes on a query that has passed the screening."""
         return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
 
 
@@ -626,6 +638,7 @@ class _PlannedCells(_EqualComponents):
 
     @property
     def n_components(self) -> int:
+        """The number of cells that a subject moves, each a mechanism with its own noise."""
         return self.cells
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
@@ -653,6 +666,7 @@ class PlannedLaplace(_PlannedCells):
     sensitivity: float = parameter(_POSITIVE, default=1.0, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.LaplaceNumber:
+        """Return one number with Laplace noise."""
         return counts.LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
 
 
@@ -666,6 +680,7 @@ class PlannedDiscreteLaplace(_PlannedCells):
     sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteLaplace:
+        """Return one whole number with discrete Laplace noise."""
         return counts.DiscreteLaplace(self.scale, self.sensitivity)
 
 
@@ -679,6 +694,7 @@ class PlannedDiscreteGaussian(_PlannedCells):
     sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteGaussian:
+        """Return one whole number with discrete Gaussian noise."""
         return counts.DiscreteGaussian(self.sigma, self.sensitivity)
 
 
@@ -701,9 +717,11 @@ class PlannedRenyi(_PlannedCells):
         return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.RenyiCurve:
+        """Return the mechanism with the stated RDP curve."""
         return counts.RenyiCurve(self.orders, self.rdp)
 
     def list_assumptions(self) -> tuple[str, ...]:
+        """Return the assumption on the stated divergences."""
         return (_ASSUMES_STATED_COSTS,)
 
 
@@ -732,6 +750,7 @@ class PlannedLosses(_PlannedCells):
         return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.FiniteLosses:
+        """Return the mechanism with the stated privacy loss distribution."""
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
     def compose_releases(self, count: int) -> Composition:
@@ -750,7 +769,11 @@ class PlannedLosses(_PlannedCells):
 def _check_same_length(
     release_name: str, field: str, values: Sized, other_field: str, other_values: Sized
 ) -> None:
-    """Raise InvalidInput unless two list fields of the release `release_name` are equally long."""
+    """Raise InvalidInput unless two list fields of a release are equally long.
+
+    `release_name`, `field`, `other_field`: names for the message. `values`, `other_values`: the two
+    lists.
+    """
     if len(values) != len(other_values):
         raise InvalidInput(
             f"The '{release_name}.{field}' parameter must be as many numbers as '{other_field}', "

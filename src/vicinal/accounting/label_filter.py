@@ -281,8 +281,7 @@ class _TestIntegral:
     """The function g of section 8 of label_only.md, at equidistant losses y from `first_loss` on.
 
     It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2),
-    root = `sqrt_residue`. `log_ratio` (shifts, margins) is r, of winning (positive) or of losing
-    (negative).
+    root = `sqrt_residue`. `log_ratio` (shifts, margins) is r: of winning (> 0) or losing (< 0).
     """
 
     def __init__(self, log_ratio: Floats, sqrt_residue: float, first_loss: float) -> None:
@@ -321,8 +320,7 @@ def _find_uncertified_cells(
 ) -> Bools:
     """Return whether a - s (B + t) may be positive on each cell of shifts, (cells,) (8.3).
 
-    `share` (cells,) is s; `low_bounds` and `high_bounds` (cells, n) are the results of
-    :func:`_bound_scaled_excess`.
+    `share` (cells,) is s; `low_bounds`, `high_bounds` (cells, n): from `_bound_scaled_excess`.
     """
     share = share[:, None]
     edges = _MAX_RELATIVE_SHIFT * np.arange(_N_CELLS + 1)[:, None] / _N_CELLS

@@ -8,6 +8,9 @@ includes the difference.
 One vote enters and one leaves (Private-kNN), so that two counts move apart. The bound is the worst
 three-way comparison, exactly Poisson-subsampled; for two classes the worst threshold test. One
 moving count in an individual filter (Ind-KNN) is `label_filter.py`.
+
+Arguments: `mu`, the shift of a moving count (one vote) in noise scales; `gamma`, the probability of
+Poisson sampling; `order`, one Rényi order alpha > 1, and `alphas` (n,), several.
 """
 
 from __future__ import annotations
@@ -63,8 +66,7 @@ def bound_discrete_rdp_excess(scale: float, order: float, mu: float) -> float:
     """Return an upper bound on the relative excess of a label's RDP under discrete noise.
 
     The excess is over continuous noise, for one moving count: noise `scale` >= 1 in grid steps,
-    shift `mu` <= 1 in noise scales, and a Rényi `order` with order * mu <= 64. At the coarsest grid
-    allowed, 2^22, it is below 2e-6. Proof: label_only.md, section 5.
+    mu <= 1 and order * mu <= 64. At the coarsest grid, 2^22, it is below 2e-6 (section 5).
     """
     depth = 2 * order * mu + 40
     cell = (depth**2 + 1) / (8 * scale**2) + 2 * math.exp(2 - depth)
@@ -73,7 +75,7 @@ def bound_discrete_rdp_excess(scale: float, order: float, mu: float) -> float:
 
 
 def _bound_discrete_rdp_excess_of_two(order: float, mu: float) -> float:
-    """Return :func:`bound_discrete_rdp_excess` for two moving counts, each by any shift `mu`.
+    """Return the bound of :func:`bound_discrete_rdp_excess` for two moving counts, any shift `mu`.
 
     The noise scale is at least :data:`MIN_PLANE_SCALE`.
     """
@@ -86,10 +88,7 @@ def _bound_discrete_rdp_excess_of_two(order: float, mu: float) -> float:
 
 
 def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return upper bounds on D_alpha at `alphas` (n,), as (n,), for a label of two classes.
-
-    `mu`: one vote in noise scales. `gamma`: the sampling probability.
-    """
+    """Return upper bounds on D_alpha at `alphas` (n,), as (n,), for a label of two classes."""
     # The difference of the two counts moves by sqrt(2) mu of its noise scales: a threshold test.
     shift = math.sqrt(2) * mu
     excess = np.array([bound_discrete_rdp_excess(LINE_GRID, alpha, shift) for alpha in alphas])
@@ -97,7 +96,7 @@ def _compute_two_class_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
 
 
 def _compute_multiclass_rdp(mu: float, gamma: float, alphas: Floats) -> Floats:
-    """Return :func:`_compute_two_class_rdp` for three or more classes, by three-way comparisons."""
+    """Return upper bounds on D_alpha at `alphas` (n,), as (n,), for three or more classes."""
     bound = np.empty_like(alphas)
     # Orders of similar magnitude are searched together.
     octaves = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
@@ -116,8 +115,7 @@ def _bound_rdp(
 ) -> Floats:
     """Return upper bounds on D_alpha = log(1 + G) / (alpha - 1) in both directions, (n,).
 
-    `mu` is the shift in noise scales, `gamma` the sampling probability. Without sampling both
-    directions are equal.
+    `comparisons`: the class that bounds log G. Without sampling the two directions are equal.
     """
     log_g = comparisons(mu, gamma, alphas, reverse=False).bound_log_g()
     if gamma < 1:

@@ -218,7 +218,7 @@ def _parse_step(name: str, release: object, delta: float) -> Step:
 
 
 def check_mapping(name: str, value: object) -> Mapping[str, Any]:
-    """Return `value` if it is a JSON object, or raise InvalidInput that names it `name`."""
+    """Return `value` if it is a JSON object, or raise InvalidInput with `name` as its name."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"The {name!r} parameter must be a JSON object. Got {value!r}.")
     return value
@@ -227,7 +227,11 @@ def check_mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
-    """Raise InvalidInput if a field of `name` is not `allowed`, or a `required` one missing."""
+    """Raise InvalidInput if a field of a JSON object is unknown, or a required one is missing.
+
+    `name`: the object's name in the message. `fields`: its values by field name. `allowed`,
+    `required`: the names of fields that it may have and must have.
+    """
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:
         if key not in allowed:

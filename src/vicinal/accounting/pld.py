@@ -58,8 +58,7 @@ def compute_pld_epsilon(pairs: Sequence[tuple[DominatingPair, int]], delta: floa
 class LossDistribution:
     """The distribution under P of the privacy loss of one release, or of a composition.
 
-    `probabilities` (m,) are those of the losses (`first` + i) `step`; `infinite` is the probability
-    of an infinite loss.
+    `probabilities` (m,) are those of the losses (`first` + i) `step`; `infinite` of infinite loss.
     """
 
     step: float
@@ -158,8 +157,7 @@ def _estimate_loss_std(
 ) -> float:
     """Return the approximate standard deviation of the total loss of a composition.
 
-    `pairs`: dominating pairs with their numbers of releases; `ranges`: the lowest and highest loss
-    on the grid of each pair.
+    `pairs`: dominating pairs with their numbers of releases; `ranges`: (low, high) of each grid.
     """
     # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
     # of the excess divergence over all real eps.
@@ -253,7 +251,10 @@ def round_up_fft_length(min_length: int) -> int:
 
 
 def compute_spectrum_power(spectrum: Complexes, count: int) -> Complexes:
-    """Return `spectrum` to the power `count` >= 1; powers of magnitude below 1e-40 are zero."""
+    """Return the Fourier transform `spectrum` (m,) of a distribution to the power `count` >= 1.
+
+    It is the transform of a sum of `count` losses. Values of magnitude below 1e-40 are zero.
+    """
     # For a large count most powers are that small, and a complex power is slow.
     if count == 1:
         return spectrum
@@ -270,8 +271,8 @@ def compute_chernoff_bounds(
     """Return (low, high): a sum of losses is outside with probability <= `tail` on either side.
 
     Each of `distributions` is (losses (m,), probabilities (m,), number of such losses in the sum);
-    `loss_std` is the standard deviation of the sum. Chernoff: P(sum > u) <= exp(K(r) - r u) for
-    every r > 0, K the logarithm of the moment generating function.
+    `loss_std`, about the standard deviation of the sum, scales the rates r that are tried only.
+    Chernoff: P(sum > u) <= exp(K(r) - r u) for every r > 0, K the log moment generating function.
     """
     rates = np.concatenate([_RATES / max(loss_std, _MIN_STD), _RARE_RATES])
     log_moments_above, log_moments_below = (

@@ -255,8 +255,7 @@ def build_batch_pairs(screening: Screening, count: int) -> list[tuple[ScreeningB
 class _Cover:
     """A pair of distributions that dominates the answer at one or several vote counts t.
 
-    `masses` (m,) are the probabilities of the outcomes with the subject, `losses` (m,) their
-    privacy losses.
+    `masses` (m,): probabilities of the outcomes with the subject; `losses` (m,): privacy losses.
     """
 
     masses: Floats
@@ -424,8 +423,7 @@ def _maximize_log_gaps(powers: Floats, answers: ScreeningAnswers, block: int) ->
     """Return the maximum over margins of log(q G_b(U) + (1-q) G_b(V)), for every power b, (m,).
 
     `powers` (m,) are b, orders alpha or 1 - alpha. `answers` are those at n margins, which ascend
-    within blocks of `block` margins, a divisor of n. Blocks that cannot hold the maximum are
-    skipped.
+    within blocks of `block` margins, a divisor of n. Blocks without the maximum are skipped.
     """
     log_pass, log_fail, pass_loss, fail_loss = answers
     first = np.arange(0, len(log_pass), block)

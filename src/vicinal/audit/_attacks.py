@@ -1,4 +1,9 @@
-"""Attacks by the likelihood ratio test: on noisy sums, on labels, and on planned releases."""
+"""Attacks by the likelihood ratio test: on noisy sums, on labels, and on planned releases.
+
+A *world* is a made-up data set with or without one subject; `present` is whether the subject is in
+it. A *run* is one execution of the attacked mechanism in a world. Likelihood ratios are those of
+the world with the subject over that without. A *control* is an attack on a version with a fault.
+"""
 
 import math
 from abc import abstractmethod
@@ -46,8 +51,7 @@ class SumsAttack(Attack):
     The private sums of both worlds are recorded once. Each run adds fresh noise to them, and its
     score is the log likelihood ratio of all released values.
 
-    - `mechanism`, `scenario`: name of the mechanism and description of the made-up data, for
-      reports.
+    - `mechanism`, `scenario`: name of the mechanism, and description of the data, for reports.
     - `interaction`: the attacked interaction, with one copy of the attack.
     - `faults`: faults of the controls, by name.
     - `claim`: the claim to test. Default: that of the interaction's plan.
@@ -246,48 +250,54 @@ class AnswerDistribution:
     screen: tuple[float, float] | None = None
 
     def compute_log_ratios(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio, with over without the subject, of each answer, (q,).
+        """Return the log likelihood ratio of each of q independent answers to the query, (q,).
 
-        The query was answered in q independent repetitions.
-
-        - `passed`, bool (q,): whether a repetition passed the screening.
-        - `answers`: noisy votes, float64 (passed, c), or labels, int (passed,), of the repetitions
-          that passed.
+        - `passed`, bool (q,): whether the query passed the screening; all true without one.
+        - `answers`: noisy votes, float64 (p, c), or labels, int (p,), of the p times it passed.
         """
         log_ratios = np.zeros(len(passed))
         if self.screen is not None:
             threshold, screen_sigma = self.screen
             absent_maximum = self.votes.max()
             present_maximum = (self.votes + self.vote_change).max()
-            absent = float(ndtr((absent_maximum - threshold) / screen_sigma))
-            sampled = float(ndtr((present_maximum - threshold) / screen_sigma))
-            log_ratios += self._compute_event_log_ratios(passed, absent, sampled)
+            absent_probability = float(ndtr((absent_maximum - threshold) / screen_sigma))
+            sampled_probability = float(ndtr((present_maximum - threshold) / screen_sigma))
+            log_ratios += self._compute_event_log_ratios(
+                passed, absent_probability, sampled_probability
+            )
         log_ratios[passed] += self._compute_answer_log_ratios(answers)
         return log_ratios
 
     def _compute_answer_log_ratios(self, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratios of noisy votes (passed, c) or labels (passed,)."""
+        """Return the log likelihood ratio, (p,), of p noisy votes, (p, c), or labels, (p,)."""
         if self.label_only:
-            absent = self._compute_first_label_probability(self.votes)
-            sampled = self._compute_first_label_probability(self.votes + self.vote_change)
-            return self._compute_event_log_ratios(answers == 0, absent, sampled)
+            return self._compute_event_log_ratios(
+                answers == 0,
+                self._compute_first_label_probability(self.votes),
+                self._compute_first_label_probability(self.votes + self.vote_change),
+            )
         deviations = answers - self.votes - self.vote_change / 2
         gaussian_ratios = deviations @ self.vote_change / self.sigma**2
         log_excluded = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
         return np.logaddexp(math.log(self.gamma) + gaussian_ratios, log_excluded)
 
     def _compute_first_label_probability(self, votes: Floats) -> float:
-        """Return the probability that the first of two classes has the larger noisy vote."""
+        """Return the probability that the first of two classes has the larger noisy vote.
+
+        `votes`, float64 (2,): votes before noise.
+        """
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
-    def _compute_event_log_ratios(self, events: Bools, absent: float, sampled: float) -> Floats:
+    def _compute_event_log_ratios(
+        self, events: Bools, absent_probability: float, sampled_probability: float
+    ) -> Floats:
         """Return the log likelihood ratio of whether an event occurred, for each repetition, (q,).
 
-        `events`, bool (q,): whether it occurred. `absent`, `sampled`: its probabilities without the
-        subject, and with the subject in the sample.
+        `events`, bool (q,): whether it occurred. `absent_probability`, `sampled_probability`: its
+        probabilities without the subject, and with the subject in the Poisson sample.
         """
-        present = (1 - self.gamma) * absent + self.gamma * sampled
-        absent = min(max(absent, 1e-300), 1 - 1e-16)
+        present = (1 - self.gamma) * absent_probability + self.gamma * sampled_probability
+        absent = min(max(absent_probability, 1e-300), 1 - 1e-16)
         present = min(max(present, 1e-300), 1 - 1e-16)
         return np.where(events, math.log(present / absent), math.log((1 - present) / (1 - absent)))
 
@@ -349,7 +359,10 @@ class FixedPlanAttack(Attack):
         return score
 
     def _score_answers(self, fitted: Any, n_queries: int) -> Floats:
-        """Query `n_queries` times at the origin; return the log likelihood ratios, (n_queries,)."""
+        """Query a fitted classifier at the origin; return the answers' log likelihood ratios.
+
+        `n_queries`: number of queries, and of the ratios, float64 (n_queries,).
+        """
         queries = np.zeros((n_queries, fitted.n_features_in_))
         return self._distribution.compute_log_ratios(*fitted._release_answers(queries))
 
@@ -519,7 +532,10 @@ class ReplacementSample(NearestOfSample):
         queries: IntegerMatrix,
         candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
     ) -> NearestRows:
-        """Return the rows of the k nearest records of each query's sample, int32 (q, k)."""
+        """Return the rows of the k nearest records of each query's sample, int32 (q, k).
+
+        `queries`, (q, d): integer features. `candidates` are not used: any row can be sampled.
+        """
         subjects, first_rows = np.unique(self.knn.slots, return_index=True)
         sample_size = round(self.gamma * len(subjects))
         n_queries = len(queries)

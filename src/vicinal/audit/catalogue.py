@@ -1,4 +1,9 @@
-"""Catalogue of attacks: those for a store, for a plan, and for every mechanism."""
+"""Catalogue of attacks: those for a store, for a plan, and for every mechanism.
+
+Attacks are returned as functions that create them, by name. Arguments: `audit`, public settings of
+the Ind-KNN estimator that is attacked; `target_spec`, estimator parameters that declare vector
+targets, None if records have classes; `facts`, public facts of a store, see ``Store.facts()``.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -87,8 +92,7 @@ def list_plan_attacks(plan: Mapping[str, Any]) -> AttackFactories:
     """Return attacks on the releases of a plan.
 
     Each kind of release is attacked at the sampling rate of the plan, but with less noise and fewer
-    queries than planned. Otherwise a useful lower bound would take far more than minutes. The
-    attacked code is the same.
+    queries than planned; otherwise a useful bound would take far too long. The code is the same.
 
     - `plan`: the plan as a JSON object, as `vicinal account` reads it.
 
@@ -143,8 +147,7 @@ def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) ->
 def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> AttackFactories:
     """Return attacks on an estimator with the public settings of a store's audience.
 
-    - `facts`: public facts of the store, as ``Store.facts()`` returns them.
-    - `audience`: the audience whose plan is attacked.
+    - `audience`: name of the audience whose plan is attacked.
 
     Raises
     ------
@@ -176,8 +179,7 @@ def read_audit_settings(
 ) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
     """Return the audited settings, released values and target_spec of an audience's estimator.
 
-    The released values are "votes" or "label"; target_spec is the estimator parameters that declare
-    vector targets, or None for classes. `facts`: public facts, as ``Store.facts()`` returns them.
+    The released values are "votes" or "label". `audience`: name of the audience.
     """
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
@@ -202,8 +204,7 @@ def _list_model_attack(
     """Return the attack on a private model, by name; empty if no budget is planned for a model.
 
     `release`: released values, "votes" or "label". `plan`: JSON object with the fields
-    "model_share" and "model_refreshes", if there is a model. `target_spec`: estimator parameters
-    that declare vector targets; None for classes.
+    "model_share" and "model_refreshes", if there is a model.
     """
     share = plan.get("model_share")
     n_refreshes = int(plan.get("model_refreshes", 0))
@@ -219,8 +220,7 @@ def list_unaudited_attacks(
 ) -> list[str]:
     """Return the names of applicable attacks that were not run, as "attack (audience)".
 
-    `facts`: public facts, as ``Store.facts()`` returns them. `audited`: names of the attacks that
-    were run, by audience.
+    `audited`: names of the attacks that were run, by audience.
     """
     return [
         f"{attack} ({audience})"

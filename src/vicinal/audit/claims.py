@@ -202,7 +202,7 @@ def _select_test(
 
 
 def _count_above(scores: Floats, thresholds: Floats) -> Floats:
-    """Return the number of scores above each of the t `thresholds`, float64 (t,)."""
+    """Return the number of `scores`, (n,), above each of the t `thresholds`, float64 (t,)."""
     n_at_most = np.searchsorted(np.sort(scores), thresholds, side="right")
     return np.asarray(len(scores) - n_at_most, dtype=np.float64)
 
@@ -210,7 +210,11 @@ def _count_above(scores: Floats, thresholds: Floats) -> Floats:
 def _compute_lower_rate_bounds(
     successes: Floats, total: float, failure_probability: float
 ) -> Floats:
-    """Return :func:`compute_lower_rate_bound` for success counts (t,), which may be fractional."""
+    """Return the lower Clopper-Pearson bounds on t success probabilities, float64 (t,).
+
+    `successes` (t,): numbers of successes among `total` trials, which may be fractional.
+    `failure_probability`: maximal probability that a bound exceeds its success probability.
+    """
     return np.where(
         successes > 0,
         betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),

@@ -71,8 +71,7 @@ class IndKNNAudit:
 
     - `release`: the released values, "votes" or "label".
     - `target_spec`: estimator parameters that declare vector targets; None if records have classes.
-    - `name`, `scenario`: name of the attacked release, and description of the made-up data, both
-      for reports.
+    - `name`, `scenario`: name of the attacked release, and description of the data, for reports.
     - `actions`: actions of the interaction in order, such as "query" or "erase".
     - `overrides`: estimator parameters that replace those of the settings.
 
@@ -105,8 +104,7 @@ class IndKNNAudit:
     def build_parameters(self, n_copies: int, release: str, **overrides: Any) -> dict[str, Any]:
         """Return estimator parameters for a data set of `n_copies` copies of an attack.
 
-        The number of records is declared such that the reference point of each copy sets the radius
-        of its query.
+        The number of records is declared so that each copy's reference point sets its radius.
         """
         k = self.n_neighbors
         return {
@@ -142,7 +140,7 @@ class IndKNNAudit:
         )
 
     def build_two_class_attack(self) -> SumsAttack:
-        """Return the attack on the votes of a victim with records of two classes."""
+        """Return the attack on the released votes, where the victim has records of two classes."""
         victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
         scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
@@ -227,7 +225,7 @@ class IndKNNAudit:
         )
 
     def build_total_attack(self, epsilon: float) -> SumsAttack:
-        """Return the attack that joins the answers to two audiences against a store's total.
+        """Return the attack that combines the answers to two audiences to test a store's guarantee.
 
         Audiences are groups of recipients with budgets of their own. `epsilon`: the store's total
         guarantee over all audiences, at the delta of the settings.
@@ -498,8 +496,7 @@ def _create_vector_target(target_spec: TargetSpec) -> VectorTarget:
 def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> float:
     """Return the norm of the sum of the records' target vectors, weighted by their cosines.
 
-    `records`: pairs (cosine with the query, target). `target_spec`: estimator parameters that
-    declare the vector target.
+    `records`: pairs (cosine with the query, target). `target_spec`: declares the vector target.
     """
     y = np.array([record_y for _, record_y in records])
     vectors = _create_vector_target(target_spec).encode(y, len(y))

@@ -13,6 +13,11 @@ worlds have the same transcript, and three properties are checked exactly, witho
 - Whether all outputs are equal, as they must be if they follow from noisy sums and public data.
 
 For the statistical test, fresh noise of the installed mechanism is then added to the same sums.
+
+A *victim* is the attacked subject of a copy of the attack. A `World` is a data set (X, y, subject
+ids). `present`, bool or bool (n_copies,), is whether all victims, or the victim of each copy, are
+in the data set. The method ``do_X(index, present)`` of a session carries out the action "X", which
+has this index among the interaction's actions; unused arguments are called ``_``.
 """
 
 import tempfile
@@ -57,8 +62,7 @@ class InjectedFault:
     - `ignores_subject_ids`: every record is treated as a subject of its own.
     - `plan_factor`: the number of permitted releases is the planned number times this factor.
     - `includes_all_subjects`: Poisson sampling selects every subject.
-    - `samples_with_replacement`: samples have a fixed size and are drawn with replacement, as in
-      published code.
+    - `samples_with_replacement`: samples have a fixed size and are drawn with replacement.
     """
 
     noise_divisor: int = 1
@@ -137,6 +141,7 @@ class InclusionOfAll(BernoulliSource):
     exact = False
 
     def bernoulli(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (fixed signature)
+        """Return `size` samples that are all true, bool (size,), for any `probability`."""
         return np.ones(size, dtype=np.bool_)
 
 
@@ -179,11 +184,7 @@ class AttackCopies:
     queries: FloatMatrix
 
     def build_records(self, present: Bools | bool) -> testing.World:
-        """Return the background records, after those of the victims that are present.
-
-        `present`, bool or bool (n_copies,): whether all victims, or the victim of each copy, are in
-        the data set.
-        """
+        """Return the background records, after those of the victims that are `present`."""
         is_included = np.broadcast_to(present, self.n_copies)[self.victims.subjects]
         # Victims come first, so that remaining state of theirs would affect the other subjects.
         columns = zip(self.victims, self.background, strict=True)
@@ -240,9 +241,10 @@ def build_attack_copies(
 
 
 def _place_records(n_copies: int, records: Sequence[CosineRecord], ids: Ints) -> testing.World:
-    """Return each record once for every copy, with the subject `ids`, int64 (records * n_copies,).
+    """Return each record once for every copy; all copies of the first record come first.
 
-    All copies of the first record come first.
+    `records`: the records of one copy, as (cosine to its query, target). `ids`, int64
+    (records * n_copies,): subject id of each returned record.
     """
     features = np.concatenate([compute_directions(n_copies, cosine) for cosine, _ in records])
     targets = np.repeat(np.array([target for _, target in records]), n_copies, axis=0)
@@ -289,7 +291,7 @@ class AuditInteraction:
     ) -> list[Any]:
         """Carry out all actions in one world; return all outputs, as plain values and arrays.
 
-        - `present`: argument of :meth:`AttackCopies.build_records`.
+        - `present`: the victims that are in the data set.
         - `fault`: defect that is injected into the installed version for this run.
         - `transcript`: source of the noise, and record of all private sums and releases.
         """
@@ -323,9 +325,9 @@ class AuditInteraction:
 class _EstimatorSession:
     """A fitted estimator, and all outputs of the actions that were carried out on it.
 
-    A method `do_X` carries out the action "X" of an interaction. Its arguments are the index of the
-    action, and which victims are in the data set (`present`, bool or bool (n_copies,)). `system`
-    is the estimator, store or coordinator. `fault` is injected into the installed version.
+    `interaction`: the actions and copies. `records`: the private records of one world. `fault` is
+    injected into the installed version. Attributes: `system`, the estimator, store or coordinator;
+    `outputs`, the list of outputs.
     """
 
     _add_options: Mapping[str, Any] = {}

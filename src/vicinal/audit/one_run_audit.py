@@ -3,6 +3,10 @@
 Proof note: one_run.md. A canary is a made-up subject; the attacker guesses its presence. Canaries
 have disjoint neighbourhoods, so the guess of one coin is independent of the other canaries. The
 interaction checks exactly that they do not interfere.
+
+Arguments of the private functions: `interaction`, one with a canary in each copy; `fault`, injected
+into the installed version; `confidence`, of each lower bound; `progress`, called with 1 after each
+interaction.
 """
 
 import time
@@ -189,9 +193,10 @@ def _run_control(
     confidence: float,
     progress: Callable[[float], None] | None,
 ) -> ControlResult:
-    """Audit a version with the fault called `name`, in the interaction of `create_control`.
+    """Return the result of an audit of a version with an injected fault.
 
     The fault is caught if the lower bound on mu refutes `claim`, or the canaries interfered.
+    `name`: the fault's name. `create_control`: returns the interaction that is run.
     """
     start = time.monotonic()
     interaction = create_control()
@@ -228,8 +233,7 @@ def _guess_coins(interaction: AuditInteraction, fault: InjectedFault) -> tuple[i
     """Return the number of coins guessed correctly, and whether the canaries were local.
 
     The interaction runs with random coins, and each coin is guessed by its likelihood ratio.
-    Canaries are local if all private sums of included canaries were equal, and so were those of
-    excluded ones.
+    Canaries are local if the private sums of all included canaries are equal, as of excluded ones.
     """
     n_canaries = interaction.copies.n_copies
     coins = public_draws().integers(0, 2, n_canaries) > 0

@@ -4,6 +4,11 @@ The number of runs of an attack on the installed version does not depend on its 
 bounds need no correction for repeated testing. A control, which has an injected fault, stops as
 soon as it is caught: it is tested whenever its number of runs has doubled, each time with an equal
 share of the failure probability.
+
+A *world* is a made-up data set with or without the attacked subject. Arguments of the functions:
+`confidence`, probability with which all bounds of a result hold, at least; `max_runs`, number of
+runs of each world after which an attack stops; `progress`, called with the seconds used since its
+last call, or None.
 """
 
 from __future__ import annotations
@@ -36,8 +41,7 @@ class Attack(ABC):
     the subject is present. The mechanism is the installed one with its real noise, unless a fault
     is injected. The data are made from public facts alone.
 
-    - `mechanism`, `scenario`: name of the mechanism and description of the made-up data, for
-      reports.
+    - `mechanism`, `scenario`: name of the mechanism, and description of the data, for reports.
     - `claim`: the guarantee that the mechanism states for these data.
     - `total_shift_mu`: total shift of the private sums by the subject, as mu of Gaussian DP,
       computed exactly; 0 if the sums are random and the shift is unknown.
@@ -249,7 +253,8 @@ _MAX_TESTS = 32
 class _AttackRuns:
     """The completed runs of one attack, as blocks of scores with and without the subject.
 
-    `total_seconds`, `block_seconds`: duration of all blocks, and of the last block of both worlds.
+    `report_progress`: called with the seconds of each block, or None. `total_seconds`,
+    `block_seconds`: duration of all blocks, and of the last block of both worlds.
     """
 
     attack: Attack
@@ -290,10 +295,7 @@ class _AttackRuns:
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
     def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return bounds on the rates of the best test, and on epsilon, from all completed runs.
-
-        They hold with `confidence`, as those of :func:`bound_best_test`.
-        """
+        """Return bounds on the rates of the best test, and on epsilon, from all completed runs."""
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
         return bound_best_test(self.attack.claim, present_scores, absent_scores, confidence)
@@ -307,10 +309,9 @@ def bound_best_test(
     The best test has the largest lower bound on mu relative to the claim. The bound on epsilon may
     come from another test, selected for epsilon.
 
-    - `claim`: the claim to test.
+    - `claim`: the claim to test. A test compares the score of a run with a threshold.
     - `present_scores`, `absent_scores` (float64 (n,), (m,)): scores of independent runs in the
       worlds with and without the subject.
-    - `confidence`: probability with which all bounds hold, at least.
     """
     confidence_of_each = 1 - (1 - confidence) / 2
 
@@ -409,10 +410,7 @@ def _run_controls(
     max_runs: float,
     progress: ReportProgress | None,
 ) -> tuple[ControlResult, ...]:
-    """Run all controls of an attack within `seconds`, and return their results.
-
-    `confidence`, `max_runs`: arguments of :func:`run_control` for each of them.
-    """
+    """Run all controls of an attack within `seconds` together, and return their results."""
     # Each control gets an equal share of the time that remains when it starts.
     controls = attack.create_controls()
     deadline = time.monotonic() + seconds
@@ -437,7 +435,6 @@ def run_control(
     - `name`, `control`: name of the injected fault, and the attack on a version with it.
     - `seconds`: time limit, which is checked whenever the number of runs has doubled.
     - `confidence`: confidence of all tests together.
-    - `max_runs`: number of runs of each world after which the control stops.
     """
     control_runs = _AttackRuns(control, progress)
     deadline = time.monotonic() + seconds

@@ -274,8 +274,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
-        """Return training features as integers, float32 (n, D + 1): D features and a bias column.
+        """Return integer-valued training features, float32 (n, D + 1), in grid steps.
 
+        They are D features and a bias column.
         `features`, float (n, d): private features or queries. Each row of the result depends on the
         same row of `features` and on public rows alone.
         """
@@ -286,35 +287,34 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return np.hstack([encoded, np.full((len(encoded), 1), bias, dtype=np.float32)])
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return the scores of all classes, float64 (q, c). Costs nothing.
+        """Return the scores of all classes, float64 (q, c), for queries `X` (q, d). Costs nothing.
 
         With two classes: the score of the second class minus that of the first, (q,).
         """
         return compute_decision_scores(self._compute_scores(X))
 
     def _compute_scores(self, X: npt.ArrayLike) -> Floats:
-        """Return the linear scores (logits) of all classes, float64 (q, c), for queries (q, d)."""
+        """Return the scores (logits) of all classes, float64 (q, c), for queries `X` (q, d)."""
         check_is_fitted(self)
         rows = self._encode_rows(check_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """Return the model's probabilities of all classes, float64 (q, c); costs nothing."""
+        """Return class probabilities, float64 (q, c), for queries `X` (q, d); costs nothing."""
         scores = self._compute_scores(X)
         exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
     def predict(self, X: npt.ArrayLike) -> AnyArray:
-        """Return the class with the largest score for each query, (q,); costs nothing."""
+        """Return the class with the largest score for each query of `X` (q, d); costs nothing."""
         scores = self._compute_scores(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
 
 def _compute_public_moments(public: FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
-    """Return the mean and standard deviation of each feature over public rows (m, d), (d,) each.
+    """Return the mean and standard deviation, (d,) each, of each feature over public rows (m, d).
 
-    A standard deviation of 0 is replaced by 1. Without public rows (None) the means are 0 and the
-    standard deviations 1.
+    A standard deviation of 0 is replaced by 1. Without public rows (None): means 0, deviations 1.
     """
     if public is None:
         return np.zeros(n_features), np.ones(n_features)

@@ -22,8 +22,7 @@ from vicinal.predictors.inputs import FitInputs
 def _resolve_teacher(name: str, value: Any) -> Any:
     """Return the classifier that every teacher clones: `value`, or logistic regression for None.
 
-    `name`: the parameter's name in the error message. Raises InvalidInput if `value` is not a
-    scikit-learn classifier.
+    `name`: the parameter's name in the InvalidInput that is raised if `value` is no classifier.
     """
     if value is None:
         from sklearn.linear_model import LogisticRegression
@@ -57,8 +56,8 @@ class PATEParameters(AnsweringParameters):
 class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier.
 
-    If `sigma_votes` is None, the noise follows from `epsilon`; without one it is the default.
-    If `sigma_screen` and `threshold` are None, nothing is screened.
+    If `sigma_votes` is None, the noise is calibrated to `epsilon`; if that is None too, it is 40
+    votes. If `sigma_screen` and `threshold` are None, nothing is screened.
     """
 
     _name = "PATE"

@@ -106,11 +106,9 @@ def gather_results(
     charges a block once and makes a change once.
 
     - `shards`: clients of the shards that are called, by number of the shard.
-    - `task`: one task for all shards, or a function that returns the task of a shard, given its
-      number.
+    - `task`: one task for all shards, or a function from a shard's number to its task.
     - `deadline`: seconds to wait for all shards together.
-    - `work_seconds`: seconds that a reachable shard may work on its task, even if the deadline
-      passes meanwhile.
+    - `work_seconds`: seconds that a reachable shard may work on its task, even past the deadline.
 
     Raises ShardMissing with the missing shards and the reasons; ShardDamaged, without waiting for
     the deadline, if a shard is damaged.

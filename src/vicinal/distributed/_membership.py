@@ -32,18 +32,27 @@ _EPOCH_BYTES = 16
 
 
 def check_member(database: Database, cluster: str, number: int) -> None:
-    """Raise StoreOutdated unless a ledger belongs to shard `number` of the cluster with this id."""
+    """Raise StoreOutdated unless a ledger belongs to shard `number` of a cluster.
+
+    `database`: the ledger's. `cluster`: the cluster's id, in hexadecimal digits.
+    """
     if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
         raise create_wrong_shard_error(number)
 
 
 def read_epoch(database: Database) -> bytes:
-    """Return the coordinator's epoch that a shard keeps; empty if it accepts any coordinator."""
+    """Return the coordinator's epoch, 16 bytes, that a shard keeps in its `database`.
+
+    Empty if the shard accepts any coordinator.
+    """
     return bytes.fromhex(database.get(_EPOCH_KEY) or "")
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store the coordinator's epoch in a shard, inside a transaction; b"" admits any other."""
+    """Store the coordinator's `epoch` in a shard's `database`, inside a transaction.
+
+    `epoch`: 16 random bytes, or b"" to accept any coordinator.
+    """
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -76,7 +85,10 @@ def check_shard_state(
 
 
 def read_links_since(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
-    """Return the hash-chain links of a shard's ledger after `state`; None if it was never in it."""
+    """Return the links of a shard's hash chain after `state`; None if the chain lacks this state.
+
+    `database`: the shard's.
+    """
     rows = database.read(
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
@@ -94,8 +106,7 @@ class ShardRecord:
     - `number`: number of the shard, from 0.
     - `identity`: id of its folder, in hexadecimal digits.
     - `state`: state of the shard at its last answer.
-    - `epochs`: the coordinator's epochs since that answer, 16 random bytes each, the current one
-      last.
+    - `epochs`: the coordinator's epochs since that answer, 16 random bytes each, current one last.
     """
 
     number: int

@@ -50,10 +50,10 @@ class CoordinatorLedger(Ledger):
             self._records.write()  # the states of the shards after their charges for the release
 
     def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
-        """Do nothing: the shards store charges, and recognise a repeated block by its name."""
+        """Do nothing, for any `audiences`: shards store charges and recognise repeated blocks."""
 
     def _write_block(self, block: AnswerBlock) -> None:
-        """Write a block of answers, and the states of the shards after the charges for them."""
+        """Write a block of queries with answers, and the shards' states after their charges."""
         super()._write_block(block)
         self._records.write()
 

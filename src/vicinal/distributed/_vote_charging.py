@@ -40,8 +40,7 @@ _SEQUENCE_KEY = "sequence"  # database key of the sequence number of the last ch
 class ChargeJournal:
     """The charged requests in a shard's database and their private sums, in the table `carried`.
 
-    The sums are votes of a query block, cells of an evaluation, or a clipped gradient. `database`:
-    the shard's database.
+    Sums are votes of a query block, cells of an evaluation, or gradients. `database`: the shard's.
     """
 
     def __init__(self, database: Database) -> None:
@@ -83,8 +82,7 @@ class ChargeJournal:
     def write_sums(self, request: tasks.SumRequest, sums: Steps) -> None:
         """Store the sums of a request, inside the transaction that writes its charges.
 
-        Sums of requests with earlier clocks are deleted. `sums`, int64 of ``request.shape``: in
-        grid steps.
+        Sums with earlier clocks are deleted. `sums`, int64 of ``request.shape``: in grid steps.
         """
         self.delete_sums_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
@@ -112,7 +110,8 @@ class ChargeJournal:
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
 
-    `state`: the engine and the budgets of the charged audience on this shard.
+    - `state`: the engine and the budgets of the charged audience on this shard.
+    - `request`: the queries, their radii and noise scales.
     """
     votes = state.engine.votes
     release = votes.release(request.scales / votes.grid.steps)
@@ -130,6 +129,7 @@ def charge_evaluation(
 
     - `ledger`: the shard's ledger.
     - `state`: the engine and the budgets of the charged audience on this shard.
+    - `request`: the evaluated rows' cells and subjects, and the noise scale.
     """
     plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
@@ -179,7 +179,10 @@ def create_step_release(
 
 
 def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
-    """Return an accountant of delta slack that counts nothing: only the coordinator adds noise."""
+    """Return an accountant for an audience's `plan` that counts no delta slack.
+
+    The slack is the delta that noise on a grid costs, and only the coordinator adds noise.
+    """
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=False)
 
 

@@ -189,8 +189,7 @@ class ClusterChanges:
     ) -> dict[int, Any]:
         """Run a task on all shards and return the results by shard number.
 
-        - `task`: one task for all shards, or a function that returns the task of a shard, given its
-          number.
+        - `task`: one task for all shards, or a function from a shard's number to its task.
         - `change`: if given, only shards that it affects run the task.
 
         Raises ShardMissing if a shard is missing.

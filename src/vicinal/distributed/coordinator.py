@@ -151,8 +151,7 @@ class Coordinator(BaseStore):
             Continue although charges were lost, because a folder was lost or an old copy restored:
             every budget on every shard is spent. All folders must be on this machine.
         read_only
-            Write to no file of coordinator or shards; refuse a cluster in which a command was
-            interrupted.
+            Write to no file of coordinator or shards; refuse a cluster with an interrupted command.
 
         Raises
         ------
@@ -228,8 +227,7 @@ class Coordinator(BaseStore):
     ) -> Iterator[Steps]:
         """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
 
-        The body makes the noisy cells durable. `audience`: is charged. `tally`: the mechanism of
-        the evaluation.
+        The body makes the noisy cells durable. `audience`: is charged. `tally`: the mechanism.
         """
         sums = sharded.charge_evaluation_on_shards(
             self._ledger, self._changes, audience, tally, counted
@@ -259,7 +257,7 @@ class Coordinator(BaseStore):
         self._make_change(changes.ADD, decide_change)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
-        """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
+        """Erase subjects, given by their ids, from every file of coordinator and shards.
 
         Returns the number of erased records, which is private; records that were erased before an
         interruption of a shard are not counted.
@@ -267,8 +265,7 @@ class Coordinator(BaseStore):
         Raises
         ------
         ShardMissing
-            If a shard is missing. If the erasure was already decided, nothing is answered until it
-            is finished.
+            If a shard is missing. If the erasure was already decided, it must be finished first.
         """
         ids = self._check_erasable_ids(subjects)
 
@@ -282,20 +279,27 @@ class Coordinator(BaseStore):
         return sum(int(count) for count in erased_counts.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return the numbers of enrolled, erased and unknown subjects among some ids. Private."""
+        """Return how many of the ids `subjects` are enrolled, erased and unknown. Private."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._hold_exclusively():
             return Presence.from_statuses(self._changes.find_statuses(ids))
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
-        """Return how many unknown ids differ from known ids, or each other, in spelling only."""
+        """Return how many unknown ids of `subjects` differ in spelling only from other ids.
+
+        They are compared with all known ids and with each other. Private.
+        """
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._changes.find_statuses(ids), 0)))
         similar_ids = self._changes.run_on_shards(tasks.SimilarSubjects(unknown))
         return len(find_similar_ids(unknown).union(*similar_ids.values()))
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return a new plan's parameters by name, with the first audience's number of records."""
+        """Return the parameters `plan` of a new plan, by name, with a number of records.
+
+        If it has none, the number is that of the first audience. Raises InvalidInput for private
+        neighbour counts.
+        """
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
         if plan.get("n_records") is None:
@@ -304,7 +308,10 @@ class Coordinator(BaseStore):
         return plan
 
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open an audience on all shards and train its model. `plan_json`: its checked plan."""
+        """Open the audience `name` on all shards and train its private model, if it has one.
+
+        `plan_json`: the audience's checked plan, as JSON.
+        """
 
         def decide_change() -> changes.ClusterChange:
             """Open the audience in the coordinator's ledger, and return the change for shards."""
@@ -369,7 +376,7 @@ class Coordinator(BaseStore):
     def backup(self, path: str | Path) -> None:
         """Write a backup of coordinator and shards, all at the same moment, into a new folder.
 
-        Each machine writes its own folder, under this path; see :func:`restore_cluster`.
+        Each machine writes its own folder under `path`; see :func:`restore_cluster`.
         """
         with self._hold_exclusively(read_only=True):
             target = Path(path).absolute()

@@ -180,8 +180,7 @@ class DeleteSums:
 class Add:
     """Add records.
 
-    - `clock`: the coordinator's clock of the change, also in :class:`Erase` and
-      :class:`SetAudience`.
+    - `clock`: the coordinator's clock of the change, as in the next two classes.
     - `integers`, int8 or float32 (n, d): integer features.
     - `rows`, int32 (n, w): targets as they are stored.
     - `subjects`: id of each record's subject.

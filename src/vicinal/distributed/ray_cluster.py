@@ -184,8 +184,7 @@ class RayCluster:
     MissingExtra
         If Ray is not installed.
     StorageFailed
-        If the engine does not start or cannot be reached, or requires a token that this machine
-        does not have.
+        If the engine does not start or cannot be reached, or requires a token that is missing.
 
     Examples
     --------

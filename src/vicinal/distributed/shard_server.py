@@ -40,8 +40,7 @@ _LAST_CHANGE_CLOCK = "changed"  # database key of the clock of the last change t
 class ShardServer:
     """One open shard of a cluster; only its process charges the shard's subjects.
 
-    A failure of the disk closes it. When it is opened again, it continues from the durable state.
-    `store`: the open folder of the shard.
+    A failure of the disk closes it; opened again, it continues from the durable state of `store`.
     """
 
     def __init__(self, store: OpenStore) -> None:
@@ -177,7 +176,7 @@ class ShardServer:
                 return self._charge_votes(request)
 
     def _charge_votes(self, request: tasks.VoteRequest) -> Steps:
-        """Charge a query block durably and return its private votes, int64 (q, c)."""
+        """Charge a query block durably; return its private votes, int64 (q, c), in grid steps."""
         state = _get_for_audience(request.audience, self._audience_states)
         ledger = self._parts.ledger
         try:
@@ -195,7 +194,7 @@ class ShardServer:
         return votes
 
     def _charge_evaluation(self, request: tasks.EvaluationRequest) -> Steps:
-        """Charge an evaluation durably and return the private sums of all cells."""
+        """Charge an evaluation durably and return the private sums of all cells, in grid steps."""
         state = _get_for_audience(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_evaluation(self._parts.ledger, state, request)
@@ -203,7 +202,7 @@ class ShardServer:
         return sums
 
     def _charge_gradient(self, request: tasks.GradientRequest) -> Steps:
-        """Charge a training step durably and return the sum of the clipped gradients."""
+        """Charge a training step durably; return the private sum of clipped gradients, (D, c)."""
         store = self._parts
         name = request.audience
         audience = _get_for_audience(name, store.ledger.audiences)
@@ -344,7 +343,7 @@ class ShardServer:
 
 
 def _get_for_audience(name: str, values: Mapping[str, _T]) -> _T:
-    """Return the value for the audience `name`; raise InvalidInput for an unknown audience.
+    """Return the entry of `values` for the audience `name`, or raise InvalidInput if none.
 
     `values`: the ledger's audiences or their states, by name of the audience.
     """

@@ -80,8 +80,7 @@ def split(
     shards
         Number of shards.
     choose_shard : callable, optional
-        Returns the number of the shard of a subject id, 0 to ``shards - 1``. Default: by a keyed
-        hash of the id.
+        Returns the number of a subject id's shard, 0 to ``shards - 1``. Default: by a keyed hash.
 
     Raises
     ------
@@ -157,8 +156,7 @@ def finish_interrupted_split(
 ) -> layout.ClusterDescription:
     """Finish the split that made the cluster at `path`, if needed, and return its description.
 
-    - `accept_loss`: whether to accept that charges of the coordinator, or the witness of the store
-      that was split, were lost.
+    - `accept_loss`: whether the coordinator's charges or the store's witness may have been lost.
     - `read_only`: whether to refuse an unfinished split instead of writing.
 
     Raises PrivacyRefused if the store is not the one that the cluster was split from, or has

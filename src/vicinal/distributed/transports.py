@@ -48,8 +48,7 @@ class ReopeningShard:
 
         Raises ShardUnreachable if the disk fails, or if another process has the folder open and may
         release it soon. Raises StoreDamaged if the folder is missing or damaged, which waiting does
-        not repair. Raises StoreOutdated if the folder is another shard's. Other refusals are raised
-        as the shard raises them.
+        not repair. Raises StoreOutdated if the folder is another shard's, and the shard's refusals.
         """
         with self._lock:
             is_ready = self._server is not None and self._server.is_consistent

@@ -46,7 +46,8 @@ class AnsweredNeighbours:
     def sum_votes(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
         """Return the votes of earlier answers within each query's radius.
 
-        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii, as the smallest
+        similarity of an answered query that votes.
         """
         neighbours = self._index.search(queries, thresholds)
         counts = np.diff(neighbours.starts)

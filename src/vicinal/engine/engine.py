@@ -81,13 +81,13 @@ class QueryEngine:
     - `count`: the private count of neighbours (ZZGW23); None if counts are public estimates.
     - `noise_multiplier`: sigma2: at a count of K voting records, the standard deviation of the
       noise on each vote is sigma2 sqrt(K) votes.
-    - `answered_neighbours`: earlier answers that vote, in the published algorithm; else None.
+    - `answered_neighbours`: earlier answers that vote, in the algorithm of ZZGW23; else None.
     - `slack`: accountant of the delta that rounding counts and votes to the grid costs.
     - `decision`: converts noisy votes into labels and probabilities.
     - `min_noise`: lower bound of every vote's noise standard deviation, for any noisy count.
     - `sequential`: whether queries with private counts are answered one by one.
     - `interaction`: registration of this use of the records; None if the store keeps track of it.
-    - `model_gate`: the private model, with votes that join the private votes.
+    - `model_gate`: the private model, and the rule that selects queries for private votes, or None.
     - `proxies`: public points with virtual budgets, if there are a public reference and count.
     - `block`: number of queries answered together; earlier answers vote from the next block on.
     - `lock`: must be held while records or budgets are used.
@@ -147,7 +147,7 @@ class QueryEngine:
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         """Return answers to a `block` of queries, (q, d), by private votes.
 
-        In the published algorithm these answers vote on the queries of later blocks.
+        In the algorithm of ZZGW23 (section 3.1) these answers vote on the queries of later blocks.
         """
         released, noise = self._release_votes(block)
         labels = released
@@ -228,8 +228,7 @@ class QueryEngine:
         """Return noisy votes or labels, and their noise, with a scale that noisy counts determine.
 
         `rounds`: queries with their neighbours. `public`: votes of earlier answers, or None.
-        `counter`: the private count mechanism. Only subjects that could pay for the count also
-        vote.
+        `counter`: the private count mechanism. Only subjects that could pay for the count vote.
         """
         counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
@@ -240,9 +239,9 @@ class QueryEngine:
         return release.publish(total), release.noise
 
     def _plan_release(self, counts: Floats) -> BlockRelease:
-        """Return the release rule of a block, with noise scales for its numbers of neighbours.
+        """Return the prepared release of a block, with the noise scale that each count determines.
 
-        `counts`, (q,): public or noisy number of records that vote on each query.
+        `counts`, float64 (q,): public or noisy number of records that vote on each query.
         """
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
         noise = np.minimum(self.noise_multiplier * np.sqrt(counts), self.votes.grid.max_noise)

@@ -88,10 +88,13 @@ def fit_n_neighbors(
     n_classes: int,
     per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
-    """Return k, the expected number of neighbours of a query, for the dimension of public points.
+    """Return k, the expected number of neighbours of a query, fitted to the dimension of the data.
 
-    The intrinsic dimension is estimated on the public points `reference`. All further arguments are
-    those of :func:`compute_n_neighbors`.
+    The intrinsic dimension is estimated on the public points `reference`.
+
+    - `n_records`: declared number of private records. `n_queries`: planned number of answers.
+    - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
+    - `per_noise`: number of neighbours per unit of dimension and of noise multiplier.
     """
     plan = n_records, n_queries, budget, n_classes, len(reference)
     rank = round(compute_n_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
@@ -103,8 +106,7 @@ def estimate_dimension(reference: Reference, rank: int) -> float:
 
     In D dimensions the distance of the `rank`-th neighbour is 4^(1/D) times that of the neighbour
     of rank `rank` / 4. The logarithms of this ratio are averaged over points, as MacKay &
-    Ghahramani (2005) average those of Levina & Bickel (2004). Returns 0 if there are too few
-    points.
+    Ghahramani (2005) average those of Levina & Bickel (2004). 0 if there are too few points.
     """
     # Smaller ranks have more sampling noise, and larger ones reach the boundary of the data.
     far_rank = min(rank, len(reference) - 1)
@@ -159,8 +161,7 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
     """Return sigma1, the noise standard deviation of a private count (ZZGW23), in records.
 
     It is sqrt(T / (6 B)) for T = `n_queries` and a subject's zCDP `budget` B, but at least 1. With
-    less noise, the shift by one record would exceed the range of the grid's slack bound, and no
-    record could be counted.
+    less noise, one record's shift would exceed the range of the slack bound, and none be counted.
     """
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_CHARGE * budget)))
 

@@ -102,25 +102,26 @@ class ProxyLedger:
     def set_used_shares(self, used: Floats) -> None:
         """Set the spent shares of virtual budgets.
 
-        `used`: share, 0 to 1, for each point of the whole reference, including uncharged points.
+        `used`, float64 (r,): share, 0 to 1, of all r reference points, also of uncharged ones.
         """
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
-    def spend_shares(self, used: Floats) -> None:
+    def spend_shares(self, shares: Floats) -> None:
         """Spend further shares of full virtual budgets.
 
-        `used`: share, 0 to 1, for each point of the whole reference, including uncharged points.
+        `shares`, float64 (r,): share, 0 to 1, for all r reference points, also for uncharged ones.
         """
-        used = used[:: -(-len(used) // len(self))]
-        units = np.ceil(used * self._full_units).astype(np.int64)
+        shares = shares[:: -(-len(shares) // len(self))]
+        units = np.ceil(shares * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)
 
     def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
         """Charge the points for answers to queries, as records are charged; discard their votes.
 
         `release`: the charging rule, noise scales and budget rule of the queries.
-        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii as least similarities.
+        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii, as the smallest
+        similarity of a point that is charged.
         """
         release.contribute_and_charge(self._index.search(queries, thresholds), self._subjects)
 

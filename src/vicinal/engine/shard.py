@@ -95,8 +95,8 @@ class LocalShardBase(ABC):
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes, (q, c).
 
-        The search divides the queries by private counts, but the division affects no result: the
-        release covers the whole block, and no contribution depends on the order of subjects.
+        The search yields the queries in chunks whose sizes depend on private counts. No result
+        depends on the chunks: the release covers the block, and subjects are independent.
         """
         # Every subject is charged in the order of the queries, for any division of them
         # (mechanisms/votes.md).
@@ -104,7 +104,8 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             chunk = slice(start, start + len(neighbours))
-            sums[chunk] = self.charge_and_sum_found(release.select_queries(chunk), neighbours)
+            chunk_release = release.select_queries(chunk)
+            sums[chunk] = self.charge_and_sum_neighbours(chunk_release, neighbours)
             start += len(neighbours)
         return sums
 
@@ -122,8 +123,11 @@ class LocalShardBase(ABC):
                 yield TwoRounds(self, slice(start, start + 1), neighbours.select_query(query))
                 start += 1
 
-    def charge_and_sum_found(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge the found `neighbours` of queries; return the sums of their votes, (q, c)."""
+    def charge_and_sum_neighbours(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
+        """Charge the subjects of `neighbours`; return the sums of votes on each query, (q, c).
+
+        `neighbours`: the result of a search, lists of the q queries' neighbours.
+        """
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -147,8 +151,7 @@ class TwoRounds:
     def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge the neighbours for the count; return the private counts, (q,), in grid steps.
 
-        `counter`: the private count mechanism, which adds the noise later. Only neighbours of
-        subjects that could pay remain for the vote.
+        `counter`: the private count mechanism. Only subjects that could pay remain for the vote.
         """
         counts, is_counted, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
@@ -159,7 +162,7 @@ class TwoRounds:
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Charge the counted neighbours for the vote; return the sums of their votes, (q, c)."""
-        return self.shard.charge_and_sum_found(release, self.neighbours)
+        return self.shard.charge_and_sum_neighbours(release, self.neighbours)
 
 
 def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
@@ -236,7 +239,7 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` (ids) physically, and return their number."""
+        """Erase all records of `subjects` (ids) from memory; return their number. Private."""
         rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
             self._register.remove(subjects)
@@ -244,7 +247,7 @@ class Shard(LocalShardBase):
 
     @contextmanager
     def erase_rows(self, rows: Ints) -> Iterator[None]:
-        """Erase `rows` physically; the body of the context removes their subjects' enrolment.
+        """Erase `rows` from all arrays and indexes; the body removes their subjects' enrolment.
 
         `rows`, int64 (m,): ascending indices of all records of some subjects.
         """
@@ -299,8 +302,7 @@ class Shard(LocalShardBase):
     def _mark_changing(self) -> Iterator[None]:
         """Mark the shard as inconsistent until the body of the context has finished.
 
-        An interrupted change could leave rows next to wrong targets or subjects, so that the wrong
-        subjects would be charged.
+        An interrupted change could leave rows next to wrong subjects, which would then be charged.
         """
         self.check_consistent()
         self._consistent = False

@@ -90,8 +90,7 @@ class SubjectArrays(NamedTuple):
 class VectorArrays(NamedTuple):
     """Sparse target vectors of the records; private.
 
-    - `starts`, int64 (n + 1,): the entries of row i are those from ``starts[i]`` to
-      ``starts[i + 1] - 1``.
+    - `starts`, int64 (n + 1,): row i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
     - `coordinates`, int32 (entries,): coordinate of each entry, ascending within a row.
     - `values`, int32 (entries,): value of each entry in steps of 2^-30.
     """
@@ -180,8 +179,8 @@ def charge_votes(  # type: ignore[no-untyped-def]
 ):
     """Add and charge the class votes of subjects with one record; return (high, low, n_skipped).
 
-    The result is that of :func:`charge_vectors` for records whose vectors are 1 at one class. The
-    contribution is a single number, which makes this function faster; `_scratch` is not used.
+    The result is that of :func:`charge_vectors` for one-hot vectors. The contribution is a single
+    number, which makes this function faster; `_scratch` is not used. Arguments: see the module.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -231,8 +230,7 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 ):
     """Add and charge the class votes of subjects with several records; return (high, low).
 
-    The result is that of :func:`charge_multirecord_vectors` for records whose vectors are 1 at one
-    class.
+    The result is that of `charge_multirecord_vectors` for one-hot vectors. See the module.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -436,8 +434,7 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
 def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
     """Multiply a contribution by `factor` in place and return its new squared norm.
 
-    `vector`, int64 (c,), is 0 except at the coordinates `touched`. Products are rounded towards
-    zero; a factor of 1 changes nothing.
+    `vector`, int64 (c,), is 0 except at the coordinates `touched`. Rounds towards zero.
     """
     square = 0
     for c in touched:
@@ -481,9 +478,9 @@ def _add_and_reset_scratch(sums, vector, is_touched, touched):  # type: ignore[n
 
 @compiled
 def _compute_level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the level of an integer similarity, its index in the table of kernel weights.
+    """Return the level of an integer similarity s, its index in the table of kernel weights.
 
-    `origin`, `shift`: those of :class:`KernelWeights`.
+    It is ``(s + origin) >> shift``, clipped to the table's levels.
     """
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
@@ -528,7 +525,7 @@ def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
 
 @compiled
 def find_differences(first_values, second_values, offset):  # type: ignore[no-untyped-def]
-    """Return the indices at which two arrays of equal length differ, int32, ascending.
+    """Return the indices at which two arrays (n,) differ, int32, ascending.
 
     `offset`: number that is added to every index.
     """
@@ -638,7 +635,10 @@ def compute_tile_bounds(neighbours: NeighbourLists, n_rows: int, n_threads: int)
 
 @compiled
 def _are_ascending(starts, rows):  # type: ignore[no-untyped-def]
-    """Return whether ``rows[starts[j] : starts[j + 1]]`` ascend strictly for every query j."""
+    """Return whether ``rows[starts[j] : starts[j + 1]]`` ascend strictly for every query j.
+
+    `starts`, int64 (q + 1,): offsets of the queries' hits in `rows`, int32 (hits,).
+    """
     ascending = True  # without an early exit the comparisons are vectorized
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):

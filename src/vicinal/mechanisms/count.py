@@ -5,6 +5,11 @@ Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
 Parameters of both mechanisms: `budget`, the zCDP that a subject's full budget stands for; `grid`,
 the grid of counts and noise; `noise`, the source of the noise; `slack_accountant`, the account of
 the delta that rounding to the grid costs.
+
+Arguments of the compiled functions: `n_records`, int32 (subjects,), number of rows of each subject;
+`remaining`, int64 (subjects,), remaining budget in units, charged in place; `steps`, grid steps of
+one record; `scale`, noise scale in grid steps; `rate`, units charged for a squared step. They
+return the sum of all charges as (high, low), ``high * 2^24 + low`` units.
 """
 
 import math
@@ -47,8 +52,7 @@ class NoisyCount:
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2). A subject
     that cannot afford its charge is excluded from the query, from the count and from the vote.
 
-    `sigma`: standard deviation of the noise, in records. Attributes: `scale`, the noise scale in
-    grid steps.
+    `sigma`: standard deviation of the noise, in records. Attribute: `scale`, in grid steps.
     """
 
     def __init__(
@@ -114,7 +118,10 @@ class NoisyCount:
 
 
 def compute_size_noise(budget: float) -> float:
-    """Return the standard deviation, in records, of the noise of the estimated data size."""
+    """Return the standard deviation, in records, of the noise of the estimated data size.
+
+    `budget`: the zCDP of a full budget, of which a subject with one record is charged `SIZE_SHARE`.
+    """
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -151,16 +158,9 @@ def charge_counts(  # type: ignore[no-untyped-def]
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
-    - `slots`, int32 (n,): slot of each row's subject, an index into the next two arrays.
-    - `n_records`, int32 (subjects,): number of rows of each subject.
-    - `remaining`, int64 (subjects,): remaining budget in units, charged in place.
-    - `steps`: grid steps of one record.
-    - `scale`: noise scale in grid steps.
-    - `rate`: units charged for a squared step.
+    - `slots`, int32 (n,): slot of each row's subject, its index in `n_records` and `remaining`.
     - `counts`, int64 (q,): sums in steps, to which the contributions are added.
     - `is_paid`, bool (hits,): set for the hits of subjects that are counted.
-
-    Returns (high, low): the sum of all charges is ``high * 2^24 + low`` units.
     """
     high = 0
     low = 0
@@ -206,9 +206,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
 def charge_sizes(n_records, max_records, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
     """Charge every subject that can afford it for its record count, and sum the counts.
 
-    Returns (sum of the counts in steps, high, low); the sum of all charges is ``high * 2^24 + low``
-    units. `max_records`: a subject with more records than this counts for this many. `n_records`,
-    `remaining`, `steps`, `scale` and `rate` are those of :func:`charge_counts` above.
+    Returns (sum of the counts in steps, high, low). `max_records`: largest count of one subject.
     """
     total = 0
     high = 0

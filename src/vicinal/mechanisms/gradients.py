@@ -47,10 +47,8 @@ _ROUNDING_MARGIN = 1 - 1e-9
 class SubjectRows:
     """Integer features and targets of records, sorted by subject; private.
 
-    - `rows`, float32 (n, d): integer features, of norm at most 8191, no row all zero; stored as
-      int16.
-    - `labels`, int32: class index of every record, (n,), or its target vector in steps of 2^-30,
-      (n, c).
+    - `rows`, float32 (n, d): integer features, of norm at most 8191, not all 0; stored as int16.
+    - `labels`, int32: class index of every record, (n,), or vectors in steps of 2^-30, (n, c).
     - `slots`, int32 (n,): slot of every record's subject, 0 <= slot < `n_subjects`; a slot
       without records belongs to an erased subject.
     - `n_subjects`: number of subjects.
@@ -76,7 +74,7 @@ class SubjectRows:
 
 
 def round_weights(weights: Floats) -> Floats:
-    """Return public weights as integers in float64, in steps of 2^-18, limited to +-2^30."""
+    """Return public `weights`, any shape, as integers in float64: steps of 2^-18, within +-2^30."""
     return np.asarray(np.clip(np.rint(weights * WEIGHT_STEPS), -_MAX_WEIGHT, _MAX_WEIGHT))
 
 
@@ -84,8 +82,7 @@ class NoisyGradient:
     """Mechanism that releases the noisy sum of clipped gradients of a new Poisson batch.
 
     The contribution of a subject in the batch is the gradient summed over its records, clipped to
-    Euclidean norm `clip`. Gaussian noise of scale `sigma` times `clip` is added to every
-    coordinate.
+    Euclidean norm `clip`. Gaussian noise of scale `sigma` times `clip` is added per coordinate.
 
     - `records`: the private records.
     - `n_classes`: number of classes c.
@@ -146,15 +143,20 @@ class NoisyGradient:
         # Few enough rows that sums of their integers are exact in float64, in any order.
         block_size = max(1, min(_MAX_EXACT_FLOAT // self.steps, 1 << 14))
         for start in range(0, len(single_rows), block_size):
-            self._add_single(single_rows[start : start + block_size], integer_weights, sums)
+            self._add_single_record_subjects(
+                single_rows[start : start + block_size], integer_weights, sums
+            )
         for subject in np.flatnonzero(batch & (counts > 1)):
-            self._add_several(int(subject), integer_weights, sums)
+            self._add_multirecord_subject(int(subject), integer_weights, sums)
         return sums
 
-    def _add_single(self, row_indices: Ints, integer_weights: Floats, sums: Ints) -> None:
+    def _add_single_record_subjects(
+        self, row_indices: Ints, integer_weights: Floats, sums: Ints
+    ) -> None:
         """Add the clipped gradients of subjects with one record each to `sums`, int64 (d, c).
 
-        `row_indices`: their rows. `integer_weights`, float64 (d, c): weights in steps of 2^-18.
+        `row_indices`, int64 (k,): indices of their rows. `integer_weights`, float64 (d, c): weights
+        in steps of 2^-18.
         """
         rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
@@ -166,7 +168,7 @@ class NoisyGradient:
         )
         sums += (rows.T @ residuals).astype(np.int64)
 
-    def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
+    def _add_multirecord_subject(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
         """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
 
         `subject`: its slot. `integer_weights`, float64 (d, c): weights in steps of 2^-18.

@@ -84,10 +84,8 @@ class IndividualGradient:
     - `records`: the private records. Their slots are indices into the remaining budgets.
     - `n_scores`: number of scores c: of classes, or of coordinates of the target vectors.
     - `unit`: number of integer steps of a feature with value 1.
-    - `clip`: the clipping bound, the largest norm of a contribution, for features in their own
-      units.
-    - `max_noise`: the largest noise scale that will be used, in clipping bounds; determines the
-      grid.
+    - `clip`: the clipping bound, the largest norm of a contribution, in the features' units.
+    - `max_noise`: the largest noise scale of any step, in clipping bounds; determines the grid.
     - `share`: largest share of a full budget that training may use, 0 < share <= 1.
     - `budget`: the zCDP that a subject's full budget stands for.
     - `noise`: the source of the noise.
@@ -153,7 +151,10 @@ class IndividualGradient:
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise_std: float) -> int:
-        """Return a noise scale, given in clipping bounds, in grid steps: rounded up, in bounds."""
+        """Return the noise scale `noise_std`, in clipping bounds, in grid steps.
+
+        It is rounded up and limited to the scales that integer arithmetic allows.
+        """
         noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
@@ -190,7 +191,9 @@ class GradientRelease:
         score_unit = weight_step / gradient.unit
         tasks = np.array_split(np.arange(0, len(gradient.single), _BLOCK_ROWS), THREADS)
         results = map_in_threads(
-            lambda starts: self._charge_single(starts, prepared_weights, score_unit, remaining),
+            lambda starts: self._charge_single_record_subjects(
+                starts, prepared_weights, score_unit, remaining
+            ),
             [task for task in tasks if len(task)],
         )
         zeros = np.zeros(weights.shape[::-1], dtype=np.int64)
@@ -198,7 +201,7 @@ class GradientRelease:
         sums = np.ascontiguousarray(transposed_sums.T)
         spent = sum(cost for _, cost in results)
         return sums, spent + sum(
-            self._charge_several(slots, prepared_weights, score_unit, remaining, sums)
+            self._charge_multirecord_subjects(slots, prepared_weights, score_unit, remaining, sums)
             for slots in (
                 gradient.several[start : start + _SUBJECT_BLOCK]
                 for start in range(0, len(gradient.several), _SUBJECT_BLOCK)
@@ -212,46 +215,46 @@ class GradientRelease:
         """
         return np.asarray(self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps)
 
-    def _charge_single(
+    def _charge_single_record_subjects(
         self, starts: Ints, prepared_weights: Any, score_unit: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Charge subjects with one record; return the sums of their clipped gradients and charges.
+        """Charge subjects with one record; return their clipped gradients' sum and their charges'.
 
-        The gradients are in grid steps, int64 (c, d). `starts`: first indices of blocks of
-        `_BLOCK_ROWS` subjects in ``mechanism.single``.
+        The gradients are in grid steps, int64 (c, d), the charges in units. `starts`: first indices
+        of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single``.
         """
-        gradient = self.mechanism
-        records = gradient._records
-        sums = np.zeros((gradient.n_scores, gradient.n_features), dtype=np.int64)
+        mechanism = self.mechanism
+        records = mechanism._records
+        sums = np.zeros((mechanism.n_scores, mechanism.n_features), dtype=np.int64)
         spent = 0
         for start in starts:
             block = slice(start, start + _BLOCK_ROWS)
-            slots = gradient.single[block]
-            row_indices = gradient._single_rows[block]
+            slots = mechanism.single[block]
+            row_indices = mechanism._single_rows[block]
             # Where the rows are adjacent, the common case, a view avoids a copy.
             are_adjacent = row_indices[-1] - row_indices[0] == len(row_indices) - 1
             rows = records.rows[
                 slice(row_indices[0], row_indices[-1] + 1) if are_adjacent else row_indices
             ]
-            scores = gradient._products.multiply(rows, prepared_weights)
+            scores = mechanism._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
-            squares = gradient.squares[row_indices]
+            squares = mechanism.squares[row_indices]
             targets = self._select_targets(row_indices)
             loss_and_price = self._loss_and_price
             high, low = charge_records(
                 scores, derivatives, squares, targets, slots, remaining, score_unit, *loss_and_price
             )
-            gradient._products.add_product(derivatives, rows, sums)
+            mechanism._products.add_product(derivatives, rows, sums)
             spent += (int(high) << 24) + int(low)
         return sums, spent
 
-    def _charge_several(
+    def _charge_multirecord_subjects(
         self, slots: Ints, prepared_weights: Any, score_unit: float, remaining: Units, sums: Steps
     ) -> int:
         """Charge subjects with several records and add their clipped gradients to `sums`.
 
-        Returns the sum of the charges. `slots`: slots of the subjects. `sums`, int64 (d, c): sums
-        of gradients in grid steps.
+        Returns the sum of the charges, in units. `slots`, int64 (k,): slots of the subjects.
+        `sums`, int64 (d, c): sums of gradients in grid steps.
         """
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
@@ -266,23 +269,22 @@ class GradientRelease:
         return int(spent)
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
-        """Return the `targets` of the records in these rows, int32 (rows, 1) or (rows, c)."""
+        """Return the `targets` of the records with these row indices, int32 (k, 1) or (k, c)."""
         return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
         """The arguments `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
-        gradient = self.mechanism
-        steps_per_unit = gradient.steps / (gradient.clip * gradient.unit)
-        max_norm = float(min(gradient.steps, self.scale))
-        return gradient._is_squared_loss, steps_per_unit, max_norm, self.rate, gradient.reserve
+        mechanism = self.mechanism
+        steps_per_unit = mechanism.steps / (mechanism.clip * mechanism.unit)
+        max_norm = float(min(mechanism.steps, self.scale))
+        return mechanism._is_squared_loss, steps_per_unit, max_norm, self.rate, mechanism.reserve
 
 
 def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
     """Return public `weights`, (d, c), as int16 multiples of a step, and that step, a power of two.
 
-    The step is the finest for which the integer scores are exact in int32 and the weights fit into
-    int16, and at least 2^-18.
+    The step, >= 2^-18, is the finest with exact int32 scores and with weights within int16.
     """
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-100)
     norm = largest * math.sqrt(float(np.square(weights / largest).sum(axis=0).max(initial=0.0)))
@@ -393,7 +395,7 @@ def _compute_vector_residuals(scores, targets, score_unit, residuals):  # type: 
 
 @compiled
 def _subtract_target(score, target):  # type: ignore[no-untyped-def]
-    """Return `score` minus a target coordinate in steps of 2^-30, limited to -1..1.
+    """Return `score`, a float, minus a `target` coordinate in steps of 2^-30, limited to -1..1.
 
     Derivatives of softmax have the same range, so sums over a subject's records are exact for both
     losses (:func:`vicinal.mechanisms.gradients.sum_gradient`).

@@ -53,7 +53,7 @@ class BernoulliSource(ABC):
 
     @abstractmethod
     def bernoulli(self, probability: float, size: int) -> Bools:
-        """Return `size` samples, bool (size,), each true with at most `probability`, 0 to 1."""
+        """Return `size` samples, bool (size,), each true with at most `probability`, in [0, 1]."""
 
     def sample(self, probability: float, size: int) -> Places:
         """Return the indices of the true ones among `size` samples, int64, ascending."""

@@ -84,8 +84,7 @@ class NoisyLabels(VoteMechanism):
     - `scores`: public score functions; the class with the largest score wins. None: the class with
       the largest noisy sum of votes wins.
 
-    Raises InvalidInput if there are scores and the prices of `table` are valid only for a certain
-    number of classes.
+    Raises InvalidInput if there are scores but `table` is valid for one number of classes only.
     """
 
     label_only = True
@@ -110,11 +109,11 @@ class NoisyLabels(VoteMechanism):
         self._scores = scores
 
     def release(self, noise_std: Floats) -> LabelRelease:
-        """Return the release of one block of q queries and charge its delta slack.
+        """Return the prepared release of a block of q queries, after charging its delta slack.
 
-        `noise_std`, float64 (q,): public noise scale of every query, in votes. Raises InvalidInput
-        if one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
-        delta slack is used up.
+        The returned object charges subjects and adds noise later. `noise_std`, float64 (q,): public
+        noise scale of every query, in votes. Raises InvalidInput if one is below the 2^22 grid
+        steps for which the price is proven, and PrivacyRefused if the delta slack is used up.
         """
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
         if len(scales) and scales.min() < LINE_GRID:
@@ -123,15 +122,15 @@ class NoisyLabels(VoteMechanism):
         columns_per_step = self._table.cells_per_shift / scales
         return LabelRelease(self, scales, rates, single_rates, columns_per_step, self._table.shares)
 
-    def select_classes(self, noisy: Steps, scales: Steps) -> Steps:
+    def select_classes(self, noisy_votes: Steps, scales: Steps) -> Steps:
         """Return the index of each query's winning class, int64 (q,).
 
-        - `noisy`, int64 (q, c): noisy votes in grid steps.
+        - `noisy_votes`, int64 (q, c): in grid steps.
         - `scales`, int64 (q,): noise scale of each query in grid steps.
         """
         if self._scores is None:
-            return np.asarray(noisy.argmax(axis=1))
-        return np.asarray(self._scores(noisy, scales, self.grid.steps).argmax(axis=1))
+            return np.asarray(noisy_votes.argmax(axis=1))
+        return np.asarray(self._scores(noisy_votes, scales, self.grid.steps).argmax(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class ReleaseCounter:
             )
 
     def note_releases(self, n_releases: int) -> None:
-        """Count `n_releases` before they are made; raise PrivacyRefused if the plan lacks them."""
+        """Count `n_releases` before they are made; raise PrivacyRefused if the plan has fewer."""
         self.check_remaining(n_releases)
         self.used += n_releases
 

@@ -2,6 +2,9 @@
 
 Each query is screened on one Poisson sample and answered by the votes of another. The search is
 that of :mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screening.md, noisy_max.md.
+
+*Candidates* of a query are all records within a radius that probably contains k sampled subjects:
+if it does, no other record is among the k nearest.
 """
 
 from abc import ABC, abstractmethod
@@ -35,8 +38,7 @@ class VoteEncoding(ABC):
     def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
         """Return the sums of votes over the nearest records, int64 (q, c), in steps; private.
 
-        `nearest_rows`, int32 (q, k): rows of the records, padded with ``NO_RECORD``. `steps`: grid
-        steps in a vote.
+        `nearest_rows`, int32 (q, k): rows, or ``NO_RECORD``. `steps`: grid steps in a vote.
         """
 
 
@@ -98,8 +100,7 @@ class ClippedVotes(VoteEncoding):
 def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped-def]
     """Add one vote of `steps` grid steps for the label of every nearest record to `sums`, (q, c).
 
-    `nearest_rows`, int32 (q, k): rows of the records, -1 where missing; `labels`, int32 (n,): class
-    index of each row.
+    `nearest_rows`, int32 (q, k): rows, -1 where missing; `labels`, int32 (n,): class indices.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):
@@ -172,10 +173,10 @@ class NearestOfSample:
     def _draw_from_candidates(
         self, queries: IntegerMatrix, candidates: NeighbourLists
     ) -> NearestRows:
-        """Return :meth:`draw_nearest` of `queries`, given their `candidates`.
+        """Return the rows of the k nearest records in a new sample, int32 (q, k), from candidates.
 
-        Subjects that are not candidates are sampled only for queries whose sampled candidates are
-        fewer than k.
+        `queries`, (q, d): integer features. `candidates`: of the same queries. Subjects that are
+        not candidates are sampled only for queries whose sampled candidates are fewer than k.
         """
         sample = self._sampler.sample(self.gamma, len(candidates.rows))
         nearest_rows = self.knn.select_nearest(candidates, sample)
@@ -190,11 +191,11 @@ class NearestOfSample:
         return nearest_rows
 
     def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
-        """Return :meth:`draw_nearest` of one `query`, (1, d), as int32 (1, k), from all subjects.
+        """Return the rows of the k nearest sampled records of one query, int32 (1, k).
 
-        - `rows`: rows of the candidates; whether each subject is in the sample is decided.
-        - `hits`: indices in `rows` of the sampled candidates. Subjects without a candidate are
-          sampled now.
+        - `query`, (1, d): integer features.
+        - `rows`, int32: rows of the query's candidates, whose subjects have been sampled already.
+        - `hits`, int64: indices in `rows` of the sampled ones. All other subjects are sampled now.
         """
         slots = self.knn.slots
         sampled_slots, first_hit = np.unique(slots[rows], return_index=True)
@@ -222,11 +223,9 @@ KernelFactory = Callable[[FloatMatrix, float], RBF]
 class PrivateKNNRelease(PlannedAnswers):
     """Mechanism that answers planned queries by the noisy votes of sampled nearest neighbours.
 
-    :meth:`answer` counts every release before it is made and returns noisy values only. For one
-    thread at a time.
+    :meth:`answer` counts releases before it makes them, and returns noisy values. For one thread.
 
-    - `features`, float (n, d): features of the private records. A copy is kept until the kernel is
-      chosen.
+    - `features`, float (n, d): private features, copied and kept until the kernel is chosen.
     - `slots`, int32 (n,): slot of every record's subject.
     - `n_subjects`: number of subjects.
     - `vote_encoding`: the records' votes.
@@ -306,7 +305,10 @@ class PrivateKNNRelease(PlannedAnswers):
         return passed, np.concatenate([answers for _, answers in results])
 
     def _answer_block(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
-        """Return the result of :meth:`answer` for one block of encoded queries (q, d)."""
+        """Screen encoded queries (q, d) on one sample and answer those that pass by a new one.
+
+        Returns whether each query passes, bool (q,), and the noisy answers to the p that pass.
+        """
         candidates = self.nearest.find_candidates(queries)
 
         def compute_max_votes() -> Ints:

@@ -27,8 +27,7 @@ class RecordVectors:
     """Sparse target vectors of n records, each of norm at most 1; private.
 
     - `width`: number of coordinates c; public.
-    - `starts`, int64 (n + 1,): record i has the entries ``starts[i]`` to ``starts[i + 1] - 1`` of
-      the other two arrays.
+    - `starts`, int64 (n + 1,): record i has entries ``starts[i]`` to ``starts[i + 1] - 1`` below.
     - `coordinates`, int32 (entries,): ascending within a record, without repetition.
     - `values`, int32 (entries,): in steps of 2^-30, rounded towards zero, never 0.
     """
@@ -42,8 +41,7 @@ class RecordVectors:
     def from_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
         """Return the vectors in the rows of a matrix (n, c), scaled down to norm 1 where longer.
 
-        Raises InvalidInput if `rows` is not a matrix of finite numbers. The message contains no
-        value of the data.
+        Raises InvalidInput if `rows` is not a matrix of finite numbers; without values of the data.
         """
         dense = np.asarray(rows, dtype=np.float64)
         if dense.ndim != 2 or not dense.shape[1]:

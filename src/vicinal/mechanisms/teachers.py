@@ -39,9 +39,9 @@ def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
 
 
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
-    """Return :func:`assign_teacher` of every record's subject, int64 (n,).
+    """Return the index of the teacher of every record's subject, int64 (n,).
 
-    `ids`: canonical subject id of every record. `key`: the secret key of the assignment.
+    `ids`: canonical subject id of every record. `key`: the secret key that assigns teachers.
     """
     teacher_by_subject = {
         subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)
@@ -50,7 +50,7 @@ def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> In
 
 
 def derive_seed(teacher: int, key: bytes) -> int:
-    """Return the seed of a teacher's training, derived from its index and the secret key."""
+    """Return the seed of a teacher's training, 0 to 2^31 - 1, from its index and the secret key."""
     digest = hashlib.blake2b(f"seed:{teacher}".encode(), key=key, digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -79,7 +79,10 @@ class Teacher:
         self._model = _train_model(model, X, labels, seed) if len(classes) > 1 else None
 
     def vote(self, queries: FloatMatrix) -> Ints:
-        """Return the class index for which the teacher votes, int64 (q,); private."""
+        """Return the class index for which the teacher votes at each query (q, d), int64 (q,).
+
+        Private.
+        """
         if self._model is None:
             return np.full(len(queries), self._constant_vote, dtype=np.int64)
         labels = _predict_classes(self._model, queries)
@@ -90,7 +93,8 @@ class Teacher:
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
     """Return a clone of `model`, trained on copies of a teacher's records; None if training fails.
 
-    The arguments are those of :class:`Teacher`.
+    `X`, float (m, d), `labels`, int32 (m,): features and class indices. `seed`: value of every
+    parameter ``random_state``.
     """
     try:
         with warnings.catch_warnings():
@@ -167,8 +171,7 @@ def train_teachers(
 class PATERelease(PlannedAnswers):
     """Mechanism that answers planned queries by the noisy votes of teachers.
 
-    :meth:`answer` counts every release before it is made and returns noisy values only. For one
-    thread at a time.
+    :meth:`answer` counts releases before it makes them, and returns noisy values. For one thread.
 
     - `teachers`: the trained teachers; private.
     - `n_classes`: number of classes.
@@ -190,7 +193,7 @@ class PATERelease(PlannedAnswers):
         super().__init__(screening, voting, query_counter)
 
     def split_blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
-        """Yield blocks of consecutive `queries`, (q, d), each between two reports of progress."""
+        """Yield blocks of at most `_BLOCK` consecutive `queries`, (q, d), to report progress."""
         for start in range(0, len(queries), _BLOCK):
             yield queries[start : start + _BLOCK]
 

@@ -2,6 +2,10 @@
 
 Votes and noise are integers on a grid; the delta that the grid costs is accounted for. Proof note:
 votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
+
+The *delta slack* of a release is the part of delta that pays for rounding its noise to the grid. A
+*release* of a block of queries is an object with their noise scales and prices: it computes
+contributions and charges subjects, and then adds noise to the sums.
 """
 
 from __future__ import annotations
@@ -66,11 +70,10 @@ class VoteMechanism(ABC):
 
     @abstractmethod
     def release(self, noise_std: Floats) -> BlockRelease:
-        """Return the release of one block of q queries and charge its delta slack.
+        """Return the prepared release of a block of q queries, after charging its delta slack.
 
         `noise_std`, float64 (q,): noise scale of every query in votes; a function of public
-        information only. Raises PrivacyRefused, before any subject is charged, if the delta slack
-        is used up.
+        information only. Raises PrivacyRefused, before charging subjects, if the slack is used up.
         """
 
     def bound_slack(self, min_noise: float) -> float:
@@ -97,7 +100,10 @@ class NoisyVotes(VoteMechanism):
     label_only = False
 
     def release(self, noise_std: Floats) -> VoteRelease:
-        """Return the release of q queries with noise scales `noise_std`, (q,), in votes."""
+        """Return the prepared release of q queries, after charging its delta slack.
+
+        `noise_std`, float64 (q,): public noise scale of every query, in votes.
+        """
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
         return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
 
@@ -169,8 +175,7 @@ class BlockRelease(ABC):
     def publish(self, vote_sums: Steps) -> AnyArray:
         """Return the released values: noisy votes, or labels computed from them.
 
-        `vote_sums`, int64 (q, c): results of :meth:`contribute_and_charge`, added up over all
-        shards, in steps; private.
+        `vote_sums`, int64 (q, c): contributions added up over all shards, in steps; private.
         """
 
     def _add_noise(self, vote_sums: Steps) -> Steps:
@@ -244,7 +249,7 @@ class VoteGrid:
         delta: float,
         remedy: str = "Choose a smaller 'epsilon' or a larger 'delta'.",
     ) -> VoteGrid:
-        """Return the coarsest grid on which the delta slack of a whole plan is negligible.
+        """Return a coarse grid on which a plan's delta slack is at most `SLACK_SHARE` of delta.
 
         - `min_noise`: the smallest noise scale that will be used, in unit contributions.
         - `n_releases`, `n_coordinates`: number of planned releases, and of coordinates of each.
@@ -275,15 +280,14 @@ class VoteGrid:
         return MAX_SCALE / self.steps
 
     def convert_noise(self, noise_std: float) -> int:
-        """Return a noise scale, given in unit contributions, in steps, rounded up."""
+        """Return the noise scale `noise_std`, in unit contributions, in steps, rounded up."""
         return math.ceil(checks.check_real("noise scale", noise_std, above=0) * self.steps)
 
 
 class DeltaSlackAccountant:
     """Account of the delta slack of all releases on the grid, limited to a share of delta.
 
-    The slack is the part of delta that pays for rounding noise to a grid. An RDP guarantee needs
-    none, because the discrete Gaussian has the same RDP as the continuous one.
+    An RDP guarantee needs none: the discrete Gaussian has the same RDP as the continuous one.
 
     - `delta`: the delta of the guarantee, of which the share `SLACK_SHARE` may be used.
     - `needs_slack`: whether the guarantee needs slack (GDP); if not, no release is refused.

@@ -33,8 +33,12 @@ class HyperplaneLSH(Index):
 
     Parameters
     ----------
-    kernel, n_features, engine
-        See :class:`Index`.
+    kernel : Kernel
+        The kernel whose similarities are compared, with its precision.
+    n_features : int
+        Number of features d.
+    engine : str, optional
+        Name of the engine that computes products; all engines return the same hits.
     tables : int
         Number of tables L; more tables find more neighbours. ZZGW23 use 10, 20 and 30.
     bits : int
@@ -87,8 +91,7 @@ class HyperplaneLSH(Index):
     def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase the records in `rows` with their buckets; fill the gaps with those in `movers`.
 
-        Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
-        are not erased.
+        Both are int64 row indices, ascending. `movers`: rows of the last ``len(rows)`` that remain.
         """
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]

@@ -151,8 +151,7 @@ class Index(ABC):
     accuracy, never privacy.
 
     ``tests/congruence/test_indexes.py`` checks the condition for each index and shows two that
-    break it. A subclass selects candidates (:meth:`_scan`); the radius alone decides which of them
-    are neighbours.
+    break it. A subclass selects candidates (:meth:`_scan`), the radius the neighbours among them.
 
     Parameters
     ----------
@@ -161,8 +160,7 @@ class Index(ABC):
     n_features : int
         Number of features d.
     engine : str, optional
-        Name of the engine, see :func:`vicinal.neighbours.engines.get_engine`; all engines return
-        the same hits.
+        Name of the engine, see ``engines.get_engine``; all engines return the same hits.
 
     Examples
     --------
@@ -194,8 +192,7 @@ class Index(ABC):
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows from ``len(self)`` on. Raises InvalidInput, and changes nothing, if
-        shape or type do not fit.
+        They become the rows from ``len(self)`` on. Raises InvalidInput before any change.
         """
         self._check_integers("integers", integers)
         self.store.add(integers)
@@ -238,8 +235,7 @@ class Index(ABC):
 
         Together the blocks equal the result of :meth:`search` for integer `queries` (q, d) and
         `thresholds` (q,). A block with more than `max_hits` hits is discarded and halved; a single
-        query is always answered. The split depends on private counts, so nothing but memory may
-        depend on it.
+        query is always answered. The split is private: nothing but memory may depend on it.
         """
         self._check_queries(queries, thresholds)
         start, step = 0, len(queries)
@@ -397,8 +393,7 @@ class FeatureRows:
 
     - `kernel`: the kernel whose precision and offsets are stored.
     - `n_features`: number of features d; rows of int8 are padded to a multiple of 4 columns.
-    - `block_rows`: number of records in a block of memory; by default they fill
-      :data:`BLOCK_BYTES`.
+    - `block_rows`: number of records in a block of memory; default: :data:`BLOCK_BYTES` full.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block_rows: int | None = None) -> None:

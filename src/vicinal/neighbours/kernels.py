@@ -10,7 +10,8 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer norm of a unit vector and b the public bound on norms.
+with S the integer norm of a unit vector and b the public bound on norms. The argument `n_features`
+is the number of features d of a vector; S depends on it.
 Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
 levels of similarity, rounded towards zero, so that it has the same bits on every machine.
 
@@ -123,10 +124,8 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     If a unit vector has a large integer norm, steps are fine, but its largest coordinates are
     clipped; the norm with the smallest mean squared relative error on `public` is chosen.
 
-    - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
-      first 8192 are used.
-    - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
-      norm 1.
+    - `public`, float (m, d): public rows, not yet encoded, of which the first 8192 are used.
+    - `bound`, optional: the RBF kernel's bound on norms; without it rows are scaled to norm 1.
 
     Raises InvalidInput if there are no rows, or more features than :class:`Precision` allows.
     """
@@ -172,8 +171,7 @@ def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
     """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and extended to norm 1.
 
     The result is float64 (n, d + 1); its last column makes all norms equal to 1. The cosine of two
-    such rows is a function of their distance, so rows of equal direction and different norms are
-    distinguished.
+    such rows is a function of their distance, so equal directions of different norms differ.
     """
     rows = _scale_rows(X, _make_norm_clipping_factor(bound), 1.0)
     complement = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
@@ -183,16 +181,21 @@ def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
 def _compute_inverse_norms(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (the type is _ScaleFactor)
     """Return factors, float64 (n,), that scale rows to norm 1; rows of zeros are kept.
 
-    `peaks` and `norms`: the arguments of :data:`_ScaleFactor`.
+    `norms`, float64 (n,): norms of the rows after division by their largest absolute entries, the
+    `peaks`, which are not used.
     """
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
 
 def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
-    """Return the :data:`_ScaleFactor` that divides rows by `bound` and clips them to norm 1."""
+    """Return the function of the factors that divide rows by `bound` and clip them to norm 1.
+
+    Its arguments, float64 (n,), are the rows' largest absolute entries, and their norms after
+    division by these; the factors apply to the divided rows.
+    """
 
     def compute_factor(peaks: Floats, norms: Floats) -> Floats:
-        """Return the factors, float64 (n,), of rows whose norms are ``peaks * norms``."""
+        """Return the factors of rows whose norms are ``peaks * norms``."""
         with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
             divisors = np.maximum(peaks * norms, bound)
         return np.where(np.isinf(divisors), _compute_inverse_norms(peaks, norms), peaks / divisors)
@@ -203,7 +206,7 @@ def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
 def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) -> IntegerMatrix:
     """Return the rows of `X`, (n, d), scaled and rounded to the integers of a precision, (n, d).
 
-    `scale_factor` determines the factor of each row to norm at most 1.
+    `scale_factor` returns the factor of each row to norm at most 1, see :func:`_scale_rows`.
     """
     integers = np.empty(X.shape, dtype=precision.dtype)
     unit_norm = precision.scale(X.shape[1])
@@ -218,9 +221,11 @@ def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) 
 
 
 def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, unit_norm: float) -> Floats:
-    """Return the rows of `X` multiplied by their factors and by `unit_norm`, float64 (n, d).
+    """Return the rows of `X`, (n, d), scaled by their factors and by `unit_norm`, float64 (n, d).
 
-    Dividing by the largest entry first prevents overflow and underflow of squares.
+    Rows are divided by their largest absolute entries first, which prevents overflow and underflow
+    of squares. `scale_factor`: function of these entries and of the divided rows' norms, (n,) each,
+    to the factors of the divided rows, (n,). `unit_norm`: number of integer steps of norm 1.
     """
     rows = np.array(X, dtype=np.float64, order="C")
     magnitudes = np.abs(rows)
@@ -259,7 +264,7 @@ class Kernel(ABC):
     level_shift: int
 
     def width(self, n_features: int) -> int:
-        """Return the number of columns of the integer features of vectors with `n_features`."""
+        """Return the number of columns of the integer features of vectors of `n_features`."""
         return n_features
 
     @abstractmethod
@@ -271,22 +276,21 @@ class Kernel(ABC):
 
     @abstractmethod
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return the offset of each row of integer features (n, d), int32 (n,): see the class."""
+        """Return offset(x) of each row x of integer features (n, d), int32 (n,)."""
 
     @abstractmethod
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the kernel values in [0, 1] of float64 similarities of rows of `n_features`."""
+        """Return the kernel value in [0, 1] of each `similarity`, float64, any shape."""
 
     @abstractmethod
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the smallest similarity of rows of `n_features` with a kernel value >= `value`."""
+        """Return the smallest integer similarity whose kernel value is at least `value`."""
 
     @abstractmethod
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return the squared distance of each pair, float64, given its similarity.
+        """Return the squared distance of each pair, float64, given its `similarity`, int64.
 
-        It is in squared integer steps, and at least 1, so that its logarithm exists. `n_features`:
-        number of features of a row.
+        It is in squared integer steps, and at least 1, so that its logarithm exists.
         """
 
     def table(self, n_features: int) -> KernelTable:
@@ -309,8 +313,7 @@ class Cosine(Kernel):
         The quantisation of features.
     bound : float, optional
         Largest norm of the public rows. If given, norms influence similarities: rows are divided by
-        it, clipped to norm 1, and get a column that makes all norms equal. Without it, only
-        directions matter.
+        it, clipped to norm 1, and get a column for equal norms. Without it, only directions matter.
 
     Examples
     --------
@@ -370,7 +373,7 @@ class Cosine(Kernel):
         return np.zeros(len(integers), dtype=np.int32)
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the cosines of pairs with the given similarities; 0 where they are negative."""
+        """Return the cosine of each pair with this `similarity`, float64; 0 if it is negative."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
@@ -437,7 +440,7 @@ class RBF(Kernel):
         return (self.unit(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return exp(-|x - q|^2 / bandwidth^2) of pairs with the given similarities."""
+        """Return exp(-|x - q|^2 / bandwidth^2) of each pair with this `similarity`, float64."""
         return np.exp(np.minimum(similarity, 0.0) * self._compute_log_slope(n_features))
 
     def squared_distance(
@@ -445,7 +448,7 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return minus the similarities, in squared integer steps, at least 1."""
+        """Return minus each `similarity`: the distance in squared integer steps, at least 1."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:

@@ -6,12 +6,19 @@ its members alone. This is best for small samples of many records.
 *Search first.* A set of candidates that contains all records up to some distance is found, and only
 candidates are sampled. If k of them are in the sample, no record farther away can be among the k
 nearest; otherwise all remaining records are sampled, too. The set must be fixed before
-the Bernoulli samples are drawn; the method that finds it changes no distribution. It is found by a
-radius, from a rank among some of the records. This is best for large samples.
+the Bernoulli samples are drawn; the method that finds it changes no distribution. It is the records
+within a radius that is estimated from the similarities of some of them. This is best for large
+samples.
 
 *Order.* A smaller integer distance comes first, then a smaller row: a strict order of all records
 that does not depend on which other records exist. If one subject is added or removed, one record
-enters or leaves the k nearest, and at most one other record does the reverse.
+enters or leaves the k nearest, and at most one other record does the reverse. A *key* is an int64
+with the similarity of a hit in its high 32 bits and its row, in reverse order, in its low 32 bits:
+the nearer hit has the larger key.
+
+Arguments of the compiled functions: the hits (candidates) of query j are ``starts[j]`` to
+``starts[j + 1] - 1`` of `rows`, int32 (hits,), and `similarities`, int32 (hits,), with `starts`,
+int64 (q + 1,). `nearest_rows`, int32 (q, k), is written; entries without a record are unchanged.
 """
 
 import math
@@ -112,12 +119,10 @@ class PoissonKNN:
     def find_nearest_sampled(self, queries: IntegerMatrix, sample: Ints) -> NearestRows:
         """Return the rows of the k nearest sampled records, int32 (q, k), for samples drawn first.
 
-        Every record must be a subject of its own. Rows are in no order, padded with
-        :data:`NO_RECORD`.
+        Every record must be a subject of its own. Rows: in no order, padded with :data:`NO_RECORD`.
 
         - `queries`, (q, d): integer features.
-        - `sample`, int64 ascending: record i is sampled for query j if ``j * len(self) + i`` is in
-          it.
+        - `sample`, int64 ascending: ``j * len(self) + i`` if record i is sampled for query j.
         """
         starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
         rows = _find_sampled_rows(sample, starts, len(self))
@@ -130,8 +135,8 @@ class PoissonKNN:
         Rows are in no order, padded with :data:`NO_RECORD`.
 
         - `candidates`: result of :meth:`find_candidates` or :meth:`list_all_records`.
-        - `sample`, int64 ascending: indices of the sampled hits in `candidates`; a subject is
-          sampled for a query if the first of its hits is.
+        - `sample`, int64 (s,), ascending: indices of the sampled hits in ``candidates.rows``. Of a
+          subject with several hits for a query, the first alone decides whether it is sampled.
         """
         nearest_rows = np.full((len(candidates), self.k), NO_RECORD, dtype=np.int32)
         lists = (candidates.starts, candidates.rows, candidates.similarities)
@@ -197,12 +202,8 @@ def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-de
 def _write_nearest_records(starts, rows, similarities, sample, nearest_rows):  # type: ignore[no-untyped-def]
     """Write the rows of each query's k nearest sampled records to `nearest_rows`.
 
-    The caller ensures that every record has a subject of its own.
-
-    - `starts`, `rows`, `similarities`: arrays of the candidates' :class:`NeighbourLists`; the
-      candidates of query j are ``starts[j]:starts[j + 1]``.
-    - `sample`, int64, ascending: indices of the sampled candidates in `rows`.
-    - `nearest_rows`, int32 (q, k): written here; entries without a record are left unchanged.
+    The caller ensures that every record has a subject of its own. `sample`, int64 (s,), ascending:
+    indices of the sampled candidates in `rows`.
     """
     keys = np.empty(len(sample), dtype=np.int64)
     next_sampled = 0
@@ -222,11 +223,9 @@ def _write_nearest_subjects(  # type: ignore[no-untyped-def]
 ):
     """Write the row of the nearest record of each query's k nearest sampled subjects.
 
-    - `starts`, `rows`, `similarities`, `nearest_rows`: see :func:`_write_nearest_records`.
     - `is_sampled`, bool (hits,): whether each candidate is sampled; the first of a subject decides.
     - `slots`, int32 (n,): subject of each row.
-    - `key_state`, int64 (n_subjects,): scratch of :func:`_merge_subject_hit`, all 0 before and
-      after.
+    - `key_state`, int64 (n_subjects,): scratch of :func:`_merge_subject_hit`, 0 before and after.
     """
     max_hits = 0
     for j in range(len(starts) - 1):
@@ -244,20 +243,19 @@ def _write_nearest_subjects(  # type: ignore[no-untyped-def]
 
 @compiled
 def _make_key(similarity, row):  # type: ignore[no-untyped-def]
-    """Return an int64 that orders hits: a larger similarity first, then a smaller row."""
+    """Return the key of a hit: larger for a larger similarity, and then for a smaller row."""
     return (np.int64(similarity) << 32) | (0x7FFFFFFF - np.int64(row))
 
 
 @compiled
 def _write_largest_rows(keys, largest_rows):  # type: ignore[no-untyped-def]
-    """Write the rows of the k largest `keys` (:func:`_make_key`) to `largest_rows`, int32 (k,).
+    """Write the rows of the k largest `keys`, int64 (n,), to `largest_rows`, int32 (k,).
 
-    The keys are reordered. Many keys are first counted by similarity, so that only the keys of one
-    bin are selected.
+    The keys are overwritten. If they are many, a histogram narrows the selection to one bin.
     """
     n_written, size = 0, len(keys)
     if size >= max(_MIN_KEYS_TO_BIN, len(largest_rows) + 1):
-        n_written, size = _write_rows_above_bin(keys, largest_rows)
+        n_written, size = _select_above_kth_bin(keys, largest_rows)
     n_missing = min(len(largest_rows) - n_written, size)
     if 0 < n_missing < size:
         select_largest(keys[:size], n_missing)
@@ -267,10 +265,11 @@ def _write_largest_rows(keys, largest_rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _write_rows_above_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
+def _select_above_kth_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
     """Write the rows of all keys above the bin of the k-th largest key to `largest_rows`, (k,).
 
-    Returns their number and the number of keys in that bin, which are moved to the front.
+    Keys are counted in bins of similarities, a histogram. Returns the number of rows written, and
+    the number of keys in that bin, which are moved to the front of `keys`, int64 (n,), n >= k.
     """
     min_key = max_key = keys[0]
     for key in keys:
@@ -299,7 +298,7 @@ def _write_rows_above_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
 
 @compiled
 def _get_row(key):  # type: ignore[no-untyped-def]
-    """Return the row from which :func:`_make_key` made `key`."""
+    """Return the row in the low 32 bits of a `key`."""
     return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
@@ -311,7 +310,7 @@ def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: i
     the largest key of its hits, that of its nearest record.
 
     - `keys`, int64: the first `size` are the keys of the sampled subjects found, one each.
-    - `key`: key of the hit, its similarity and row (:func:`_make_key`).
+    - `key`: key of the hit.
     - `is_sampled`: whether the hit is sampled.
     - `key_state`, int64 (n_subjects,): 0 before the first hit of a subject, -1 if the subject is
       not sampled, otherwise the index of its key plus 1.

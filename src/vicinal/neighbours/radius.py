@@ -111,7 +111,10 @@ class Reference:
         return self._sample.scan_similarity_at_rank(queries, sample_rank)
 
     def scan_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the result of :meth:`find_similarity_at_rank`, computed from all similarities."""
+        """Return the `rank`-th largest similarity of each query (q, d) to the points, int64 (q,).
+
+        All similarities are computed, without guessed thresholds.
+        """
         at_rank = [
             _select_rank(lists.starts, lists.similarities, rank)
             for lists in self._iterate_lists(queries)
@@ -124,7 +127,7 @@ class Reference:
             yield lists.similarities.astype(np.int64).reshape(len(lists), len(self))
 
     def _iterate_lists(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
-        """Yield all points, in their order, as neighbours of consecutive chunks of `queries`."""
+        """Yield lists of all points, in their order, for consecutive chunks of `queries` (q, d)."""
         chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), chunk_size):
             chunk = queries[start : start + chunk_size]
@@ -165,8 +168,7 @@ class FixedRadius(Radius):
     - `kernel`: has `tau` as a value.
     - `tau`: the smallest kernel value of a neighbour.
     - `n_features`: number of features.
-    - `reference`, `n_records`: public points and the public number of records; needed for
-      :meth:`estimate_counts` only.
+    - `reference`, `n_records`: public points and record count, for :meth:`estimate_counts` only.
     """
 
     def __init__(
@@ -230,8 +232,7 @@ class AdaptiveRadius(Radius):
         """Return whether queries are about as close to the reference as its own points are.
 
         The median threshold of the queries must reach the 5 % quantile of the thresholds of
-        reference points. Otherwise far more records than planned can be inside the radius, and
-        budgets are used up early.
+        reference points. Otherwise more records than planned can vote and spend their budgets.
         """
         if len(queries) < _MIN_QUERIES_TO_COMPARE or len(self._reference) < _MIN_POINTS_TO_COMPARE:
             return True
@@ -240,7 +241,7 @@ class AdaptiveRadius(Radius):
 
     @cached_property
     def _own_thresholds(self) -> Ints:
-        """Thresholds of reference points, each computed without the point itself."""
+        """Thresholds of some reference points, int64, each computed without the point itself."""
         rank = min(self.rank + 1, len(self._reference))
         return self._reference.find_similarity_at_rank(self._reference.points[:_N_PROBES], rank)
 
@@ -288,8 +289,7 @@ def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
 def select_largest(values, count):  # type: ignore[no-untyped-def]
     """Move the `count` largest of the integers `values`, (n,), to the end, in place.
 
-    The smallest of them comes first there; 1 <= count <= n. Hoare's selection with the median of
-    three as pivot.
+    The smallest of them comes first there; 1 <= count <= n. Hoare's selection, median of three.
     """
     target = len(values) - count
     low, high = 0, len(values) - 1

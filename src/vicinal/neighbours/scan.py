@@ -2,7 +2,9 @@
 
 A *hit* is a pair of a query and a record inside its radius. The similarity of a pair is ``factor *
 <x, q> - offset(x) - offset(q)`` for integer features x and q (:mod:`vicinal.neighbours.kernels`); a
-scan leaves out offset(q), and adds it to the query's threshold instead: its *minimum score*.
+scan leaves out offset(q), and adds it to the query's threshold instead: its *minimum score*. The
+hits of q queries in a block of records (:data:`Hits`) are counts, (q,), then row ids and such
+similarities, (hits,) each, ordered by query. A *row id* is the number that identifies a record.
 
 Compiled functions order hits by query and merge the hits of several blocks of records. Each process
 has one pool of threads, for work that releases the lock of the interpreter.
@@ -78,8 +80,7 @@ class HitBudget:
     """The number of hits that may still be kept, shared by the scans of one search.
 
     It is true until more hits are found than it allows. Compiled code of several threads updates
-    the count between tiles, without a lock. The count can lag behind by a few tiles; it only limits
-    memory.
+    the count between tiles, without a lock, so it can lag behind by a few tiles; it limits memory.
     """
 
     def __init__(self, n_hits: int) -> None:
@@ -142,8 +143,8 @@ class ScanEngine(ABC):
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
         """Return the hits of every query in the order of the records, and reduce `hit_budget`.
 
-        None if there are more hits than `hit_budget` allows. Several threads may call it at a time;
-        it releases the lock of the interpreter while it multiplies.
+        `block`: the prepared queries. None if there are more hits than `hit_budget` allows. Several
+        threads may call it at a time; it releases the interpreter's lock while it multiplies.
         """
 
     def limit_threads(self) -> AbstractContextManager[Any]:
@@ -273,8 +274,7 @@ def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
 def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
     """Return the hits of consecutive blocks of records, in the order of `blocks`, as lists.
 
-    `query_offsets`, int32 (q,): the queries' own offsets. They are subtracted from the similarities
-    in `blocks`, which are computed without them.
+    `query_offsets`, int32 (q,): the queries' own offsets, subtracted from all similarities here.
     """
     starts, rows, similarities = merge_blocks(blocks, len(query_offsets))
     if query_offsets.any():
@@ -304,10 +304,11 @@ def merge_blocks(blocks: Sequence[Hits], n_queries: int) -> tuple[Ints, Ints32, 
 def _place_hits(  # type: ignore[no-untyped-def]
     counts, row_ids, similarities, next_index, merged_ids, merged_similarities
 ):
-    """Copy the hits of one block of records, :data:`Hits`, into the merged arrays (all hits,).
+    """Copy the hits of one block of records into the merged arrays.
 
-    `next_index`, int64 (q,): the hits of query j are copied to ``next_index[j]`` on, which is then
-    advanced.
+    `counts`, (q,), `row_ids`, `similarities`, int32 (hits,): the hits of the block, by query.
+    `merged_ids`, `merged_similarities`, int32 (all hits,): written. `next_index`, int64 (q,): the
+    hits of query j are copied to ``next_index[j]`` on, which is then advanced.
     """
     source = 0
     for j in range(len(counts)):
@@ -322,8 +323,7 @@ def _place_hits(  # type: ignore[no-untyped-def]
 def fill_holes(rows: Ints, size: int) -> Ints:
     """Return the rows of the records that fill the holes of removed `rows`, ascending.
 
-    They are the rows, among the last ``len(rows)`` of `size`, that are not removed. `rows`, int64,
-    ascending.
+    They are the rows, among the last ``len(rows)`` of `size`, that are not in `rows`; ascending.
     """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]
@@ -366,5 +366,5 @@ def _cancel_and_wait(futures: Sequence[Future[Any]]) -> None:
 
 @lru_cache(maxsize=1)
 def _get_pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 (the key of the cache)
-    """Return the thread pool of a process id: a forked process inherits no threads."""
+    """Return the thread pool of this process, whose id is `process`: a fork inherits no threads."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="vicinal")

@@ -111,7 +111,7 @@ def compare_with_exponential(digits, x, v, max_error):  # type: ignore[no-untype
     - `digits` (int): first N_DIGITS binary digits of the real.
     - `x` (float): offset in the strip as a fraction of the scale, 0 <= x < 1.
     - `v` (int): index of the strip.
-    - `max_error` (float): bound on the error of the exponential in doubles.
+    - `max_error` (float): bound on the absolute error of the exponential in doubles.
     """
     probability = math.exp(-x * (v + x / 2))
     if digits < math.floor((probability - max_error) * (_DIGITS_MASK + 1)):

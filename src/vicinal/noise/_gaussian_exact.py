@@ -75,10 +75,10 @@ def _bound_cdf(v: int, digits: int) -> tuple[int, int]:
 
 
 def _find_agreed_digits(compute_bounds: Callable[[int], tuple[int, int]]) -> int:
-    """Return the leading digits of a number, from bounds that agree in these digits.
+    """Return floor(x) of a real number x, from bounds refined until both have the same floor.
 
-    ``compute_bounds(extra)`` returns integer lower and upper bounds with `extra` additional digits,
-    which are dropped here. The number of additional digits is doubled until the bounds agree.
+    ``compute_bounds(extra)`` returns integer lower and upper bounds of x 2^extra; `extra` is
+    doubled until they agree in all but the last `extra` digits. x is a probability times 2^digits.
     """
     extra = _GUARD_DIGITS
     while True:
@@ -133,11 +133,11 @@ def compute_gaussian_round(
     n_digits: int = N_DIGITS,
     n_further_digits: int = N_FURTHER_DIGITS,
 ) -> tuple[bool, int]:
-    """Return whether one round accepts its proposal, and the proposal; see gaussian.md, "A round".
+    """Run one round (gaussian.md, "A round"); return whether it accepts, and the sample if it does.
 
-    Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian.
-    `n_digits`, `n_further_digits`: number of digits that are compared first, and that are read at a
-    time afterwards.
+    Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian,
+    in grid steps. `n_digits`, `n_further_digits`: number of binary digits of uniform reals that are
+    compared first, and that are read at a time afterwards.
     """
 
     def read_integer(count: int) -> int:

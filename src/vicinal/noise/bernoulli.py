@@ -26,14 +26,14 @@ _MAX_STREAM_BYTES = 1 << 16
 _N_FIRST_DIGITS = 5
 
 # The lowest bit of each byte of a uint64.
-_LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
+_LOWEST_BIT_OF_EACH_BYTE = np.uint64(0x0101_0101_0101_0101)
 
 
 def compute_bernoulli_probability(probability: float) -> float:
     """Return the exact probability of :func:`sample_bernoulli`'s samples: floor(p 2^64) / 2^64.
 
-    It equals `probability` from 2^-12 upwards and is lower by less than 2^-64 below. It is a
-    double, so that the accounting can use the exact value.
+    It equals `probability` p from 2^-12 upwards, and is less than 2^-64 below it for smaller p. It
+    is a double, so that the accounting can use the exact value.
     """
     probability = checks.check_real("probability", probability, minimum=0, maximum=1)
     return float(int(probability * 2.0**64)) / 2.0**64
@@ -85,7 +85,9 @@ def _spread_bits(bits):  # type: ignore[no-untyped-def]
     """Return a uint64 whose bytes are the 8 lowest bits of `bits` (uint64), as 0 or 1."""
     # Byte i keeps bit i alone. Adding 127 carries this bit into the highest bit of its byte.
     separated = (bits * np.uint64(0x0101_0101_0101_0101)) & np.uint64(0x8040_2010_0804_0201)
-    return ((separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)) & _LOWEST_OF_BYTES
+    return (
+        (separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)
+    ) & _LOWEST_BIT_OF_EACH_BYTE
 
 
 @compiled
@@ -110,10 +112,10 @@ def _sample_64(words, cursor, numerator):  # type: ignore[no-untyped-def]
 
 @compiled
 def _compare_later_digits(words, cursor, numerator):  # type: ignore[no-untyped-def]
-    """Return a sample of probability numerator / 2^64 whose first digits equal those of p.
+    """Return whether a uniform real is below p = `numerator` / 2^64, if their first digits agree.
 
-    Further random digits are read from `words` at `cursor`; the first one that differs from the
-    digit of p decides.
+    These are the first `_N_FIRST_DIGITS` digits. Further random digits are read from `words` at
+    `cursor`; the first one that differs from the digit of p decides.
     """
     for digit in range(63 - _N_FIRST_DIGITS, -1, -1):
         probability_digit = _get_digit(numerator, digit)

@@ -61,9 +61,9 @@ class NoiseSource(ABC):
 
 
 def check_sample_request(scale: object, size: object) -> tuple[int, int]:
-    """Return `scale` (in grid steps) and `size` (number of samples) as valid integers.
+    """Return `scale` (in grid steps) and `size` (number of samples) as integers.
 
-    Raises InvalidInput for values that are not.
+    Raises InvalidInput unless 1 <= scale <= 2^40 and size >= 0.
     """
     return (
         checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE),
@@ -182,7 +182,10 @@ class _ProcessState:
         self.pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
     def sample(self, scale: int, size: int) -> Ints:
-        """Return `size` samples at a valid `scale` in grid steps, int64 (size,), from its pool."""
+        """Return `size` noise samples, int64 (size,), at a valid `scale` in grid steps.
+
+        They are taken from the pool of presampled noise of that scale.
+        """
         with self._lock:
             pool = self.pools.pop(scale, None) or PresampledNoise(
                 partial(self._draw_samples, scale)

@@ -11,12 +11,16 @@ Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
 Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
 
-Arguments of the compiled functions: `features`, `offsets`, `row_ids` are the arrays of
-:class:`ScanRecords`, `min_scores`, `factor` those of :class:`QueryBlock`, and `tiles`, `limits`
-those of :class:`QueryTiles`. `indices`, int32 (n_rows,), are the records to scan; empty for the
-first n_rows. A *tile of records* is a range of them that stays in cache: `rows`, `biases` and
-`remainders` are their rows, initial sums and offsets modulo `factor`. The first `n_hits` rows of
-`hits`, int32 (capacity, 3), are hits (query, row id, similarity).
+A *hit* is a pair of query and record with factor * <x, q> - offset(x) >= min_score.
+
+Arguments of the functions: `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,), are the
+integer features, offsets and identifying numbers of the records; `min_scores`, int64 (q,), are the
+queries' minimum scores, `factor` the kernel's product factor, and `tiles`, `limits` those of
+:class:`QueryTiles`. `indices`, int32 (n_rows,), are the records to scan; empty for the first
+n_rows. A *tile of records* is a range of them that stays in cache: `rows`, `biases` and
+`remainders`, (rows of a tile,), are their indices, initial sums and offsets modulo `factor`. The
+first `n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity). The
+argument `typing` of an intrinsic is numba's typing context.
 
 The instructions are written as LLVM text. A processor with AMX has eight tile registers of 16 rows
 of 64 bytes. ``tdpbssd`` multiplies a tile of 16 records (64 features each) with a tile of 16
@@ -258,8 +262,7 @@ class QueryTiles:
 class AMXEngine(VNNIEngine):
     """Scans int8 records of any width.
 
-    Raises RuntimeError if this processor lacks the instructions, or the kernel does not let the
-    process use them.
+    Raises RuntimeError if the processor or the kernel does not support the instructions.
     """
 
     name = "amx"
@@ -271,10 +274,7 @@ class AMXEngine(VNNIEngine):
         self._shapes = make_tile_configuration()
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return the int8 queries (q, stride) in the layout that this engine's scan reads.
-
-        `min_scores`, int64 (q,), `factor`: minimum scores, and the kernel's product factor.
-        """
+        """Return the int8 queries (q, stride) in the layout that this engine's scan reads."""
         if len(queries) <= MAX_VECTOR_QUERIES:
             return super().prepare(queries, min_scores, factor)
         return _pack_query_tiles(queries, min_scores, factor)
@@ -291,7 +291,8 @@ class AMXEngine(VNNIEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `stored`: features, offsets, row_ids, indices and n_rows, see the module.
+        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows of the
+        records. `hit_budget`: number of hits that may still be kept.
         """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
@@ -420,9 +421,9 @@ def _write_tile_rows(offsets, indices, first, count, factor, rows, biases, remai
 
 @compiled
 def _copy_rows(features, rows, count, padded_width, copies):  # type: ignore[no-untyped-def]
-    """Copy the first `count` of `rows` of `features` to `copies`, `padded_width` bytes apart.
+    """Copy the features of the first `count` records of a tile to `copies`.
 
-    `copies`, uint8: its bytes between the rows are multiplied with zeros.
+    `copies`, uint8: a row every `padded_width` bytes; bytes between rows are multiplied with 0.
     """
     width = features.shape[1]
     for i in range(count):
@@ -448,8 +449,7 @@ def _append_hits(  # type: ignore[no-untyped-def]
     """Append the hits of a tile of `count` records with the 32 queries from `first_query` on.
 
     A match, one of the first `n_matches` rows of `matches`, holds the index of a record in the
-    tile, the mask of limits reached, and its 32 sums. Returns the hits, possibly in a larger array,
-    and their number.
+    tile, the mask of limits reached, and its 32 sums. Returns `hits`, larger if full, and `n_hits`.
     """
     for match in range(n_matches):
         index = matches[match, 0]

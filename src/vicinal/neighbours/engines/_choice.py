@@ -3,6 +3,10 @@
 All engines return the same hits, so the choice changes no answer, charge or vote. It is made once
 per process. An engine whose hits differ from the definition on any test pattern is not used. The
 compiled engines are timed on synthetic records; without them NumPy's float32 product is used.
+
+A *hit* is a pair of query and record with ``factor * <x, q> - offset(x) >= min_score``. The hits of
+q queries (`Hits`) are their counts, (q,), then row ids and similarities, (hits,), by query. A block
+is queries as an engine has prepared them.
 """
 
 import os
@@ -55,7 +59,10 @@ class Float32Engine(ScanEngine):
         )
 
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
-        """Return the hits of each query; None if there are more than `hit_budget` allows."""
+        """Return the hits of the prepared queries in `block` among `records`.
+
+        None if there are more than `hit_budget`, which counts the hits that may be kept, allows.
+        """
         blocks = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
@@ -91,11 +98,11 @@ _CHUNK_SIZE = 64
 
 @compiled
 def _compress_tile(products, offsets, row_ids, min_scores, factor):  # type: ignore[no-untyped-def]
-    """Return the hits of a block of queries in a tile of records, as :data:`Hits`.
+    """Return the hits of q queries in a range of records, as :data:`Hits`.
 
     - `products`, float32 (q, rows): exact products of queries and records.
-    - `offsets`, `row_ids`, int32 (rows,): of the records, see :class:`ScanRecords`.
-    - `min_scores`, int64 (q,), `factor`: a hit has ``factor * product - offset >= min_score``.
+    - `offsets`, `row_ids`, int32 (rows,): offset and identifying number of each record.
+    - `min_scores`, int64 (q,), `factor`: smallest score of a hit, and the kernel's product factor.
     """
     n_queries, n_rows = products.shape
     counts = np.zeros(n_queries, dtype=np.int64)
@@ -141,7 +148,10 @@ def _any_reaches_limit(products, limit):  # type: ignore[no-untyped-def]
 
 @compiled
 def _double_size(values, size):  # type: ignore[no-untyped-def]
-    """Return an array twice as long as `values` that starts with its first `size` entries."""
+    """Return an array twice as long as `values`, (n,), with its first `size` entries.
+
+    The other entries are not initialized.
+    """
     larger = np.empty(2 * len(values), dtype=values.dtype)
     for i in range(size):  # numba compiles slices with their error messages, which takes seconds
         larger[i] = values[i]
@@ -162,14 +172,13 @@ COMPILED = ("amx", "vnni")
 def get_engine(precision: Precision, name: str | None = None) -> ScanEngine:
     """Return the engine for features of a given precision.
 
-    - `precision`: int8 features take the fastest engine of this machine, float32 features the
-      float32 engine.
+    - `precision`: the fastest engine is chosen for int8 features, else the float32 engine.
     - `name`, optional: one of :data:`ENGINES`, for comparisons.
 
     Raises InvalidInput if the named engine is unknown, unavailable, or not exact on this machine.
     """
     if precision.limit > INT8_LIMIT:
-        return _get_float32()
+        return _get_float32_engine()
     if name is None:
         return _choose_fastest(os.getpid())
     engine = _get_exact_engine(checks.check_choice("engine", name, tuple(ENGINES)))
@@ -194,10 +203,10 @@ def _choose_fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked proce
     engines = [engine for engine in map(_get_exact_engine, COMPILED) if engine is not None]
     if len(engines) > 1:
         return min(engines, key=measure_seconds)
-    return engines[0] if engines else _get_float32()
+    return engines[0] if engines else _get_float32_engine()
 
 
-def _get_float32() -> ScanEngine:
+def _get_float32_engine() -> ScanEngine:
     """Return the float32 engine; raise InvalidInput if NumPy's products are not exact."""
     engine = _get_exact_engine("float32")
     if engine is None:  # for example, a BLAS that multiplies with fewer bits
@@ -210,7 +219,7 @@ def _get_float32() -> ScanEngine:
 
 @cache
 def _get_exact_engine(name: str) -> ScanEngine | None:
-    """Return an engine if it is available and exact on all test patterns, otherwise None."""
+    """Return the engine `name`, if it is available and exact on all test patterns, else None."""
     try:
         engine = ENGINES[name]()
         # The float32 engine is also used for larger coordinates.
@@ -237,8 +246,8 @@ def measure_seconds(engine: ScanEngine) -> float:
 def is_exact(engine: ScanEngine, limit: int = INT8_LIMIT) -> bool:
     """Return whether an engine finds exactly the hits of the definition on test patterns.
 
-    The patterns have blocks of all sizes, rows of odd widths, coordinates up to `limit` of either
-    sign, offsets, and thresholds that some similarities just reach. The reference is int64.
+    The patterns have blocks of five sizes, widths that do and do not fill a vector register,
+    coordinates up to +-`limit`, offsets, and thresholds that are just reached; reference: int64.
     """
     return all(
         _is_exact_on_pattern(engine, n_records, n_queries, width, factor, limit)

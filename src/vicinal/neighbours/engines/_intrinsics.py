@@ -7,7 +7,9 @@ around.
 A *panel* is a product of a few records with up to 64 queries whose sums stay in registers; a
 *dword* is four adjacent bytes, here four features. The intrinsics take raw addresses. Their callers
 in this package ensure that every address lies in an array that they hold. Functions named
-``_emit_...`` append instructions to an LLVM `builder` and return the LLVM value of the result.
+``_emit_...`` append instructions to an LLVM `builder` and return the LLVM value of the result;
+their other arguments are LLVM values, unless stated otherwise. The argument `typing` of an
+intrinsic is numba's typing context.
 """
 
 from collections.abc import Callable
@@ -86,7 +88,7 @@ def _emit_broadcast(builder: Any, number: Any) -> Any:
 
 
 def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
-    """Emit a load of ``pointer[index]`` at an address that is a multiple of `align` bytes."""
+    """Emit a load of ``pointer[index]``, whose address is a multiple of `align` (int) bytes."""
     loaded = builder.load(builder.gep(pointer, [index]))
     loaded.align = align
     return loaded
@@ -156,8 +158,7 @@ def emit_dword_sums(
     Returns the final sums, row by row: a list of vectors of 16 columns.
 
     - `rows`: pointer to each row, of `n_dwords` dwords.
-    - `packed`: pointer to the first dword of every column; the next dwords follow `stride` vectors
-      later.
+    - `packed`: pointer to the first dword of every column; the next is `stride` vectors later.
     - `starts`: initial sums, in the order of the result.
     - `dot`: ``dot(builder, sums, columns, row)`` emits the instruction that multiplies.
     """
@@ -331,7 +332,7 @@ def _emit_long_sum(
 
 
 def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, padding: int) -> Any:
-    """Emit a load of 64 bytes at ``address + offset``, `padding` where a bit of `mask` is 0."""
+    """Emit a load of 64 bytes at ``address + offset``; `padding` (int) where `mask` has a 0 bit."""
     pointer = builder.inttoptr(builder.add(address, offset), _BYTES.as_pointer())
     loaded = _emit_call(
         builder,

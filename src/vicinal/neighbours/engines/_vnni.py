@@ -13,12 +13,16 @@ so that a finished sum s satisfies  factor * <x, q> - offset(x) = factor * s - o
 Limits are ceil(min_score / factor): they exclude no hit, and each pair that reaches one is checked
 exactly.
 
-Arguments of the compiled functions: `features`, `offsets`, `row_ids` are the arrays of
-:class:`ScanRecords`, `min_scores`, `factor` those of :class:`QueryBlock`, `panels`, `limits` those
-of :class:`PackedQueries`, and `queries`, uint8 (q, stride), its `rows`. `indices`, int32 (n_rows,),
+A *hit* is a pair of query and record with factor * <x, q> - offset(x) >= min_score.
+
+Arguments of the functions: `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,), are the
+integer features, offsets and identifying numbers of the records; `min_scores`, int64 (q,), are the
+queries' minimum scores, `factor` the kernel's product factor, `panels`, `limits` those of
+:class:`PackedQueries`, and `queries`, uint8 (q, stride), its `rows`. `indices`, int32 (n_rows,),
 are the records to scan; empty for the first n_rows. `remaining_hits`, int64 (1,), is the hit
-budget, reduced by the hits, or -1 once it is exceeded; then no hits are returned. The first
-`n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity).
+budget (the number of hits that may still be kept), reduced by the hits, or -1 once it is exceeded;
+then no hits are returned. The first `n_hits` rows of `hits`, int32 (capacity, 3), are hits (query,
+row id, similarity).
 """
 
 from dataclasses import dataclass
@@ -97,10 +101,7 @@ class VNNIEngine(ScanEngine):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return the int8 queries (q, stride) in the layout that this engine's scan reads.
-
-        `min_scores`, int64 (q,), `factor`: minimum scores, and the kernel's product factor.
-        """
+        """Return the int8 queries (q, stride) in the layout that this engine's scan reads."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _pack_query_panels(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
 
@@ -110,20 +111,30 @@ class VNNIEngine(ScanEngine):
         return _pack_query_panels(rows, block.min_scores[query_indices], block.factor)
 
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
-        """Return the hits of each query; None if there are more than `hit_budget` allows."""
+        """Return the hits of the prepared queries in `block` among `records`, ordered by query.
+
+        None if there are more than `hit_budget` allows.
+        """
         return self._scan(block, records, _ALL_RECORDS, hit_budget, len(records.row_ids))
 
     def scan_subset(
         self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
     ) -> Hits | None:
-        """Return the hits among the records with `indices`, int32; None as for :meth:`scan`."""
+        """Return the hits among the `records` with `indices`, int32, ordered by query.
+
+        None if there are more than `hit_budget` allows.
+        """
         if len(indices) == 0:
             # The compiled code takes an empty array of indices for all records.
             return self._scan(block, records[:0], _ALL_RECORDS, hit_budget, 0)
         return self._scan(block, records, indices, hit_budget, len(indices))
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write ``factor * <x, q> - offset(x)`` of each pair, for int8 queries (q, stride)."""
+        """Write ``factor * <x, q> - offset(x)`` of each pair of query and record in `pairs`.
+
+        `queries`, int8 (q, stride): integer features. `pairs`: the indices of queries and records,
+        and the array that is written.
+        """
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL_RECORDS)
@@ -147,7 +158,11 @@ class VNNIEngine(ScanEngine):
         hit_budget: HitBudget,
         n_rows: int,
     ) -> Hits | None:
-        """Return the hits of `n_rows` records: those with `indices`, or all if it is empty."""
+        """Return the hits of `block` among `n_rows` of `records`, ordered by query, or None.
+
+        They are the records with `indices`, int32, or the first `n_rows` if it is empty. None if
+        there are more hits than `hit_budget` allows.
+        """
         check_memory(block.packed.rows.shape[1], records, indices)
         stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
         hits = self._find_hits(block, stored, hit_budget)
@@ -159,7 +174,8 @@ class VNNIEngine(ScanEngine):
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `stored`: features, offsets, row_ids, indices and n_rows, see the module.
+        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows of the
+        records. `hit_budget`: number of hits that may still be kept.
         """
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
@@ -177,8 +193,8 @@ class VNNIEngine(ScanEngine):
 def check_memory(stride: int, records: ScanRecords, indices: Ints32) -> None:
     """Raise InvalidInput unless every address computed from the arguments lies in an array.
 
-    `stride`: number of columns of the prepared queries. `indices`, int32: indices of the records to
-    scan, empty for all.
+    `stride`: number of columns of the prepared queries. `records`: arrays of the records.
+    `indices`, int32: indices of the records to scan, empty for all.
     """
     features, size = records.features, len(records.row_ids)
     fits = (
@@ -208,9 +224,9 @@ def _pack_query_panels(
 
 
 def compute_sum_limits(min_scores: MinScores, factor: int, group_size: int) -> Ints32:
-    """Return ceil(min_score / factor) of each query, padded to whole groups of `group_size`.
+    """Return ceil(min_score / factor) of each query, int32, for whole groups of `group_size`.
 
-    The padding is the largest int32, which no sum reaches.
+    They are padded with the largest int32, which no sum reaches.
     """
     limits = allocate_aligned(-(-len(min_scores) // group_size) * group_size * 4).view(np.int32)
     limits[:] = _INT32_MAX
@@ -315,8 +331,9 @@ def _write_similarities(  # type: ignore[no-untyped-def]
     """Write ``factor * <x, q> - offset(x)`` of the pairs with one of `n_records` records.
 
     The records of a tile, which stay in the cache of a core, are multiplied with all their queries
-    before the next tile is read. `first_row`: row of the first record. `starts`, `rows` and
-    `similarities`: arrays of :class:`Pairs`.
+    before the next tile is read. `first_row`: row of the first record. The pairs of query j are
+    ``starts[j]`` to ``starts[j + 1] - 1``; `rows` and `similarities`, int32 (pairs,), are the row
+    of each pair's record and the result.
     """
     width = features.shape[1]
     excess = np.empty(len(queries), dtype=np.int64)
@@ -409,9 +426,9 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 ):
     """Append the hits of `count` records with the panel of queries from `first_query` on.
 
-    Returns the hits, possibly in a larger array, and their number. `addresses`, `biases`, `rows`
-    (count,): address, initial sum and index of each record. `width`: bytes of a record. `sums`,
-    int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
+    Returns `hits`, possibly in a larger array, and the number of hits. `addresses`, `biases`,
+    `rows` (count,): address, initial sum and index of each record. `width`: bytes of a record.
+    `sums`, int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
     n_query_vectors = min(4, (len(limits) - first_query) // LANES)
     panel_address = panels.ctypes.data + first_query * width
@@ -458,7 +475,7 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 
 @compiled
 def enlarge_hits(hits, n_hits):  # type: ignore[no-untyped-def]
-    """Return a larger array with the first `n_hits` hits and space for those of a whole panel."""
+    """Return a larger copy of `hits`: the first `n_hits`, and space for those of a whole panel."""
     larger = np.empty((2 * len(hits) + PANEL_RECORDS * _PANEL_QUERIES, 3), dtype=np.int32)
     for hit in range(n_hits):
         for column in range(3):

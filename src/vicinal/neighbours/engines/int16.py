@@ -13,6 +13,9 @@ engine         method
 =============  =======================================================================
 
 Both return the same. Each process chooses one of them once, after a comparison on patterns.
+
+In the ``vnni`` layout a *dword* is a pair of adjacent int16, and *lanes* are the columns of a
+matrix, padded with zeros to a multiple of 16.
 """
 
 from abc import ABC, abstractmethod
@@ -72,8 +75,7 @@ class Int16Products(ABC):
     ) -> None:
         """Add ``left @ right`` to `sums`, int64 (c, k), for (c, n) and (n, k), C-contiguous.
 
-        Exact if the absolute values of any :data:`MAX_SUMMED_PRODUCTS` products of an entry sum to
-        less than 2^31.
+        Exact if the absolute values of any `MAX_SUMMED_PRODUCTS` products sum to less than 2^31.
         """
 
 
@@ -166,7 +168,7 @@ def get_int16_products() -> Int16Products:
 
 
 def is_exact_on_pattern(engine: Int16Products, n: int, k: int, m: int) -> bool:
-    """Return whether an engine equals the float64 engine on patterns (n, k) and (k, m)."""
+    """Return whether an engine equals the float64 engine on pattern matrices (n, k) and (k, m)."""
     reference = Float64Products()
     left, right = _make_pattern(n, k, 31), _make_pattern(k, m, 17)
     small_factors = (_make_pattern(m, n, 13) >> 3, left >> 3)
@@ -243,7 +245,7 @@ panel1, panel2, panel3, panel4 = (
 
 @compiled
 def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
-    """Write pairs of rows of `right`, int16 (k, m), into `packed`, int32 (pairs, lanes).
+    """Write pairs of rows of `right`, int16 (k, m), into `packed`, int32 (ceil(k / 2), lanes).
 
     Missing rows and columns are zeros.
     """
@@ -262,11 +264,11 @@ def _pack_pairs(right, packed):  # type: ignore[no-untyped-def]
 
 @compiled
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
-    """Add ``left @ right`` modulo 2^32 to int32 sums.
+    """Write ``left @ right`` modulo 2^32 to int32 sums.
 
-    - `left`, int16 (n, k): the other factor.
-    - `packed`, int32 (pairs, lanes): the matrix `right`, (k, m), packed by :func:`_pack_pairs`.
-    - `sums`, int32 (n + 1, lanes): the last row takes the padding of a group of rows.
+    - `left`, int16 (n, k): the left factor.
+    - `packed`, int32 (ceil(k / 2), lanes): the right factor, (k, m), packed by :func:`_pack_pairs`.
+    - `sums`, int32 (n + 1, lanes): zeros on entry; the last row is padding of a group of rows.
     """
     n_pairs, n_lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
     # The dword of an odd last column would end beyond the row, so it is multiplied separately.
