@@ -86,10 +86,10 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     for count, probability in zip(counts, probabilities, strict=True):
         for _ in range(count):
             pmf = np.convolve(pmf, [1 - probability, probability])
-    logs, errors = _expectation.compute_sum_log_pmf(counts, probabilities, 0, len(pmf))
+    logs, errors = _expectation.compute_poisson_binomial_log_pmf(counts, probabilities, 0, len(pmf))
     assert np.exp(logs) == pytest.approx(pmf, rel=1e-9)
     two_groups = np.array([20_000, 30_000]), np.array([0.2, 0.2])
-    logs, errors = _expectation.compute_sum_log_pmf(*two_groups, 4_000, 15_000)
+    logs, errors = _expectation.compute_poisson_binomial_log_pmf(*two_groups, 4_000, 15_000)
     binomial_logs = intervals.log_binomial_pmf(50_000, 0.2, 4_000, 15_000)
     slack = (
         errors + intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * np.abs(binomial_logs)

@@ -11,6 +11,11 @@ A database of n records of two types is identified with k, its number of records
 The records are independent; a world assigns a distribution to each of them. In a pure world all
 records have the same distribution: one of the population's vertices, its extreme distributions.
 Sums of probabilities times deltas are computed as logarithms, enclosed between bounds.
+
+Arguments of the functions: `mechanism`, `n` and `epsilon` define delta(k), that of a mechanism on
+`n` records at `epsilon`. `log_deltas` is a function of low, high: it returns lower (row 0) and
+upper (row 1) bounds of log delta(k) for low <= k <= high, float64 (2, high - low + 1). `world`
+gives the distribution of k.
 """
 
 import math
@@ -34,8 +39,7 @@ from vicinal.smoothed.populations import Heterogeneous, Population, compute_expo
 from vicinal.smoothed.rules import Decision
 
 LogDeltas = Callable[[int, int], Floats]
-"""Function from low, high to lower bounds (row 0) and upper bounds (row 1) of log delta(k) for
-k = low .. high, float64 (2, high - low + 1)."""
+"""The type of the argument `log_deltas`."""
 
 _N_SEARCHED_DATABASES = 48
 """Databases k evaluated in each round of the search for the largest probability times delta."""
@@ -51,7 +55,7 @@ CHUNK_SIZE = 1 << 18
 
 @dataclass(frozen=True)
 class TwoTypeWorld:
-    """A world of two types, in groups of equal distribution.
+    """A world of two types, as groups of records with the same probability of the first type.
 
     `counts[g]` records are of the first type with probability `probabilities[g]`.
     """
@@ -70,17 +74,20 @@ class TwoTypeWorld:
         return sum(c * q for c, q in zip(self.counts, self.probabilities, strict=True))
 
     def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
-        """Return log Pr[k records are of the first type] for low <= k <= high, and error bounds."""
+        """Return log Pr[k records of the first type] for `low` <= k <= `high`, and error bounds.
+
+        Both are float64 (high - low + 1,).
+        """
         if len(self.counts) == 1:
             logs = intervals.log_binomial_pmf(self.n, self.probabilities[0], low, high + 1)
             return logs, intervals.LOG_ABSOLUTE_ERROR + intervals.LOG_RELATIVE_ERROR * np.where(
                 np.isfinite(logs), -logs, 0.0
             )
         counts, probabilities = np.array(self.counts), np.array(self.probabilities)
-        return compute_sum_log_pmf(counts, probabilities, low, high + 1)
+        return compute_poisson_binomial_log_pmf(counts, probabilities, low, high + 1)
 
     def bound_log_tail(self, k: int) -> float:
-        """Return an upper bound of log Pr[k or a number farther from the mean on the same side].
+        """Return an upper bound of log Pr[`k` or a number farther from the mean on the same side].
 
         It is Chernoff's bound for n records with the mean probability, which is never below that
         for different probabilities (Hoeffding 1956).
@@ -103,19 +110,21 @@ class StoredLogDeltas:
     profile: Floats
 
     def __call__(self, low: int, high: int) -> Floats:
+        """Return lower and upper bounds of log delta(k) for `low` <= k <= `high`, a view."""
         return self.profile[:, low : high + 1]
 
     def find_likely_maximum(self, world: TwoTypeWorld) -> int:
-        """Return the k with the largest Chernoff bound of log(probability times delta)."""
+        """Return the k with the largest Chernoff bound of log(Pr[k] delta(k)) in `world`."""
         k = np.arange(world.n + 1)
         deviance = rel_entr(k, world.mean) + rel_entr(world.n - k, world.n - world.mean)
         return int(np.argmax(self.profile[0] - deviance))
 
 
 def list_pure_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
-    """Return the pure worlds of `n` records, where all types but `type_index` count as one type.
+    """Return the pure worlds of `n` records of `population`, reduced to two types.
 
-    A heterogeneous population is a single world, which is returned.
+    `type_index`: the type that becomes the first; all others together become the second. A
+    heterogeneous population is a single world, which is returned.
     """
     probabilities = population.vertices[:, type_index].tolist()
     if isinstance(population, Heterogeneous):
@@ -124,18 +133,18 @@ def list_pure_worlds(population: Population, n: int, type_index: int) -> list[Tw
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return the :data:`LogDeltas` function of `compute_log_delta(k)`; each k is computed once."""
+    """Return the function `log_deltas` that calls `compute_log_delta(k)` once for each k."""
     cached = cache(compute_log_delta)
     return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 
 
 def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
-    """Return the expected delta of a random database k from `world`.
+    """Return the expected delta(k) of a random database k from `world`.
 
     Only a window of k is summed. Databases outside have probabilities that together are below 2^-60
     of the result; they are added to the upper end, as no delta is above 1.
     """
-    max_log_term = find_largest_term(log_deltas, world)
+    max_log_term = bound_largest_log_term(log_deltas, world)
     low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
     chunk_sums: list[tuple[float, float]] = []
     for start in range(low, high + 1, CHUNK_SIZE):
@@ -174,7 +183,8 @@ def find_window(world: TwoTypeWorld, max_log_tail: float) -> tuple[int, int]:
 def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: float) -> int:
     """Return, by bisection, the k nearest to `mean` with Pr[k or farther] <= exp(`max_log_tail`).
 
-    The tail is on the side of `end`, which is 0 or n; the result is `end` if there is no such k.
+    `mean`: the expected k, rounded. The tail is on the side of `end`, which is 0 or n; the result
+    is `end` if there is no such k.
     """
     if world.bound_log_tail(end) > max_log_tail:
         return end
@@ -188,26 +198,25 @@ def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: flo
     return light
 
 
-def find_largest_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
-    """Return a lower bound, usually sharp, of the largest term of the expected delta in `world`.
+def bound_largest_log_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
+    """Return a lower bound, usually sharp, of the largest log(Pr[k] delta(k)) of any database k.
 
-    It bounds the maximum over databases k of log(Pr[k] delta(k)). `log_deltas`: log delta(k).
     Likely databases are searched first, because deltas of large counts take longer to compute. If
     the best one is at an end of their range, all databases are searched.
     """
     if isinstance(log_deltas, StoredLogDeltas):
         return _compute_log_term(log_deltas, world, log_deltas.find_likely_maximum(world))
     low, high = find_window(world, _UNLIKELY_LOG_PROBABILITY)
-    max_log_term, argmax = _search_largest_term(log_deltas, world, low, high)
+    max_log_term, argmax = _search_largest_log_term(log_deltas, world, low, high)
     if (argmax == low and low > 0) or (argmax == high and high < world.n):
-        max_log_term = max(max_log_term, _search_largest_term(log_deltas, world, 0, world.n)[0])
+        max_log_term = max(max_log_term, _search_largest_log_term(log_deltas, world, 0, world.n)[0])
     return max_log_term
 
 
-def _search_largest_term(
+def _search_largest_log_term(
     log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
-    """Return the largest log(probability times delta) found for low <= k <= high, and its k."""
+    """Return the largest log(Pr[k] delta(k)) found for `low` <= k <= `high`, and its k."""
     # Each round evaluates equidistant k and narrows the range to the neighbours of the best one.
     max_log_term, argmax = -math.inf, low
     for _ in range(_N_SEARCH_ROUNDS):
@@ -220,7 +229,7 @@ def _search_largest_term(
 
 
 def _compute_log_term(log_deltas: LogDeltas, world: TwoTypeWorld, k: int) -> float:
-    """Return the lower end of log(probability times delta) for the database k."""
+    """Return a lower bound of log(Pr[k] delta(k)) for the database `k`."""
     logs, errors = world.log_pmf(k, k)
     low = float(logs[0] - errors[0] + log_deltas(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
@@ -236,7 +245,7 @@ _MAX_TILT = 700.0
 """Maximal log odds of a tilted trial: exp(710) would overflow."""
 
 
-def compute_sum_log_pmf(
+def compute_poisson_binomial_log_pmf(
     counts: Counts, probabilities: Floats, low: int, high: int
 ) -> tuple[Floats, Floats]:
     """Return Poisson-binomial log Pr[k successes] for low <= k < high, and error bounds.
@@ -267,8 +276,9 @@ def _compute_log_pmf_block(
 ) -> tuple[Floats, Floats, int]:
     """Return log Pr[k successes] for k = `first` .. next_k - 1, error bounds, and next_k.
 
-    next_k is where the tilt loses precision, `stop` at most. Probabilities that cannot be resolved
-    have infinite error bounds. Groups as for :func:`compute_sum_log_pmf`.
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`. next_k
+    is where the tilt loses precision, `stop` at most. Probabilities that cannot be resolved have
+    infinite error bounds.
     """
     n = int(counts.sum())
     if first in (0, n):
@@ -296,7 +306,7 @@ def _compute_log_pmf_block(
 def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
     """Return the tilt s: with odds multiplied by e^s, the mean number of successes is `mean`.
 
-    Groups as for :func:`compute_sum_log_pmf`.
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`.
     """
     log_odds = logit(probabilities)
 
@@ -346,7 +356,7 @@ _MAX_SEARCH_RANGE = 1 << 22
 
 
 def make_two_type_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
-    """Return the function of log deltas of the databases of `n` records, by the fastest method."""
+    """Return the function `log_deltas` of the databases of two types, by the fastest method."""
     if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
         size, exp_eps = mechanism.sampler.size, compute_bounded_exp(epsilon)
         return lambda low, high: np.minimum(compute_profile(n, size, exp_eps, low, high), 0.0)
@@ -375,8 +385,8 @@ def bound_smoothed_delta(
 def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], float]:
     """Return a function of k: an upper bound of log delta of databases k to `n` - k.
 
-    The function is the two-sided bound of theory.md, section 8b, minimised over 24 values of c'; 0
-    where it does not apply.
+    The function is the two-sided bound of theory.md, section 8b, minimised over 24 values of its
+    free parameter c'; 0 where it does not apply.
     """
     if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
         return lambda _: 0.0
@@ -408,7 +418,7 @@ def bound_majorant_mean(
     the deltas near n // 2, where it is negligible.
     """
     # Databases are visited from n // 2 outwards with a running maximum.
-    n, max_log_term = world.n, find_largest_term(log_deltas, world)
+    n, max_log_term = world.n, bound_largest_log_term(log_deltas, world)
     low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
     minimizer, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_LOG_RATIO
     sums = [max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)]
@@ -446,10 +456,10 @@ def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int],
 def _sum_outwards(
     log_deltas: LogDeltas, world: TwoTypeWorld, inner: int, outer: int, initial_max: float
 ) -> list[float]:
-    """Return upper bounds of the log sums of probability times running maximum of delta.
+    """Return upper bounds of the logs of sums of probability times running maximum of delta.
 
-    There is one sum for each chunk of the databases from k = `inner` to k = `outer`, in this order;
-    `initial_max` is the running maximum of log delta before `inner`.
+    There is one sum for each chunk of the databases from k = `inner` to k = `outer`, in this order,
+    up or down; `initial_max` is the running maximum of log delta before `inner`.
     """
     sign, running_max, sums = (1 if outer >= inner else -1), initial_max, []
     for first in range(inner, outer + sign, sign * CHUNK_SIZE):
@@ -499,7 +509,10 @@ def bound_mixture_maximum(
 
 
 def _make_unimodal_majorant(upper_deltas: Floats) -> Floats:
-    """Return the smallest unimodal majorant of log deltas (n + 1,), float64 (n + 1,)."""
+    """Return the smallest unimodal majorant, float64 (n + 1,), of a function of k.
+
+    `upper_deltas` (n + 1,): upper bounds of log delta(k).
+    """
     peak = int(np.argmax(upper_deltas))
     rising = np.maximum.accumulate(upper_deltas[:peak])
     falling = np.maximum.accumulate(upper_deltas[peak:][::-1])[::-1]
@@ -560,7 +573,7 @@ def bound_single_type_mean(
     """Return the largest expected delta over pure worlds if a single type's count is published.
 
     Publishing the count of one type instead of all only lowers delta, so the lower end bounds the
-    smoothed delta for `n` records from below.
+    smoothed delta from below. `population`: the plausible distributions of the records.
     """
     log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
     worlds = {

@@ -56,7 +56,7 @@ def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> 
 
 @compiled
 def _compute_count_ratio(o: int, k: int, n: int, size: int, replace: bool) -> float:
-    """Return Pr[o + 1] / Pr[o], where Pr[o] is the probability of o records of the first type."""
+    """Return Pr[o + 1] / Pr[o], where Pr[o] is the probability of `o` records of the first type."""
     if replace:
         return float(size - o) * float(k) / (float(o + 1) * float(n - k))
     return float(k - o) * float(size - o) / (float(o + 1) * float(n - k - size + o + 1))
@@ -68,8 +68,8 @@ def _sum_run(
 ) -> tuple[float, float]:
     """Return the log probability of `first` <= o <= `last`, all of them possible, and its error.
 
-    The error is that of the sum and of a rounded k / n. The error of a single log probability is
-    not included.
+    The error bounds that of the sum and of a rounded k / n. The error of a single log probability
+    is not included.
     """
     mode = ((size + 1) * k) // n if replace else ((size + 1) * (k + 1)) // (n + 2)
     start = min(max(mode, first), last)
@@ -110,7 +110,7 @@ def _sum_run(
 
 @compiled
 def _add_logs(log_x: float, log_y: float) -> float:
-    """Return log(x + y) for nonnegative x and y."""
+    """Return log(x + y), given the logs of x >= 0 and y >= 0."""
     larger, smaller = max(log_x, log_y), min(log_x, log_y)
     if smaller == -np.inf:
         return larger

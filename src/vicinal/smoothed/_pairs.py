@@ -2,7 +2,8 @@
 
 A pair (a, b) of neighbours: X has a + 1 records of a first type and b of a second, X' has a and
 b + 1, and their other records are equal. P and P' are the distributions of the published counts of
-X and X', E = exp(epsilon).
+X and X', E = exp(epsilon). The divergence of X from X' is the sum over outcomes of
+weight (P - E P')+.
 
 Two types: T of the a + b + 1 records are sampled without replacement, and o of the first type are
 among them. With u = a + 1 - o unsampled records of the first type in X and w = b + 1 - T + o
@@ -22,7 +23,8 @@ sampling without replacement, Poisson sampling and sampling with replacement (th
 8c).
 
 Arguments of the functions: `a` and `b` as above; `size` is the sample size T, `exp_eps` is E,
-accurate to two units in the last place, and `weighting` one of the next three constants.
+accurate to two units in the last place. `weighting` selects the weight of each outcome: DIVERGENCE
+(1), POSTERIOR_X (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
 """
 
 import math
@@ -45,10 +47,8 @@ from vicinal.smoothed.intervals import (
 )
 
 DIVERGENCE, POSTERIOR_X, POSTERIOR_OTHER = 0, 1, 2
-"""Weights of the outcomes in a sum over outcomes of (P - E P')+: 1, which gives the hockey-stick
-divergence; the posterior probability of X, P / (P + P'); or that of X', P' / (P + P'). Sums with
-posteriors make up the adversary's gain (:func:`vicinal.smoothed.databases.adjusted_utility`). A
-weighted sum is called the divergence of X from X' here."""
+"""Values of `weighting`: 1 gives the hockey-stick divergence; sums with the posterior probabilities
+of X and X' make up the adversary's gain (:func:`vicinal.smoothed.databases.adjusted_utility`)."""
 
 _TAIL_TOLERANCE = 2.0**-54
 """A sum stops when the bound of its tail is below this share of it, less than a rounding."""
@@ -79,8 +79,8 @@ def compute_pair_divergence(
 ) -> tuple[float, float]:
     """Return lower and upper bounds of the log divergence of a pair without other records.
 
-    The sample size is T <= a + b + 1. The bounds include the rounding errors of E, of the first
-    term and of the sum, and the omitted tail.
+    The sample `size` is at most a + b + 1. The bounds include the rounding errors of E, of the
+    first term and of the sum, and the omitted tail.
     """
     n_first, last_outcome = a + 1, min(a + 1, size)
     o = _find_first_outcome(a, b, size, exp_eps)
@@ -132,9 +132,10 @@ def compute_pair_divergence(
 def _compute_pair_divergences(
     first_a: int, stop_a: int, n: int, size: int, exp_eps: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of the log divergence of pairs (a, n - 1 - a) of n records.
+    """Return lower and upper bounds of the log divergence of pairs (a, n - 1 - a), each (pairs,).
 
-    a = `first_a` .. `stop_a` - 1. The divergence is the larger of both directions.
+    a = `first_a` .. `stop_a` - 1; `n` is the number of records. The divergence is the larger of
+    both directions.
     """
     lows, highs = np.empty(stop_a - first_a), np.empty(stop_a - first_a)
     for a in range(first_a, stop_a):
@@ -233,8 +234,8 @@ def compute_divergence_with_replacement(
 ) -> LogInterval:
     """Return the divergence of a pair when `size` of its records are sampled with replacement.
 
-    Each of the `size` draws gives the first type with probability (a + 1) / (a + b + 1) in X and
-    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o).
+    Each of the draws gives the first type with probability (a + 1) / (a + b + 1) in X and a / (a +
+    b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o).
     """
     if size == 0:
         return ZERO
@@ -258,18 +259,18 @@ def sum_divergence(
     log_ratio: Floats,
     epsilon: float,
     weighting: int,
-    extra_slack: Floats | float = 0.0,
+    extra_error: Floats | float = 0.0,
     n_rounded: int = 1,
 ) -> LogInterval:
-    """Return the divergence of any two distributions of a mechanism's outcome.
+    """Return the divergence of any two distributions P and P' of a mechanism's outcome.
 
-    `log_p` and `log_ratio` (outcomes,) are log P and log(P / P') (may be infinite). Their errors
-    are at most `n_rounded` times the sum of `extra_slack` and the error of one computed log
-    probability.
+    `log_p` and `log_ratio` (outcomes,): log P and log(P / P'), which may be infinite. Their errors
+    are at most `n_rounded` times the sum of `extra_error`, one number or (outcomes,), and the error
+    of one computed log probability.
     """
     # An infinite ratio has no error.
     magnitudes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
-    slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_slack + LOG_RELATIVE_ERROR * magnitudes)
+    slack = n_rounded * (LOG_ABSOLUTE_ERROR + extra_error + LOG_RELATIVE_ERROR * magnitudes)
     if weighting == DIVERGENCE:
         log_weights = np.zeros_like(log_ratio)
     else:
@@ -289,7 +290,7 @@ def sum_divergence(
 
 
 def _multiply_counts(counts: Ints, factor: float) -> Floats:
-    """Return counts * factor, with 0 * infinity = 0."""
+    """Return `counts` times `factor`, which may be infinite, with 0 times infinity = 0."""
     return np.where(counts > 0, np.maximum(counts, 1) * factor, 0.0)
 
 
@@ -299,6 +300,7 @@ def average_over_sizes(
     """Return the mean of `compute_divergence(s)`, at most 1, over a random sample size s.
 
     `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ...
+    `compute_divergence(s)`: the divergence given the sample size s.
     """
     lows, highs = [], []
     max_depth = 0.0  # the largest -log probability of a size that contributes

@@ -46,7 +46,7 @@ MIN_MEAN = 1e-250
 
 
 class Rectangle(NamedTuple):
-    """A range of rows (x) and columns (y) of a table, ends included."""
+    """A range of rows (x) and columns (y) of a :class:`_WeightTable`, ends included."""
 
     first_row: int
     last_row: int
@@ -117,7 +117,7 @@ class _CornerDeltas:
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
-        """Create the function for the divergences at `epsilon` of counts from `sampler`."""
+        """Create the function for divergences at `epsilon` of `sampler`'s counts of `n` records."""
         self.max_delta = sampler.compute_inclusion_probability(n)
         self._n = n
         self._get_divergence_bounds = cache(
@@ -129,7 +129,7 @@ class _CornerDeltas:
     def _bound_replacement_divergence(
         self, sampler: Sampler, a: int, b: int, epsilon: float
     ) -> tuple[float, float]:
-        """Return lower and upper bounds of e(a, b)."""
+        """Return lower and upper bounds of e(`a`, `b`) at `epsilon` for `sampler`'s counts."""
         self.n_computed += 1
         directions = [
             sampler.compute_divergence(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}
@@ -139,7 +139,7 @@ class _CornerDeltas:
         return math.exp(low - 1e-12), math.exp(high + 1e-12) + 1e-300
 
     def _bound_delta(self, x: int, y: int) -> tuple[float, float]:
-        """Return lower and upper bounds of g(x, y); the order of the arguments is irrelevant."""
+        """Return lower and upper bounds of g(`x`, `y`); the order of the counts is irrelevant."""
         if x + y > self._n:
             return 0.0, 1e-300
         if x == y == 0:
@@ -154,9 +154,10 @@ def _tabulate_weights(
 ) -> _WeightTable:
     """Return bounds of Pr[type `smallest_type` has the smallest count x, the next smallest is y].
 
-    Each of `n` records has type i with probability `probabilities[i]`. Tails below exp(-`depth`)
-    are left out. The lower bounds neglect ties of more than three types. They are valid for the
-    mean of the decreasing function g only, because they move probability to larger y.
+    Each of `n` records has type i with probability `probabilities[i]`. Tails with a probability
+    below exp(-`depth`) are left out. The lower bounds neglect ties of more than three types. They
+    are valid for the mean of the decreasing function g only, because they move probability to
+    larger y.
     """
     own_probability = float(probabilities[smallest_type])
     rest_types = [index for index in range(len(probabilities)) if index != smallest_type]
@@ -248,7 +249,7 @@ def _bound_weighted_sum(
 def _bound_rectangle(
     tables: list[_WeightTable], corner_deltas: _CornerDeltas, table_index: int, rectangle: Rectangle
 ) -> _RectangleSum:
-    """Return bounds of the sum of probability times g over a rectangle of one of the `tables`.
+    """Return bounds of the sum of probability times g over a `rectangle` of `tables[table_index]`.
 
     The function g, `corner_deltas`, is between its values at two corners of the rectangle.
     """

@@ -67,13 +67,18 @@ class Average(CountMechanism):
         return self.size * (self.levels[-1] - self.levels[0]) + 1
 
     def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if the sample is larger than the `n` records."""
         FixedSize(self.size).check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
+        """Return the probability that a given one of `n` records is in the sample."""
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergences from and to every neighbour of a histogram (levels,)."""
+        """Yield the hockey-stick divergences at `epsilon` from and to every neighbour.
+
+        `database` (levels,): number of records of each level.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -81,7 +86,10 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain for every neighbour of a histogram (levels,)."""
+        """Yield the adversary's gain above the threshold tanh(`epsilon` / 2) for every neighbour.
+
+        `database` (levels,): number of records of each level.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -94,9 +102,10 @@ class Average(CountMechanism):
     def _iterate_replacements(self, database: Counts) -> Iterator[tuple[int, Floats]]:
         """Yield the outcome distributions after replacing one record, for each level that occurs.
 
-        The items are the index of the replaced record's level, and float64 (levels, outcomes): row
-        v is the outcome distribution if the record has the level with index v instead. The row of
-        its own level is the distribution of the database.
+        `database` (levels,): number of records of each level. The items are the index of the
+        replaced record's level, and float64 (levels, outcomes): row v is the outcome distribution
+        if the record has the level with index v instead. The row of its own level is the
+        distribution of the database.
         """
         sampling_rate = self.size / int(database.sum())
         outcome_of_sum = self._compute_outcome_of_sum()
@@ -128,8 +137,8 @@ class Average(CountMechanism):
         The items are the index of the omitted record's level, and float64 (size + 1, sums): row t
         is the distribution of the sum of a uniform subset of t remaining records. Sums are counted
         from t times the lowest level. `level_indices` are the sorted level indices of the records
-        in the group, each of which is omitted in turn. `sums_by_size` holds the distributions for
-        the `n_added` records outside of the group.
+        in the group, each of which is omitted in turn. `sums_by_size` holds these distributions
+        for the `n_added` records outside of the group.
         """
         # Divide and conquer: each half of the group is added before descending into the other half,
         # so that n records need about log2(n) additions each.
@@ -156,8 +165,9 @@ class Average(CountMechanism):
     def _add_records(self, sums_by_size: Floats, n_added: int, level_indices: Ints) -> Floats:
         """Return the distributions of sums (size + 1, sums) after adding records of given levels.
 
-        `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of
-        t = 0 .. size of the `n_added` previous records.
+        `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of t =
+        0 .. size of the `n_added` previous records. `level_indices` (records,): index of the level
+        of each added record.
         """
         # A subset of t of k + 1 records contains the last one with probability t / (k + 1). All
         # terms are positive, so the relative precision is kept.
@@ -194,9 +204,9 @@ def _sum_divergences(
 ) -> Floats:
     """Return the sums over outcomes of weight (p - E q)+, computed and upper bounds, (2, rows).
 
-    `p` and `q` are distributions (outcomes,) or (rows, outcomes); `slack` bounds the relative
-    errors of their entries. `exp_eps` is E = exp(epsilon); `weights` (rows, outcomes) are 1 if
-    None.
+    `p` and `q` are outcome distributions (outcomes,) or (rows, outcomes); `slack` bounds the
+    relative errors of their entries. `exp_eps` is E = exp(epsilon); `weights` (rows, outcomes) are
+    1 if None.
     """
     excess = np.maximum(p - exp_eps * q, 0.0)
     raised_excess = np.maximum(p - exp_eps * q + slack * (p + exp_eps * q), 0.0)
@@ -205,9 +215,9 @@ def _sum_divergences(
 
 
 def _enclose_columns(sums: Floats, own_level: int) -> Iterator[LogInterval]:
-    """Yield the interval of each level's sum, except for the level with index `own_level`.
+    """Yield the interval of each level's divergence, except for the level with index `own_level`.
 
-    `sums` (2, levels) are the computed sums and upper bounds of :func:`_sum_divergences`.
+    `sums` (2, levels) are the computed divergences and upper bounds of :func:`_sum_divergences`.
     """
     slack = 4 * MACHINE_EPSILON
     for level, (computed, upper) in enumerate(sums.T.tolist()):

@@ -75,7 +75,10 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return delta(x) of a valid `database`, as ``mechanism.validate_database`` returns it."""
+    """Return delta(x) at `epsilon` of one database x.
+
+    `database`: labels or counts, as ``mechanism.validate_database`` returns them.
+    """
     return max_interval(mechanism.iterate_divergences(database, epsilon))
 
 
@@ -116,7 +119,7 @@ def adjusted_utility(
 
 
 def forget_databases(mechanism: Mechanism) -> None:
-    """Clear what a mechanism, or its joint releases, keep of databases, which are private."""
+    """Clear what `mechanism` and its joint releases have cached of private databases."""
     if isinstance(mechanism, Decision):
         mechanism.forget_databases()
     for release in getattr(mechanism, "releases", ()):
@@ -167,13 +170,13 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
 def worst_case_delta(
     mechanism: Mechanism, n: int, epsilon: float, *, n_types: int | None = None
 ) -> Delta:
-    """Return the delta of differential privacy: the largest delta of any database of n records.
+    """Return the delta of differential privacy: the largest delta of any database of `n` records.
 
     By coupling it is at most the probability that a given record is sampled. For counts it is that
     probability at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, sharpened).
     For other mechanisms, whose outcome need not reveal a lone record, only the bound is returned.
-    The exception is a ``Decision`` on `n_types` = 2 types with a fixed sample size: the deltas of
-    all its databases are computed.
+    The exception is a ``Decision`` on `n_types` = 2 types (of the databases) with a fixed
+    sample size: the deltas of all its databases are computed.
 
     Raises
     ------
@@ -255,12 +258,12 @@ class JointMechanism(NeighbourMechanism):
     releases: tuple[NamedMechanism, ...]
 
     def check_record_count(self, n: int) -> None:
-        """Raise InvalidInput if `n` records cannot be sampled by one of the mechanisms."""
+        """Raise InvalidInput if one of the mechanisms cannot sample `n` records."""
         for release in self.releases:
             release.mechanism.check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return an upper bound of the probability that a given record influences a release."""
+        """Return an upper bound of the probability that one of `n` records influences a release."""
         p_missed = math.prod(
             1 - release.mechanism.compute_inclusion_probability(n) for release in self.releases
         )
@@ -283,9 +286,9 @@ class JointMechanism(NeighbourMechanism):
                 )
             log_p = np.add.outer(log_p, log_release_p).ravel()
             log_ratio = np.add.outer(log_ratio, log_release_ratio).ravel()
-        extra_slack = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
+        extra_error = LOG_ABSOLUTE_ERROR * (len(self.releases) - 1)
         return sum_divergence(
-            log_p, log_ratio, epsilon, weighting, extra_slack, n_rounded=4
+            log_p, log_ratio, epsilon, weighting, extra_error, n_rounded=4
         ).cap_at_one()
 
 

@@ -34,7 +34,7 @@ class LogInterval:
     high: float
 
     def cap_at_one(self) -> LogInterval:
-        """Return the interval of the number if it is known to be at most 1."""
+        """Return the interval with both ends at most 1, for a number known to be at most 1."""
         return LogInterval(min(self.low, 0.0), min(self.high, 0.0))
 
 
@@ -77,7 +77,7 @@ def log_sum(logs: Floats) -> float:
 
 
 def log_or_minus_inf(value: float) -> float:
-    """Return the logarithm of a positive number, minus infinity for any other number."""
+    """Return the natural logarithm of `value`, minus infinity if it is not positive."""
     return math.log(value) if value > 0 else -math.inf
 
 
@@ -90,7 +90,7 @@ MONTE_CARLO = "monte carlo"
 
 @dataclass(frozen=True)
 class Delta:
-    """A delta (or another number in [0, 1]) that is certain to lie between `lower` and `upper`.
+    """A delta (or another number in [0, 1]) enclosed between `lower` and `upper`.
 
     Attributes
     ----------
@@ -153,6 +153,7 @@ class Delta:
         }
 
     def __str__(self) -> str:
+        """Return both ends and the method as text, such as ``0.03845 (exact)``."""
         text = " to ".join(format_power_of_ten(end) for end in (self.log_lower, self.log_upper))
         is_narrow = self.log_lower == self.log_upper or self.log_upper - self.log_lower < 1e-6
         if self.method == EXACT and is_narrow:
@@ -175,9 +176,11 @@ class DatabaseDelta(Delta):
     """
 
     def __str__(self) -> str:
+        """Return both ends and the method as text, marked as private."""
         return f"PRIVATE {super().__str__()}"
 
     def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON, marked as private."""
         return {"private": True, **super().to_dict()}
 
 
@@ -192,13 +195,13 @@ def format_power_of_ten(log: float) -> str:
 
 
 def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:
-    """Return an enclosed number, capped at 1, as a :class:`Delta` with the given attributes."""
+    """Return `number`, capped at 1, as a :class:`Delta` with its attributes `method` and `note`."""
     capped = number.cap_at_one()
     return Delta(capped.low, capped.high, method, note)
 
 
 def _exp_rounded(log: float, limit: float) -> float:
-    """Return a float above exp(`log`) if `limit` is inf, and one below if it is -inf."""
+    """Return exp(`log`), rounded up if `limit` is inf and down if it is -inf."""
     # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
@@ -346,7 +349,7 @@ def log_binomial(x: int, n: int, p: float, q: float) -> float:
 
 @compiled
 def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
-    """Return :func:`log_binomial` for low <= x < high, float64 (high - low,)."""
+    """Return log Pr[Bin(n, p) = x] for low <= x < high, float64 (high - low,); q = 1 - p."""
     values = np.empty(high - low)
     for x in range(low, high):
         values[x - low] = log_binomial(x, n, p, q)
@@ -361,7 +364,11 @@ def log_binomial_pmf(n: int, p: float, low: int = 0, high: int | None = None) ->
 
 @compiled
 def log_hypergeometric_pmf(n_type: int, n_rest: int, size: int, low: int, high: int) -> Floats:
-    """Return :func:`log_hypergeometric` for low <= o < high, float64 (high - low,)."""
+    """Return log Pr[o of the `n_type` records of a type are sampled], float64 (high - low,).
+
+    It is for `low` <= o < `high`; `size` of n_type + `n_rest` records are sampled without
+    replacement.
+    """
     values = np.empty(high - low)
     for o in range(low, high):
         values[o - low] = log_hypergeometric(o, n_type, n_rest, size)

@@ -13,11 +13,15 @@ when a k-th record is kept, and the mass that has moved by rank b belongs to the
 
 Arguments of the compiled functions: `labels` (n,) are those of all records, nearest first, `gamma`
 is g, and a vote state is a histogram of at most `k` votes, with the `sizes` and `successors` of
-:func:`list_vote_states`. The masses (3, states) after some records are
+:func:`tabulate_vote_states`. The masses (3, states) after some records are
 
 - row 0: the probability of each state of fewer than k votes;
 - row 1: that of each state of k votes;
 - row 2: the mass that moved from each state of k - 1 votes to states of k votes.
+
+The divergence at `epsilon` of outcome probabilities P from P' is the sum over outcomes of weight
+(P - E P')+ with E = exp(epsilon), `exp_eps`. `weighting` selects the weight: DIVERGENCE (1),
+POSTERIOR_X (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
 """
 
 import itertools
@@ -111,31 +115,40 @@ class KNNVotes(mechanisms.Mechanism):
         return labels
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return the probability that a record is sampled, for any number `n` of records."""
         return self.gamma
 
     attains_inclusion_probability = True
     """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest divergence from and to a neighbour, for each run of equal labels."""
+        """Yield the largest divergences from and to a neighbour, for each run of equal labels.
+
+        `database` (n,): labels, nearest first. `epsilon`: that of the hockey-stick divergences.
+        """
         for row in self._compute_run_maxima(database, epsilon):
             yield from (
                 _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's largest gain for each run of equal labels."""
+        """Yield the largest gain of an adversary, for each run of equal labels.
+
+        `database` (n,): labels, nearest first. The gain is that above the threshold tanh(`epsilon`
+        / 2).
+        """
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 
     def _compute_run_maxima(self, database: Counts, epsilon: float) -> Floats:
         """Return six maxima over the neighbours for each run of equal labels, float64 (runs, 6).
 
-        They are those of :func:`_raise_maxima`, for neighbours with a record of the run replaced.
+        They are those of :func:`_raise_maxima` at `epsilon`, for neighbours with a record of the
+        run replaced. `database` (n,): labels, nearest first.
         """
         # All records of a run leave the same remaining records.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))
-        sizes, successors = list_vote_states(self.k, self.classes)
+        sizes, successors = tabulate_vote_states(self.k, self.classes)
         n_operations = len(run_starts) * len(database) * self.classes * len(sizes)
         if n_operations > _MAX_STATE_UPDATES:
             raise InvalidInput(
@@ -157,11 +170,12 @@ def _enclose_computed(value: float, high: float) -> LogInterval:
     return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_at_one()
 
 
-def list_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
+def tabulate_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
     """Return the sizes (states,) and successors (states, classes) of all vote states.
 
     States are in lexicographic order. The size of a state is its number of votes. A successor is
     the index of the state with one more vote for a label, -1 if that has more than `k` votes.
+    `classes`: number of labels.
     """
     states = [state for state in itertools.product(range(k + 1), repeat=classes) if sum(state) <= k]
     index_of = {state: index for index, state in enumerate(states)}
@@ -236,19 +250,19 @@ def _compute_outcome_distribution(
 
 @compiled
 def _raise_maxima(
-    own: Floats, other: Floats, exp_eps: float, rounding: float, maxima: Floats
+    own: Floats, neighbour: Floats, exp_eps: float, rounding: float, maxima: Floats
 ) -> None:
     """Raise six `maxima` (6,) over neighbours to the values for one neighbour, if these are larger.
 
     They are the computed divergence of the database from a neighbour, the reverse divergence and
-    the adversary's gain, then upper bounds of these three. `own` and `other` (2, states) are the
-    vote distributions of database and neighbour: `rounding` times row 1 bounds the error of row 0.
+    the adversary's gain, then upper bounds of these three. `own` and `neighbour` (2, states) are
+    the vote distributions of both databases: `rounding` times row 1 bounds the error of row 0.
     """
     sums = np.zeros(6)
     for state in range(own.shape[1]):
-        p, q = own[0, state], other[0, state]
+        p, q = own[0, state], neighbour[0, state]
         slack_p = rounding * own[1, state]
-        slack_q = rounding * other[1, state]
+        slack_q = rounding * neighbour[1, state]
         forward, backward = max(p - exp_eps * q, 0.0), max(q - exp_eps * p, 0.0)
         sums[0] += forward
         sums[1] += backward
@@ -304,10 +318,10 @@ def _compare_with_neighbours(
         rank_mass[0, 0] = 1.0
         for rank in range(n):
             for label in range(classes):
-                other = _compute_outcome_distribution(
+                neighbour = _compute_outcome_distribution(
                     final_mass, rank_mass, label, gamma, k, sizes, successors
                 )
-                _raise_maxima(own, other, exp_eps, rounding, maxima[index])
+                _raise_maxima(own, neighbour, exp_eps, rounding, maxima[index])
             # `rank` does not count the removed record, so later records have rank + 1 in `labels`.
             next_rank = rank if rank < removed_rank else rank + 1
             if next_rank < n:
@@ -352,6 +366,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
         object.__setattr__(self, "types", classes + 1)
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return the probability that a record is sampled, for any number `n` of records."""
         return self.gamma
 
     attains_inclusion_probability = True
@@ -385,8 +400,7 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed` records of `removed_type` and `n_added` of `added_type`. `weighting` is
-        that of :mod:`vicinal.smoothed._pairs`.
+        X has `n_removed` records of `removed_type` and `n_added` of `added_type`.
         """
         if added_type == self.classes:
             return compute_count_divergence(
@@ -405,7 +419,7 @@ def compute_count_divergence(
     """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
     A database and its neighbour have `n_database` and `n_neighbour` records of a label, which
-    differ by one. `weighting` is that of :mod:`vicinal.smoothed._pairs`.
+    differ by one.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)
@@ -424,7 +438,10 @@ def compute_count_divergence(
 def bound_radius_mean(
     mechanism: RadiusVotes, population: Population, n: int, epsilon: float
 ) -> LogInterval | None:
-    """Return an interval of the smoothed delta for `n` records; None if n is too large."""
+    """Return an interval of the smoothed delta of votes in a radius; None if `n` is too large.
+
+    `population`: the plausible distributions of the `n` records over labels and "out".
+    """
     # A neighbour changes one label's count or moves a record from label to label. The lower end is
     # the largest mean for a single label. The upper end adds the means of the largest divergence
     # of each label and of the largest divergence between two labels (sampled counts of types).

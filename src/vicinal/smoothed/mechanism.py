@@ -7,7 +7,12 @@ function from a histogram to a distribution of outcomes.
 X and X' are neighbouring databases, P and P' the distributions of their outcomes, E = exp(epsilon).
 The divergence of X from X' is the sum over outcomes of (P - E P')+, with the weights that the
 argument `weighting` selects, for outcomes with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
-(P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
+(P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')). A comparison is a pair of functions of the
+weighting: the divergence of X from X', and that of X' from X.
+
+Arguments of samplers: X and X' have `n` records and differ in one. X has `a` + 1 records of one
+type and `b` of another, X' has `a` and `b` + 1. A histogram `counts` or `database` (m,) holds the
+number of a database's records of each of m types.
 """
 
 import math
@@ -60,21 +65,17 @@ class Sampler(ABC):
 
     @abstractmethod
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return the probability that a given one of n records is in the sample."""
+        """Return the probability that a given one of `n` records is in the sample."""
 
     @abstractmethod
     def compute_divergence(
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
-        """Return the divergence of neighbours X, X' if sampled counts of all types are published.
-
-        Of the `n` records, X has `a` + 1 records of one type and `b` of another, X' has `a` and
-        `b` + 1.
-        """
+        """Return the divergence of X from X' if sampled counts of all types are published."""
 
     @abstractmethod
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram, for the histogram (m,) of a small database."""
+        """Return every possible sampled histogram of a small database, with log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class FixedSize(Sampler):
     size: int
 
     def __post_init__(self) -> None:
+        """Check the sample size."""
         checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def check_record_count(self, n: int) -> None:
@@ -101,6 +103,7 @@ class FixedSize(Sampler):
             )
 
     def compute_inclusion_probability(self, n: int) -> float:
+        """Return the probability that a given one of `n` records is in the sample."""
         return self.size / n
 
     def compute_divergence(
@@ -120,7 +123,7 @@ class FixedSize(Sampler):
         return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram; the distribution is hypergeometric."""
+        """Return every possible sampled histogram, with hypergeometric log probabilities."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             n_to_sample = self.size - n_sampled_before
@@ -147,11 +150,13 @@ class Poisson(Sampler):
     gamma: float
 
     def __post_init__(self) -> None:
+        """Check the sampling rate."""
         object.__setattr__(
             self, "gamma", checks.check_real("gamma", self.gamma, minimum=0, maximum=1)
         )
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        """Return the probability that a given one of `n` records is in the sample."""
         return self.gamma
 
     def compute_divergence(
@@ -169,6 +174,7 @@ class Poisson(Sampler):
         ).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
+        """Return every possible sampled histogram, with independent binomial log probabilities."""
         return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
 
 
@@ -186,9 +192,11 @@ class WithReplacement(Sampler):
     size: int
 
     def __post_init__(self) -> None:
+        """Check the sample size."""
         checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def compute_inclusion_probability(self, n: int) -> float:
+        """Return the probability that a given one of `n` records is in the sample."""
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
     def compute_divergence(
@@ -206,7 +214,7 @@ class WithReplacement(Sampler):
         return average_over_sizes(log_p, 0, compute_for_size).cap_at_one()
 
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram; the distribution is multinomial."""
+        """Return every possible sampled histogram, with multinomial log probabilities."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
             return _list_binomial(
@@ -218,7 +226,7 @@ class WithReplacement(Sampler):
 
 
 def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
-    """Return the possible counts of `n_trials` successes with their log probabilities."""
+    """Return each possible number of successes in `n_trials`, with its log probability."""
     return [
         (count, float(log_p))
         for count, log_p in enumerate(intervals.log_binomial_pmf(n_trials, probability))
@@ -229,7 +237,7 @@ def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
 def _list_samples(
     counts: Counts, list_type_counts: Callable[[int, int, int], CountDistribution]
 ) -> SampleDistribution:
-    """Return every possible sampled histogram of the database `counts` (m,).
+    """Return every possible sampled histogram of a database, with its log probability.
 
     `list_type_counts(n_type, n_later, n_sampled)` returns the distribution of the number of sampled
     records of a type with `n_type` records, if later types have `n_later` and `n_sampled` records
@@ -258,13 +266,13 @@ LogDistribution = Mapping[Hashable, float]
 """Outcomes of a mechanism with their log probabilities."""
 
 Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""Divergences of X from X' and of X' from X, as functions of the weighting."""
+"""The divergences of X from X' and of X' from X, as functions of the weighting."""
 
 
 def make_comparison(
     compute_divergence: Callable[..., LogInterval], database: Any, neighbour: Any, *arguments: Any
 ) -> Comparison:
-    """Return both directions of the divergence between a database and its neighbour.
+    """Return the comparison of a database with its neighbour.
 
     `compute_divergence` is called with two databases, in the representation of `database` and
     `neighbour`, the further `arguments`, and a weighting.
@@ -279,7 +287,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def validate_database(self, database: npt.ArrayLike) -> Counts:
-        """Return a database as int64; raise InvalidInput if it does not suit the mechanism."""
+        """Return `database` as int64; raise InvalidInput if it does not suit the mechanism."""
 
     @abstractmethod
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
@@ -299,7 +307,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return the probability that a given one of n records influences the outcome.
+        """Return the probability that a given one of `n` records influences the outcome.
 
         By coupling, no delta of any database at any epsilon is larger.
         """
@@ -342,16 +350,16 @@ class ComparedMechanism(CountMechanism):
 
     @abstractmethod
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence between a database and each neighbour."""
+        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergence from and to each neighbour."""
+        """Yield the hockey-stick divergences from and to each neighbour of a histogram (m,)."""
         for forward, backward in self.iterate_comparisons(database, epsilon):
             yield forward(DIVERGENCE)
             yield backward(DIVERGENCE)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain for each neighbour."""
+        """Yield the adversary's gain above tanh(`epsilon` / 2) for each neighbour of `database`."""
         for forward, backward in self.iterate_comparisons(database, epsilon):
             yield sum_intervals([forward(POSTERIOR_X), backward(POSTERIOR_OTHER)])
 
@@ -376,7 +384,7 @@ class NeighbourMechanism(ComparedMechanism):
 
 
 def iterate_neighbours(database: Counts) -> Iterator[Counts]:
-    """Yield every histogram in which one record has been replaced by one of another type."""
+    """Yield every histogram (m,) in which one record has another type than in `database`."""
     n_types = len(database)
     for i in range(n_types):
         for j in range(n_types):
@@ -396,7 +404,8 @@ def compute_listed_divergence(
 ) -> LogInterval:
     """Return the divergence of two listed distributions P and P', `log_p` and `log_p_other`.
 
-    `extra_error` bounds their errors beyond the error of one computed log probability.
+    They map outcomes to log probabilities. `extra_error` bounds the errors of these beyond the
+    error of one computed log probability.
     """
     log_probabilities, log_ratios = align_distributions(log_p, log_p_other)
     if not len(log_probabilities):
@@ -409,7 +418,10 @@ def compute_listed_divergence(
 def align_distributions(
     log_p: LogDistribution, log_p_other: LogDistribution
 ) -> tuple[Floats, Floats]:
-    """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,)."""
+    """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,).
+
+    `log_p` and `log_p_other` map outcomes to log P and log P'.
+    """
     possible = {outcome: value for outcome, value in log_p.items() if value > -math.inf}
     values = np.array(list(possible.values()), dtype=np.float64)
     other_values = np.array(
@@ -419,7 +431,7 @@ def align_distributions(
 
 
 def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return an array of whole numbers >= 0 as int64; raise InvalidInput for other values.
+    """Return `values` of any shape, whole numbers >= 0, as int64; raise InvalidInput for others.
 
     `name` is the parameter's name in error messages, which never show the private values.
     """
@@ -454,7 +466,7 @@ class Histogram(ComparedMechanism):
     sampler: Sampler
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
+        """Raise InvalidInput if `sampler` is not a :class:`Sampler`."""
         if not isinstance(self.sampler, Sampler):
             raise InvalidInput(
                 "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or "
@@ -462,16 +474,21 @@ class Histogram(ComparedMechanism):
             )
 
     def check_record_count(self, n: int) -> None:
+        """Raise InvalidInput if `n` records cannot be sampled by the sampler."""
         self.sampler.check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
+        """Return the probability that a given one of `n` records is in the sample."""
         return self.sampler.compute_inclusion_probability(n)
 
     attains_inclusion_probability = True
     """A record that is the only one of its type is revealed whenever it is sampled."""
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence for each pair of counts of two types."""
+        """Yield the comparison at `epsilon` with one neighbour for each pair of different counts.
+
+        Neighbours with equal counts of the two types in which they differ have equal divergences.
+        """
         n = int(database.sum())
         unique = np.unique(database, return_counts=True)
         counts: list[int] = unique[0].tolist()
@@ -484,7 +501,7 @@ class Histogram(ComparedMechanism):
                     )
 
     def compute_distribution(self, database: Counts) -> LogDistribution:
-        """Return the log probability of every sampled histogram of a small database."""
+        """Return the log probability of every sampled histogram (m,) of a small database."""
         return dict(self.sampler.list_sampled_counts(database))
 
 
@@ -526,10 +543,11 @@ class ListedMechanism(ComparedMechanism):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the function may reveal any record
+        """Return 1: `law_of` may reveal any of `n` records."""
         return 1.0
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence for each neighbour, from listed outcomes."""
+        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
         distribution = self.compute_distribution(database)
         for neighbour in iterate_neighbours(database):
             yield make_comparison(
@@ -540,12 +558,9 @@ class ListedMechanism(ComparedMechanism):
             )
 
     def compute_distribution(self, database: Counts) -> LogDistribution:
-        """Return the log probability of every outcome for a histogram.
+        """Return the log probability of every outcome for the histogram `database` (m,).
 
-        Raises
-        ------
-        InvalidInput
-            If the function does not return probabilities that sum to 1.
+        Raises InvalidInput unless `law_of` returns probabilities that sum to 1.
         """
         probabilities: Any = self.law_of(tuple(database.tolist()))
         if not isinstance(probabilities, Mapping) or not all(

@@ -1,8 +1,11 @@
 """Populations: the sets of distributions from which the records of a database may come.
 
 Records are independent. The expected delta is affine in the distribution of each single record, so
-of a convex set only the vertices matter (Proposition 7 of LWX23). The end of the module has bounds
-of the smoothed delta for sampled counts.
+of a convex set only the vertices matter (Proposition 7 of LWX23).
+
+The end of the module has bounds of the smoothed delta at `epsilon` if the counts of T of n records
+are published: `min_probabilities` (m,) are lower bounds of the types' probabilities, `n` is the
+number of records, `size` the sample size T.
 """
 
 import itertools
@@ -196,7 +199,10 @@ class Heterogeneous(Population):
 
 
 def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
-    """Return probabilities (also fractions) as float64; `name` is the name in error messages."""
+    """Return probabilities, which may be fractions, of any shape as float64.
+
+    `name` is the parameter's name in error messages.
+    """
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -245,8 +251,6 @@ def _iterate_vertices(low: Floats, high: Floats) -> Iterable[Floats]:
 
 
 # ----------- theorems about publishing the counts of T of n records: upper bounds and a lower bound
-# `min_probabilities` (m,) are lower bounds of the types' probabilities, `n` is the number of
-# records, `size` the sample size T.
 
 _N_GRID_STEPS = 64
 """Values of log c' between which the minimum of the two-sided bound is located."""
@@ -295,6 +299,7 @@ class Bounds:
         }
 
     def __str__(self) -> str:
+        """Return all bounds with their names as text, as decimal numbers."""
         return ", ".join(
             f"{name[4:]} {format_power_of_ten(log)}" for name, log in vars(self).items()
         )
@@ -354,7 +359,7 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
 def compute_log_one_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the log of the one-sided upper bound: 0 unless epsilon > -log(1 - T/n)."""
+    """Return the log of the one-sided upper bound: 0 unless `epsilon` > -log(1 - T/n)."""
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
@@ -365,7 +370,10 @@ def compute_log_one_sided_bound(
 def minimize_log_two_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the log of the two-sided upper bound, minimised over c'; infinite at epsilon 0."""
+    """Return the log of the two-sided upper bound, minimised over its free parameter c'.
+
+    It is infinite at epsilon 0.
+    """
     if size == 0:
         return -math.inf
     if size == n or epsilon == 0:
@@ -391,7 +399,7 @@ def minimize_log_two_sided_bound(
 def compute_log_two_sided_bound(
     min_probabilities: Floats, n: int, unsampled: float, epsilon: float, log_c: float
 ) -> float:
-    """Return the log of the two-sided upper bound for c' = exp(`log_c`).
+    """Return the log of the two-sided upper bound for its free parameter c' = exp(`log_c`).
 
     `unsampled` is lambda = 1 - T/n, the share of records that are not sampled.
     """
@@ -403,10 +411,10 @@ def compute_log_two_sided_bound(
 
 
 def compute_exponents(unsampled: float, epsilon: float, log_c: float) -> tuple[float, float, float]:
-    """Return K1, K2 and A of the two-sided bound (theory.md, section 8b).
+    """Return the exponents K1, K2 and A of the two-sided bound (theory.md, section 8b).
 
-    They are for lambda = `unsampled` = 1 - T/n and c' = exp(`log_c`). K2 is infinite where
-    lambda c' = 1 and its term vanishes.
+    They are for lambda = `unsampled` = 1 - T/n and the free parameter c' = exp(`log_c`). K2 is
+    infinite where lambda c' = 1 and its term vanishes.
     """
     k1 = compute_binary_kl(unsampled * math.exp(log_c - epsilon), unsampled)
     sampled = 1 - unsampled * math.exp(log_c)
@@ -443,12 +451,12 @@ def compute_binary_kl(a: float, b: float) -> float:
 
 
 def _log_sum_over_types(min_probabilities: Floats, n: int, k: float) -> float:
-    """Return the log of the sum over `min_probabilities` f of E[exp(-h k)], h ~ Bin(n, f)."""
+    """Return the log of the sum over types of E[exp(-h `k`)], h ~ Bin(n, minimum probability)."""
     return float(logsumexp(n * np.log1p(np.maximum(min_probabilities * np.expm1(-k), -1 + 1e-300))))
 
 
 def _round_up(log_bound: float, n: int) -> float:
-    """Return the log of a bound for `n` records, increased by its rounding error."""
+    """Return `log_bound`, the log of a bound for `n` records, increased by its rounding error."""
     # The exponents of a bound are accurate to a few units of 2^-52 and are multiplied by n.
     return log_bound + _ROUNDING_UNITS * MACHINE_EPSILON * (
         1 + abs(log_bound) + n * MACHINE_EPSILON

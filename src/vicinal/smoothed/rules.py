@@ -65,6 +65,7 @@ class Plurality:
     ties: str = "first"
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if `ties` is not one of the three choices."""
         checks.check_choice("ties", self.ties, ("first", "listed", "random"))
 
     def __call__(self, counts: SampledCounts) -> Hashable | Mapping[Hashable, Fraction]:
@@ -240,7 +241,7 @@ class Decision(NeighbourMechanism):
             object.__setattr__(self, name, function)
 
     def get_sampler(self, n: int) -> Sampler:
-        """Return the sampler of `n` records; that of all of them if none was given."""
+        """Return the sampler for `n` records; it samples all of them if none was given."""
         return FixedSize(n) if self.sampler is None else self.sampler
 
     def check_record_count(self, n: int) -> None:
@@ -252,7 +253,10 @@ class Decision(NeighbourMechanism):
         return self.get_sampler(n).compute_inclusion_probability(n)
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergence from and to each neighbour; for two types the largest of them."""
+        """Yield the divergence at `epsilon` from and to each neighbour; for two types the largest.
+
+        `database` (m,): counts of the types.
+        """
         n = int(database.sum())
         if self.can_tabulate(n, len(database)):
             k = int(database[0])
@@ -269,10 +273,10 @@ class Decision(NeighbourMechanism):
         return compute_listed_divergence(log_p, log_q, epsilon, weighting, max(error, other_error))
 
     def _list_outcomes(self, counts: SampledCounts) -> tuple[LogDistribution, float]:
-        """Return the log probability of every outcome for a histogram, and an extra error.
+        """Return the log probability of every outcome for a database, and an extra error.
 
-        `counts` is the histogram of the whole database. The error of a log probability l is at most
-        ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
+        `counts` (m,): the database's number of records of each type. The error of a log probability
+        l is at most ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)`` plus the extra error.
         """
         n = sum(counts)
         if self.can_tabulate(n, len(counts)):
@@ -340,12 +344,12 @@ class Decision(NeighbourMechanism):
     # ----- two types: outcomes are runs of the sampled count of the first type
 
     def _get_sample_size(self, n: int) -> int:
-        """Return the sample size of `n` records; -1 if it is random."""
+        """Return the size of a sample of `n` records; -1 if it is random."""
         sampler = self.get_sampler(n)
         return sampler.size if isinstance(sampler, FixedSize | WithReplacement) else -1
 
     def _get_size_and_replacement(self, n: int) -> tuple[int, bool]:
-        """Return the sample size of `n` records, and whether records are replaced."""
+        """Return the size of a sample of `n` records, and whether records are replaced."""
         return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
@@ -399,7 +403,7 @@ class Decision(NeighbourMechanism):
         return self._compute_cached_profile(n, epsilon)  # type: ignore[attr-defined, no-any-return]
 
     def _compute_profile(self, n: int, epsilon: float) -> Floats:
-        """Compute the result of :meth:`compute_profile`, which caches it."""
+        """Return the uncached result of :meth:`compute_profile`, lower and upper log deltas."""
         report_progress = begin_progress("deltas of all databases", n + 1)
         chunks = []
         for low in range(0, n + 1, _CHUNK_SIZE):
@@ -412,7 +416,10 @@ class Decision(NeighbourMechanism):
         return profile
 
     def _compute_deltas(self, low: int, high: int, n: int, epsilon: float) -> Floats:
-        """Return columns k = `low` .. `high` of :meth:`compute_profile`."""
+        """Return lower and upper log delta of some databases, float64 (2, high - low + 1).
+
+        They have k = `low` .. `high` of `n` records of the first of two types.
+        """
         runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
         return np.asarray(
             compute_outcome_profile(

@@ -2,6 +2,11 @@
 
 A world is an assignment: it gives each record one of the population's distributions. Records are
 independent of each other.
+
+Arguments of the functions: the outcome of `mechanism` is published; `population` holds the
+plausible distributions of each of the `n` records over m types; deltas are at `epsilon`. A table of
+deltas (2, k, ..., k) has lower (0) and upper (1) bounds on its first axis; the remaining axes are
+the counts 0 to k - 1 of all types but the last.
 """
 
 import itertools
@@ -50,7 +55,7 @@ _MAX_LISTED_SAMPLES = 4 * 10**6
 _UNDERFLOW = 1e-300
 """Added to an upper mean: more than all products of probabilities lose that are rounded below
 2.2e-308, at most 5e-324 in each of at most some 10^9 steps. Larger means do not change."""
-_MAX_DEPTH = 600.0
+_MAX_LOG_RATIO = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
 
@@ -75,7 +80,6 @@ def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) 
 def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
     """Return the log deltas of all histograms of `n` records, float64 (2, n + 1, ..., n + 1).
 
-    Axis 0 holds lower and upper ends, the remaining axes the counts of all types but the last.
     Entries that are no histogram of n records are -inf.
     """
     table = np.full((2,) + (n + 1,) * (n_types - 1), -np.inf)
@@ -88,19 +92,21 @@ def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: flo
     return table
 
 
-def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval:
+def maximize_over_worlds(log_deltas: Floats, vertices: Floats, n: int) -> LogInterval:
     """Return the largest expected delta over all worlds of `n` records: Algorithm 1 of LWX23.
 
-    `table` holds the log deltas of :func:`tabulate_log_deltas`; `vertices` (l, m) are the
+    `log_deltas` (2, n + 1, ..., n + 1): table of the logs of all deltas. `vertices` (l, m): the
     distributions from which each record may come. Worlds with the same multiset of distributions
     have the same mean.
     """
-    max_log = float(table[1].max())
+    max_log = float(log_deltas[1].max())
     if max_log == -math.inf:
         return ZERO
     # Upper ends are raised to exp(-600) of the largest delta, lower ends may underflow to 0.
-    shifted = np.stack([table[0] - max_log, np.maximum(table[1] - max_log, -_MAX_DEPTH)])
-    shifted[1][table[1] == -np.inf] = -np.inf
+    shifted = np.stack(
+        [log_deltas[0] - max_log, np.maximum(log_deltas[1] - max_log, -_MAX_LOG_RATIO)]
+    )
+    shifted[1][log_deltas[1] == -np.inf] = -np.inf
     means = np.array(
         [world_mean.ravel() for world_mean in _iterate_world_means(np.exp(shifted), vertices, n)]
     )
@@ -111,9 +117,8 @@ def maximize_over_worlds(table: Floats, vertices: Floats, n: int) -> LogInterval
 def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> Iterator[Floats]:
     """Yield the expected delta, lower and upper, for every multiset of `n_remaining` vertices.
 
-    Each of the remaining records comes from one of the `vertices` (l, m). `deltas` (2, k, ..., k)
-    are lower and upper expected deltas, given the counts among the remaining records of all types
-    but the last.
+    Each of the remaining records comes from one of the `vertices` (l, m). `deltas`: table of
+    expected deltas, by the counts among the remaining records.
     """
     if not n_remaining:
         yield deltas
@@ -128,9 +133,8 @@ def _iterate_world_means(deltas: Floats, vertices: Floats, n_remaining: int) -> 
 def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
     """Return the expected deltas over one further record whose type has `distribution` (m,).
 
-    `deltas` (2, k, ..., k): lower (0) and upper (1) bounds of delta, by the counts 0 to k - 1 of
-    all types but the last. Each of these axes becomes shorter by one, as its counts no longer
-    include the record.
+    `deltas` (2, k, ..., k): table of deltas. The result is (2, k - 1, ..., k - 1), as its counts no
+    longer include the record.
     """
     unchanged = tuple(slice(None, -1) for _ in range(deltas.ndim - 1))
     averaged = distribution[-1] * deltas[(slice(None), *unchanged)]
@@ -146,8 +150,7 @@ def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
 def average_over_records(log_deltas: Floats, distributions: Floats) -> LogInterval:
     """Return the expected delta if record r comes from row r of `distributions` (n, m).
 
-    `log_deltas` (2, n + 1, ..., n + 1): lower and upper bounds of log delta, by the counts of all
-    types but the last.
+    `log_deltas` (2, n + 1, ..., n + 1): table of the logs of all deltas.
     """
     if log_deltas[1].max() == -math.inf:
         return ZERO
@@ -158,7 +161,7 @@ def average_over_records(log_deltas: Floats, distributions: Floats) -> LogInterv
 
 
 def _enclose_mean(low: float, high: float, n_terms: int, max_log: float = 0.0) -> LogInterval:
-    """Return the enclosed log of a mean of positive deltas, computed in `n_terms` steps.
+    """Return the interval of a mean of positive deltas, computed in `n_terms` steps.
 
     `low`, `high`: computed bounds of the mean, divided by exp(`max_log`). Products of probabilities
     may underflow.
@@ -255,7 +258,7 @@ def smoothed_delta(
 
 
 def _check_population_fits(mechanism: Mechanism, population: Population, n: int) -> int:
-    """Return n; raise InvalidInput unless the mechanism accepts n records of the population."""
+    """Return `n`; raise InvalidInput unless the mechanism accepts n records of the population."""
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_record_count(n)
@@ -316,7 +319,7 @@ def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
 
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
-    """Return the smoothed delta for `n` records of two types from sums over all databases."""
+    """Return the smoothed delta of `n` records of two types from sums over all databases."""
     probabilities = population.vertices[:, 0]
     p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
@@ -369,7 +372,10 @@ def _bound_many_types(
 def _estimate_by_sampling(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Delta:
-    """Return an interval of the smoothed delta with confidence .999, from `draws` databases."""
+    """Return an interval of the smoothed delta with confidence .999.
+
+    `draws`: number of databases to sample. `seed`: seed of their random generator.
+    """
     estimated = estimate_mean_delta(mechanism, population, n, epsilon, draws, seed)
     is_single_world = isinstance(population, Heterogeneous) or len(population.vertices) == 1
     low = log_or_minus_inf(estimated.lower)
@@ -477,8 +483,8 @@ CONFIDENCE = 1 - 1e-3
 class Estimate:
     """The mean delta of sampled databases, its standard error, and a confidence interval.
 
-    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`. Nothing here
-    is private, because the databases are synthetic.
+    `lower` and `upper` enclose the expected delta with confidence :data:`CONFIDENCE`; `error` is
+    the standard error. Nothing here is private, because the databases are synthetic.
     """
 
     mean: float
@@ -537,9 +543,12 @@ def estimate_mean_delta(
 def sample_databases(
     mechanism: Mechanism, population: Population, n: int, draws: int, seed: int, share: float = 0.0
 ) -> Iterator[Counts]:
-    """Yield `draws` databases: histograms (m,), or labels (n,) by rank for ``KNNVotes``.
+    """Yield `draws` random databases of `n` records from one world of `population`.
 
-    The world has a `share` of the records from the second vertex (:func:`estimate_mean_delta`).
+    A database is a histogram (m,), or labels (n,) by rank for ``KNNVotes``. A `share` of the
+    records comes from ``population.vertices[1]``, if there is one, and the rest from
+    ``vertices[0]``; ignored for ``Heterogeneous`` populations. `seed`: seed of the random
+    generator.
     """
     # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
