@@ -2,7 +2,8 @@
 
 A record's target vector has length at most 1. Its first coordinate is the constant a, so that the
 weighted sum over records is a times their total kernel weight; the other coordinates are b times
-the target values, where a^2 + b^2 = 1. An average is the ratio of these noisy sums.
+the target values, where a^2 + b^2 = 1. An average is the ratio of these noisy sums. Sums and their
+noise are in votes: a neighbour of kernel weight 1 adds its target vector once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ its noisy sum, for which the weight is irrelevant; only the reported shares need
 
 
 def split_unit_length(weight_share: float) -> tuple[float, float]:
-    """Return the factors (a, b) of a target vector with a^2 = `weight_share` and a^2 + b^2 = 1."""
+    """Return factors (a, b) of a target vector: a^2 = `weight_share` and a^2 + b^2 = 1."""
     return math.sqrt(weight_share), math.sqrt(1 - weight_share)
 
 
@@ -34,20 +35,20 @@ def compute_noisy_averages(
 ) -> tuple[Floats, Floats]:
     """Return the average of each target value over the neighbours, and its standard error.
 
-    Both are public, float64 (q, m). The errors cover the noise alone, not the variance of the
-    neighbours' values.
+    Both are public, float64 (q, m), in units of the values. The errors cover the noise alone, not
+    the variance of the neighbours' values.
 
-    `sums`, float64 (q, 1 + m): the released noisy sums of target vectors, in votes. `noise`,
-    float64 (q,): standard deviation of the noise on every coordinate, in votes. `a`, `b`: the
-    factors of the weight coordinate and of the values in a target vector.
+    `sums`, float64 (q, 1 + m): the released noisy sums of target vectors, for q queries. `noise`,
+    float64 (q,): standard deviation of the noise on every coordinate. `a`, `b`: the factors of the
+    weight coordinate and of the values in a target vector.
     """
     weight_error = noise / a
-    weight = _posterior_mean_nonnegative(sums[:, 0] / a, weight_error)
+    weight = _compute_nonnegative_mean(sums[:, 0] / a, weight_error)
     means = sums[:, 1:] / b / weight[:, None]
     return means, np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
 
 
-def _posterior_mean_nonnegative(observed: Floats, noise: Floats) -> Floats:
+def _compute_nonnegative_mean(observed: Floats, noise: Floats) -> Floats:
     """Return the posterior mean of a nonnegative value under a flat prior, float64 (q,).
 
     `observed`, float64 (q,): the value plus Gaussian noise of standard deviation `noise`, (q,).

@@ -77,15 +77,15 @@ class ClassDecision:
     def choose_classes(self, probabilities: Floats) -> Ints:
         """Return the index of the class with the largest cost times probability, int64 (q,).
 
-        `probabilities`, float64 (q, c): of every class.
+        `probabilities`, float64 (q, c): probability of every class.
         """
         return np.asarray((probabilities * self._costs).argmax(axis=1))
 
     def decide_labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
         """Return the class index of every query's label, int64 (q,); ties go to the first class.
 
-        `votes`, float64 (q, c): released noisy votes. `noise`, float or float (q,): their standard
-        deviation.
+        `votes`, float64 (q, c): released noisy votes. `noise`, float or float (q,): standard
+        deviation of the noise on each vote.
         """
         if self.is_plurality:
             return np.asarray(votes.argmax(axis=1))
@@ -102,7 +102,7 @@ class ClassDecision:
         return self._tabulate_class_scores(np.ones(len(self._class_priors)))
 
     def _tabulate_class_scores(self, class_weights: Floats) -> ClassScores:
-        """Return tables of the posterior mean T of each class's true votes, times a class weight.
+        """Return the tabulated score of each class: a weight times its expected true votes.
 
         `class_weights`, float64 (c,): the factors, such as the costs.
         """
@@ -116,7 +116,7 @@ class ClassDecision:
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
     """Return the noise standard deviation of each of `n_queries` queries, float64 (q,).
 
-    `noise`: the deviation, for all queries or each query. Raises InvalidInput unless it is above 0.
+    `noise`, float or float (q,): the deviation. Raises InvalidInput if a finite one is not above 0.
     """
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
     for scale in np.unique(query_noise[np.isfinite(query_noise)]):
@@ -125,26 +125,28 @@ def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _tabulate_expected_votes(shape: float) -> Floats:
-    """Return a table of T(b), the posterior mean of a class's true votes, for b from -30 to 30.
+def _tabulate_expected_votes(gamma_shape: float) -> Floats:
+    """Return T(b), a class's expected true votes, at equally spaced b from -30 to 30, (points,).
 
-    Both are in noise standard deviations; `shape` is the shape a of the votes' gamma prior.
+    T and b are in noise standard deviations; `gamma_shape` is the shape a of the votes' gamma
+    prior.
     """
     n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
     votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
-    expected_votes = _compute_expected_votes(np.full(len(votes), shape), votes)
+    expected_votes = _compute_expected_votes(np.full(len(votes), gamma_shape), votes)
     # The price of a label requires scores that never decrease; rounding errors could violate it.
     return np.asarray(np.maximum.accumulate(expected_votes))
 
 
-def _compute_expected_votes(shape: Floats, votes: Floats) -> Floats:
+def _compute_expected_votes(gamma_shape: Floats, votes: Floats) -> Floats:
     """Return T(b), the posterior mean of true votes in noise standard deviations, float64 (m,).
 
-    `shape`, (m,): shapes a of the gamma prior. `votes`, (m,): the argument b of T, see the module's
-    docstring. Outside the range of D the asymptotic expansions of T are used.
+    `gamma_shape`, (m,): shapes a of the gamma prior. `votes`, (m,): b = v / s - c s / K, shifted
+    noisy votes in noise standard deviations. Outside the range of D the asymptotic expansions of T
+    are used.
     """
     clipped_votes = np.clip(votes, -_MAX_SCALED_VOTES, _MAX_SCALED_VOTES)
-    small_shape = np.minimum(shape, _MAX_SHAPE)
+    small_shape = np.minimum(gamma_shape, _MAX_SHAPE)
     means = (
         small_shape
         * pbdv(-small_shape - 1, -clipped_votes)[0]
@@ -156,7 +158,7 @@ def _compute_expected_votes(shape: Floats, votes: Floats) -> Floats:
     # Where D overflows, the posterior mode replaces the mean; they differ by less than 1 %. The two
     # forms of the mode avoid cancellation for negative and for positive votes.
     capped_votes = np.minimum(votes, _MAX_SCALED_VOTES)
-    large_shape = np.maximum(shape, 1.0)
+    large_shape = np.maximum(gamma_shape, 1.0)
     root = np.sqrt(capped_votes**2 + 4 * large_shape - 2)
     mode = np.where(
         capped_votes < 0,
@@ -164,4 +166,4 @@ def _compute_expected_votes(shape: Floats, votes: Floats) -> Floats:
         (capped_votes + root) / 2,
     )
     excess_votes = np.maximum(votes - _MAX_SCALED_VOTES, 0)
-    return np.asarray(np.where(shape > _MAX_SHAPE, mode, means) + excess_votes)
+    return np.asarray(np.where(gamma_shape > _MAX_SHAPE, mode, means) + excess_votes)

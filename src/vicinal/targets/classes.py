@@ -66,16 +66,16 @@ class Classes(ClassesParameter, Target):
         return 1
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
-        """Return class indices in the form stored on disk, int32 (n, 1); private."""
+        """Return class indices `targets`, int32 (n,), as stored on disk, int32 (n, 1); private."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.reshape(-1, 1)
 
     def decode_rows(self, rows: Ints32) -> Ints32:
-        """Return class indices, int32 (n,), from the form stored on disk, (n, 1); private."""
+        """Return class indices, int32 (n,), from the stored `rows`, int32 (n, 1); private."""
         return np.array(rows[:, 0], dtype=np.int32)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if a stored class index, int32 (n, 1), is out of range, or None."""
+        """Return a message if a stored class index in `rows`, int32 (n, 1), is out of range."""
         is_invalid = ((rows < 0) | (rows >= len(self.classes))).any()
         return "A label is not one of the classes." if is_invalid else None
 
@@ -99,7 +99,7 @@ def encode_labels(y: npt.ArrayLike | None, n_records: int, classes: AnyArray) ->
             "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    column = _convert_to_class_names(read_column("y", y))
+    column = _convert_to_label_array(read_column("y", y))
     if len(column) != n_records:
         raise InvalidInput(
             "The 'y' parameter must hold one label for each record. X has another length."
@@ -107,7 +107,7 @@ def encode_labels(y: npt.ArrayLike | None, n_records: int, classes: AnyArray) ->
     return checks.find_label_indices(column, classes)
 
 
-def _convert_to_class_names(column: list[Any] | AnyArray) -> AnyArray:
+def _convert_to_label_array(column: list[Any] | AnyArray) -> AnyArray:
     """Return labels as an array (n,) of integers, integral floats, booleans or strings.
 
     `column`: the private labels as read from `y`. Raises InvalidInput for a missing label, and for

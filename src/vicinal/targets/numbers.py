@@ -57,6 +57,7 @@ class TargetBounds:
     high: Floats
 
     def __len__(self) -> int:
+        """Return p, the number of targets."""
         return len(self.low)
 
     @property
@@ -95,7 +96,7 @@ class BoundsOfTargets(Check):
         return dict(zip(names, bounds, strict=True))
 
     def __call__(self, name: str, value: object) -> TargetBounds:
-        """Return the bounds in the value of the parameter `name`; raises InvalidInput."""
+        """Return `value` of the parameter `name` as bounds; raise InvalidInput if unusable."""
         if not isinstance(value, Mapping):
             low, high = _check_low_high(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
@@ -278,9 +279,11 @@ class Numbers(NumbersParameters, VectorTarget):
         return 1 + len(self.bounds)
 
     def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        """Return predictions and standard errors from noisy `sums` of target vectors, (q, 1 + p).
+        """Return predictions and their standard errors, both (q, p), in the units of the targets.
 
-        `noise`, (q,): standard deviation of the noise on each coordinate; both are in votes.
+        `sums`, (q, 1 + p): released noisy sums of target vectors. `noise`, (q,): standard deviation
+        of the noise on each coordinate. Both are in votes: a neighbour of kernel weight 1 adds its
+        vector once.
         """
         a, b = self.relative_typical_range.vector_factors
         b /= math.sqrt(len(self.bounds))
@@ -297,9 +300,7 @@ class Numbers(NumbersParameters, VectorTarget):
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
-        """Return, for each number, the standard error of an answer with a typical value.
-
-        The error is that of the noise alone.
+        """Return, for each number, the standard error that the noise causes in a typical answer.
 
         `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
         deviation of the noise on each coordinate, in votes.
@@ -351,8 +352,9 @@ def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) ->
     """Return number targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
 
     `y`: numbers of `n_records` records, (n,) or (n, p), clipped to `bounds`; the columns of a table
-    are matched with the names of the bounds. `log`: scale the logarithms. Raises InvalidInput
-    unless there is one finite number for each record and target; no value is quoted.
+    are matched with the names of the bounds. `log`: whether logarithms of numbers and bounds are
+    scaled. Raises InvalidInput unless there is one finite number for each record and target; no
+    value is quoted.
     """
     if y is None:
         raise InvalidInput(

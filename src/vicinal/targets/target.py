@@ -1,4 +1,9 @@
-"""The interface of record targets: declaration, encoding, storage, averaging and description."""
+"""The interface of record targets: declaration, encoding, storage, averaging and description.
+
+Encoded targets of n records are class indices, int32 (n,), or vectors, (n, n_coordinates), stored
+in steps of 1 / UNIT. Sums of vectors and their noise are in votes: a neighbour of kernel weight 1
+adds its vector once.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ class Target(CheckedParameters, ABC):
     `kind`: name of the parameter that declares the type. `description`: the type in words, for
     messages. `public_metadata`: the public parts of the declaration, for guarantees.
     `is_class_vote`: whether records vote for a class, which probabilities and the release of labels
-    alone require. A subclass has a parameter table with the declaring parameters as a second base.
+    alone require. Each subclass also inherits from the table of its declaring parameters.
     """
 
     kind: ClassVar[str]
@@ -93,7 +98,7 @@ class Target(CheckedParameters, ABC):
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordTargets:
         """Return the encoded targets of `n_records` records, as a shard stores them; private.
 
-        `y`: targets as passed to `fit`. Raises InvalidInput without quoting a value.
+        `y`: targets in the form passed to `fit`. Raises InvalidInput without quoting a value.
         """
 
     @property
@@ -131,11 +136,11 @@ class Target(CheckedParameters, ABC):
 
     @abstractmethod
     def encode_rows(self, targets: RecordTargets) -> Ints32:
-        """Return encoded targets in the form stored on disk, int32 (n, row_width); private."""
+        """Return encoded `targets` in the form stored on disk, int32 (n, row_width); private."""
 
     @abstractmethod
     def decode_rows(self, rows: Ints32) -> RecordTargets:
-        """Return encoded targets from the form stored on disk, int32 (n, row_width); private."""
+        """Return encoded targets from stored `rows`, int32 (n, row_width); private."""
 
     @abstractmethod
     def find_error(self, rows: Ints32) -> str | None:
@@ -165,7 +170,7 @@ class VectorTarget(Target):
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
     def complete_and_check(self) -> None:
-        """Raise InvalidInput if two columns of a table of answers would have the same name."""
+        """Check that all columns of a table of answers have different names, else InvalidInput."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
         if repeated is not None:
@@ -199,7 +204,7 @@ class VectorTarget(Target):
     @property
     @abstractmethod
     def residual(self) -> float:
-        """Typical distance of a record's other coordinates from their mean; public."""
+        """Typical Euclidean distance of a record's other coordinates from their mean; public."""
 
     @property
     @abstractmethod
@@ -208,7 +213,7 @@ class VectorTarget(Target):
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
-        """Return the target vectors of `n_records` records; `y` as passed to `fit`; private."""
+        """Return the target vectors of `n_records` records; private. `y`: as passed to `fit`."""
 
     @property
     def row_width(self) -> int:
@@ -216,12 +221,12 @@ class VectorTarget(Target):
         return self.n_coordinates
 
     def encode_rows(self, targets: RecordTargets) -> Ints32:
-        """Return vectors in the form stored on disk: int32 steps of 1 / UNIT, (n, row_width)."""
+        """Return vectors `targets` as stored: int32 steps of 1 / UNIT, (n, row_width); private."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets.to_steps()
 
     def decode_rows(self, rows: Ints32) -> RecordVectors:
-        """Return target vectors from stored steps of 1 / UNIT, int32 (n, row_width); private."""
+        """Return target vectors from `rows`, int32 steps of 1 / UNIT, (n, row_width); private."""
         return RecordVectors.from_steps(rows)
 
     def find_error(self, rows: Ints32) -> str | None:
