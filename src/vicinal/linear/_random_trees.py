@@ -54,7 +54,7 @@ class RandomTrees:
         self._landmark_leaves = _find_leaves(landmarks, self.columns, self.cuts).T.copy()
 
     def count_shared_leaves(self, rows: FloatMatrix) -> Floats32:
-        """Return the number of leaves that rows (n, d) share with each landmark, (n, landmarks)."""
+        """Return the number of leaves that `rows` (n, d) share with each landmark, (n, L)."""
         counts = np.zeros((len(rows), self._landmark_leaves.shape[1]), dtype=np.float32)
         leaves = _find_leaves(rows, self.columns, self.cuts)
         _add_shared_leaves(leaves, self._landmark_leaves, counts)
@@ -62,7 +62,7 @@ class RandomTrees:
 
 
 def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
-    """Return at most `max_rows` of the rows (n, d), at equal distances in their order."""
+    """Return at most `max_rows` of the `rows` (n, d), at equal distances in their order."""
     count = min(len(rows), max_rows)
     return rows[np.arange(count) * len(rows) // max(count, 1)]
 
@@ -72,9 +72,9 @@ def _sample_split(
 ) -> tuple[int, float]:
     """Return the column and cut of a node; an infinite cut if all its rows are equal.
 
-    `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`: the
-    rows in the node. `random_words`: three random 64-bit integers, which select the first row, the
-    second row and the column.
+    `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`:
+    indices of the rows in the node. `random_words`: three random 64-bit integers, which select the
+    first row, the second row and the column.
     """
     if len(indices):
         first = indices[random_words[0] % len(indices)]
@@ -89,7 +89,7 @@ def _sample_split(
 
 
 def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
-    """Return the leaf index of each row (n, d) in each tree, uint8 (n, trees).
+    """Return the leaf index of each of the `rows` (n, d) in each tree, uint8 (n, trees).
 
     `columns`, `cuts`, (trees, nodes): the splits, see :class:`RandomTrees`.
     """
@@ -100,7 +100,10 @@ def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
 
 @compiled
 def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
-    """Write the result of :func:`_find_leaves` for float32 rows to `leaves`, uint8 (n, trees)."""
+    """Write the leaf index of each row in each tree to `leaves`, uint8 (n, trees).
+
+    `rows`, float32 (n, d). `columns`, `cuts`, (trees, nodes): the splits, see :class:`RandomTrees`.
+    """
     n_nodes = columns.shape[1]
     for i in range(len(rows)):
         for tree in range(len(columns)):
@@ -112,7 +115,10 @@ def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
-    """Add the leaves shared by rows, (n, trees), and landmarks, (trees, L), to `counts`, (n, L)."""
+    """Add the number of leaves that rows and landmarks share to `counts`, float32 (n, L).
+
+    `leaves`, (n, trees), and `landmarks`, (trees, L): their leaf indices in each tree.
+    """
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):
             for j in range(landmarks.shape[1]):

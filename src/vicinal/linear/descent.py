@@ -9,6 +9,7 @@ the mean of their Gaussian posterior P^-1, given all gradients so far (Kalman 19
     P <- 1 + RETAINED_INFORMATION (P - 1) + h^2 G N^-1 G
     v <- v - P^-1 h G N^-1 gradient
 
+D is the number of features with the bias, c that of scores: classes, or coordinates of a vector.
 The posterior precision P is diagonal in the eigenbasis of G N^-1 G, the same basis for all steps.
 A step along an eigenvector of G with eigenvalue g is at most 2 / g times the gradient, as g / 2
 bounds the curvature of softmax regression (Böhning 1992). Gradients of almost only noise hardly
@@ -127,7 +128,7 @@ class KalmanWeights:
         self.weights = self._scaled_weights
 
     def update(self, gradient: Floats) -> None:
-        """Update the posterior by `gradient`, a noisy mean gradient (D, c) at :attr:`weights`."""
+        """Update the posterior by `gradient`, the noisy mean gradient (D, c) at :attr:`weights`."""
         curvature = self._compute_curvature()
         retained = RETAINED_INFORMATION * (self._precision - 1)
         self._precision = 1 + retained + curvature**2 * self._information

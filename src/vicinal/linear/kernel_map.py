@@ -6,6 +6,9 @@ record's components depend on that record alone: the products are of whole numbe
 any order, and everything between them is elementwise arithmetic. The kernel value of two rows is
 ((1 + cosine) / 2)^8.
 
+Unit rows are rows of length one in whole steps, ``FLOAT32.scale(d)`` of which are 1. L is the
+number of landmarks, D that of components.
+
 docs/decisions/0136-int16-training.md has the measurements.
 """
 
@@ -41,8 +44,6 @@ _ROUNDING_VARIANCE = 1e-10  # maximum variance per landmark that rounding alone 
 _MAX_ENTRY = 1 << 14  # of the integer projection, inside int16
 _CHUNK = 128  # rows at a time: their kernel values stay in a core's cache
 
-# Rows of length one in whole steps, `FLOAT32.scale(d)` of which are 1, are called *unit rows*.
-
 
 class KernelMap:
     """Map of rows to principal components of their kernel values with landmarks; public.
@@ -50,7 +51,7 @@ class KernelMap:
     Parameters
     ----------
     landmarks : int16 (L, d)
-        Public unit rows: of length one, in whole steps.
+        Public unit rows.
     projection : int16 (L, D)
         Matrix from kernel values to components, in integer steps of its own for each column.
     shifts : int16 (D,)
@@ -84,7 +85,8 @@ class KernelMap:
           kernel (:mod:`vicinal.neighbours.kernels`); only their directions matter. At most
           :data:`LANDMARKS` of them become landmarks.
         - `n_components`: maximum number of components.
-        - `power`: each component is divided by its variance to this power; 1/4 half-whitens.
+        - `power`: each component is divided by its variance, relative to that of the first one, to
+          this power; 1/4 half-whitens.
         """
         landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
         cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(public.shape[1]) ** 2
@@ -115,7 +117,7 @@ class KernelMap:
         return len(self._shifts)
 
     def compute_components(self, unit_rows: IntegerMatrix) -> npt.NDArray[np.float64]:
-        """Return the centered components, float64 (n, D), of unit rows (n, d)."""
+        """Return the centered components, float64 (n, D), of `unit_rows` (n, d)."""
         components = np.empty((len(unit_rows), self.width))
         steps = 2.0 ** self._shifts.astype(float)
         for chunk, projected in self._project_chunks(unit_rows):
@@ -124,7 +126,10 @@ class KernelMap:
         return components
 
     def _project_chunks(self, unit_rows: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield slices of the unit rows (n, d), and these rows' exact int32 components (k, D)."""
+        """Yield slices of `unit_rows` (n, d), and these rows' components, int32 (k, D), uncentered.
+
+        They are exact: in steps of the kernel values times those of the projection.
+        """
         factor = np.float32(0.5 / FLOAT32.scale(unit_rows.shape[1]) ** 2)
         steps_per_one = np.float32(1 << BITS)
         for start in range(0, len(unit_rows), _CHUNK):
@@ -139,9 +144,10 @@ class KernelMap:
 def _coarsen_projection(
     projection: Int16Matrix, shifts: Int16Matrix
 ) -> tuple[Int16Matrix, Int16Matrix]:
-    """Return a projection (L, D) and its shifts (D,), with coarser steps where sums exceed int32.
+    """Return the projection (L, D) and shifts (D,), with coarser steps where sums exceed int32.
 
-    Entries of one sign in a column then add up to less than 2^19; kernel values are at most 2^12.
+    `projection`, `shifts`: those of :class:`KernelMap`, int16. In the result, entries of one sign
+    in a column add up to less than 2^19; kernel values are at most 2^12.
     """
     entries = projection.astype(np.int64)
     sums = np.maximum(np.maximum(entries, 0).sum(axis=0), np.maximum(-entries, 0).sum(axis=0))
@@ -156,7 +162,7 @@ def _compute_top_eigenpairs(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the `count` largest eigenvalues, descending, and their eigenvectors (L, count).
 
-    `symmetric`, (L, L); the decomposition is computed in float32.
+    `symmetric`, (L, L): the matrix to decompose, in float32.
     """
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 

@@ -2,7 +2,14 @@
 
 A loss covers everything that depends on the kind of record targets: gradients' curvature and
 clipping, predictions, and how they are joined with noisy votes. Everything here is public.
-:class:`TrainingLoss` describes the arguments of methods that subclasses define.
+
+Arguments of the methods: `scores`, (n, c), are those of n rows, one for each class or predicted
+coordinate. `feature_norms`, (n, 1), and `feature_squares`, (n,), are the norms and squared norms of
+these rows' features in units of the clipping norm. `predicted` and `values`, (q, c), are the class
+probabilities or vectors of q queries; `votes`, (q, w), are the same as votes, with the w
+coordinates of a record's vote. `noise_std` is the standard deviation of the noise on a sum of
+private votes, `n_expected` their expected number, and `score_std` the posterior standard deviation
+of the model's scores, each (q,) or one number.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ class Predictions:
     of_columns: bool = False
 
     def __getitem__(self, selection: Bools | Places | slice) -> Predictions:
-        """Return the predictions for the selected queries."""
+        """Return the predictions for the queries of a `selection`: indices, mask or slice."""
         return Predictions(self.values[selection], self.score_std[selection], self.of_columns)
 
 
@@ -77,41 +84,32 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the regression targets of records: class indices (n,), or grid steps (n, c)."""
+        """Return the regression targets of n records: class indices (n,), or grid steps (n, c)."""
 
     @abstractmethod
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean second derivative, per score, of the loss with clipped gradients.
-
-        `scores`, float64 (m, c): of public rows. `feature_norms`, float64 (m, 1): norms of these
-        rows' features in units of the clipping norm.
-        """
+        """Return the mean second derivative, per score, of the loss with clipped gradients."""
 
     @abstractmethod
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the mean squared norm of each row's clipped gradient over its possible targets.
+        """Return the mean squared norm of each row's clipped gradient over possible targets, (n,).
 
-        `scores`, (m, c): of the rows. `feature_squares`, (m,): squared norms of their features.
-        Both norms are in units of the clipping norm.
+        It is in units of the squared clipping norm.
         """
 
     def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift to add to all scores, float64 (c,).
-
-        `scores`, (m, c): scores of public rows.
-        """
+        """Return the shift to add to all scores, float64 (c,); `scores`: those of public rows."""
         return np.zeros(scores.shape[1])
 
     @abstractmethod
     def predict(self, scores: Floats) -> Floats:
-        """Return class probabilities, or vectors, float64 (q, c), for queries' scores (q, c)."""
+        """Return class probabilities, or vectors, float64 (q, c), for queries' `scores` (q, c)."""
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
         """Return how certain each prediction is, float64 (q,); larger is more certain.
 
         For classes it is the difference of the two largest log probabilities; for vectors 0.
-        `predicted`, (q, c): the result of :meth:`predict`.
         """
 
     @abstractmethod
@@ -120,9 +118,7 @@ class TrainingLoss(ABC):
     ) -> Floats:
         """Return votes that represent the model's predictions, float64 (q, w), to join noisy votes.
 
-        Each prediction is multiplied by the number of votes whose mean is as precise. w: the
-        coordinates of a record's vote. `noise_std`: standard deviation of the noise on a sum of
-        private votes. `n_expected`: their expected number. Both are (q,) or one number.
+        Each prediction is multiplied by the number of votes whose mean is as precise.
         """
 
     @abstractmethod
@@ -131,10 +127,9 @@ class TrainingLoss(ABC):
     ) -> tuple[Floats, Floats | None]:
         """Return joined votes (q, w), scaled to about `n_expected` votes, and class probabilities.
 
-        `values`, (q, c): predictions. `votes`, (q, w): the same as votes. `is_queried`, (q,):
-        whether a query went to the private vote. `released`, (r, w): the noisy sums of model and
-        private votes of these r queries. `n_expected`, (q,): expected number of private votes.
-        Probabilities, (q, c), are None for vectors.
+        `is_queried`, (q,): whether a query went to the private vote. `released`, (r, w): the noisy
+        sums of model and private votes of these r queries. Probabilities, (q, c), are None for
+        vectors.
         """
 
     def compute_joined_noise(
@@ -143,11 +138,7 @@ class TrainingLoss(ABC):
         n_expected: AnyFloats,  # noqa: ARG002
         score_std: AnyFloats,  # noqa: ARG002
     ) -> AnyFloats:
-        """Return the standard deviation of the votes that :meth:`join_votes` returns.
-
-        `score_std`: posterior standard deviation of scores. `noise_std`, `n_expected`: those of
-        :meth:`convert_to_votes`.
-        """
+        """Return the noise standard deviation of the votes that :meth:`join_votes` returns."""
         return noise_std
 
 
@@ -166,12 +157,15 @@ class ClassLoss(TrainingLoss):
         return len(self.shares)
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the class indices of records, int32 (n,), which are their targets."""
+        """Return the class indices of n records, int32 (n,), which are their `targets`."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean curvature per class of softmax regression; labels follow the model."""
+        """Return the mean second derivative, per class, of the loss with clipped gradients.
+
+        Labels are distributed as the model predicts.
+        """
         probabilities = softmax(scores)
         gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
         clip_factors = (probabilities / np.maximum(gradient_norms, 1.0)).sum(axis=1)
@@ -179,13 +173,16 @@ class ClassLoss(TrainingLoss):
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the mean squared norm of clipped gradients, (m,), over labels from the model."""
+        """Return the mean squared norm of each row's clipped gradient, (n,).
+
+        Labels are distributed as the model predicts. The unit is the squared clipping norm.
+        """
         probabilities = softmax(scores)
         squares = _compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
 
     def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift of public rows' scores (m, c) by which mean probabilities are `shares`.
+        """Return the shift (c,) of public rows' `scores` by which mean probabilities are `shares`.
 
         Zero for equal shares, since these also stand for shares that were not declared.
         """
@@ -196,7 +193,7 @@ class ClassLoss(TrainingLoss):
         return shift
 
     def predict(self, scores: Floats) -> Floats:
-        """Return class probabilities (q, c) of scores (q, c), bounded away from 0."""
+        """Return class probabilities (q, c) of `scores` (q, c), at least 1e-9."""
         return np.maximum(softmax(scores), _MIN_PROBABILITY)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -221,7 +218,8 @@ class ClassLoss(TrainingLoss):
     ) -> tuple[Floats, Floats]:
         """Return probabilities times `n_expected`, (q, c), and probabilities, (q, c).
 
-        They are `values`, or `released` sums above a share of `votes`, normalized, if `is_queried`.
+        They are `values`, or, for the queries of `is_queried`, the normalized `released` sums of
+        model and private votes, which are at least a small share of `votes`.
         """
         # Noise can make joined votes negative; the model then decides the order of classes.
         joined = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
@@ -247,20 +245,23 @@ class VectorLoss(TrainingLoss):
     n_variance_directions = 64  # one mean variance for all queries misjudged the weight of votes
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the vectors without their first coordinate, in grid steps, (n, c)."""
+        """Return the vectors `targets` without their first coordinate, in grid steps, (n, c)."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return np.ascontiguousarray(targets.to_steps()[:, 1:])
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:  # noqa: ARG002
-        """Return the mean curvature, 1 or less where clipping shortens a typical gradient."""
+        """Return the mean second derivative, per score, of the loss with clipped gradients.
+
+        It is 1, or less where clipping shortens the gradient of a typical residual.
+        """
         return float((1 / np.maximum(self.typical_residual_norm * feature_norms, 1.0)).mean())
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:  # noqa: ARG002
-        """Return the squared norm of a typical clipped gradient of each row, (m,)."""
+        """Return each row's squared clipped gradient norm, (n,), for a typical residual."""
         return np.minimum(self.typical_residual_norm**2 * feature_squares, 1.0)
 
     def predict(self, scores: Floats) -> Floats:
-        """Return the vectors' coordinates (q, c): the scores, clipped to [-1, 1]."""
+        """Return the vectors' predicted coordinates (q, c): the `scores`, clipped to [-1, 1]."""
         return np.clip(scores, -1.0, 1.0)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -270,7 +271,7 @@ class VectorLoss(TrainingLoss):
     def convert_to_votes(
         self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
-        """Return vectors with their first coordinate, times the number of votes, (q, 1 + c)."""
+        """Return predicted vectors with their first coordinate, times their votes, (q, 1 + c)."""
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
         n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)
         return np.asarray(vectors * n_votes[:, None])
@@ -283,7 +284,7 @@ class VectorLoss(TrainingLoss):
         is_queried: Bools,
         n_expected: Floats,
     ) -> tuple[Floats, None]:
-        """Return votes (q, 1 + c), scaled to about `n_expected`, and no probabilities.
+        """Return joined votes (q, 1 + c), scaled to about `n_expected` votes, and no probabilities.
 
         They are `votes`, or the `released` sums of model and private votes if `is_queried`.
         """
@@ -304,15 +305,15 @@ class VectorLoss(TrainingLoss):
     def _compute_vote_count(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> Floats:
-        """Return the model's real number of votes; arguments of :meth:`compute_joined_noise`."""
+        """Return the number of votes, not always whole, by which a predicted vector counts."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _compute_model_votes(variance, noise_std, n_expected)
 
 
 def _compute_residual_squares(probabilities: Floats) -> Floats:
-    """Return the squared norms |p - onehot(label)|^2 for each label, (m, c).
+    """Return the squared norms |p - onehot(label)|^2 for each possible label, (n, c).
 
-    `probabilities`, (m, c): the class probabilities p of each row.
+    `probabilities`, (n, c): the class probabilities p of each row.
     """
     norms = np.square(probabilities).sum(axis=1, keepdims=True)
     return np.asarray(norms - 2 * probabilities + 1)
@@ -323,8 +324,7 @@ def _compute_model_votes(
 ) -> Floats:
     """Return the number of votes, not always whole, whose mean is as precise as the prediction.
 
-    `variance`: of the model's prediction. `noise_std`: noise of the sum of private votes, in votes.
-    `n_expected`: expected number of private votes. All are (q,) or one number.
+    `variance`, (q,) or one number: that of a predicted probability or coordinate.
     """
     neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
     n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)
@@ -332,6 +332,6 @@ def _compute_model_votes(
 
 
 def subtract_second_best(scores: Floats) -> Floats:
-    """Return the lead of the best over the second best of each row's scores (n, c), as (n,)."""
+    """Return the largest minus the second largest of each row's `scores` (n, c), as (n,)."""
     best = np.partition(scores, -2, axis=1)
     return np.asarray(best[:, -1] - best[:, -2])

@@ -4,6 +4,10 @@ Columns are centered and divided by their public standard deviation. Then all ro
 the largest norm of a public row and cut to norm 1; they are not normalized to unit vectors, since a
 linear model uses lengths. Shared leaves of random trees add nonlinear features. Beyond a number of
 features, principal components of a kernel of public rows replace all of these.
+
+Encoded rows are integer features (n, d) of a cosine kernel, by which neighbours are searched. They
+are `lifted` if their last column was appended to give all rows the same norm; it is no feature of a
+model. D is the number of model features with the bias, c that of scores.
 """
 
 import math
@@ -46,10 +50,6 @@ MAX_KERNEL_RECORDS = 1 << 21
 
 _ARRAYS_MISMATCH = "The features of a model must be those of the same public rows."
 
-# *Encoded rows* are integer features (n, d) of a cosine kernel, by which neighbours are searched.
-# `lifted`: whether their last column was appended to give all rows the same norm
-# (:class:`~vicinal.neighbours.Cosine` with a bound); it is no feature of a model.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFeatures:
@@ -76,7 +76,7 @@ class ModelFeatures:
 
         `public`: encoded public rows (m, d). `n_records`: number of private records, which decides
         with d whether a kernel is used. `with_trees`: False for a model without a prior per block
-        of features. `lifted`: whether the last column only makes norms equal.
+        of features.
         """
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
         with one_thread():
@@ -85,7 +85,7 @@ class ModelFeatures:
 
     @staticmethod
     def compute_max_width(n_features: int, n_records: int) -> int:
-        """Return the maximum :attr:`width` of a model of `n_records` rows of `n_features`."""
+        """Return the maximum :attr:`width` of a model of `n_records` rows of `n_features` each."""
         may_use_kernel = _allows_kernel(n_features, n_records)
         max_columns = min(n_features, MAX_COLUMNS) if may_use_kernel else n_features
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
@@ -101,8 +101,7 @@ class ModelFeatures:
     ) -> Self:
         """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
 
-        `public`: encoded public rows (m, d). `lifted`: whether the last column only makes norms
-        equal.
+        `public`: encoded public rows (m, d).
         """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.
@@ -126,8 +125,8 @@ class ModelFeatures:
     ) -> Self:
         """Return the features restored from their stored :meth:`arrays`.
 
-        `public`: the encoded public rows (m, d) that they were made from. `lifted`: whether the
-        last column only makes norms equal. Raises InvalidInput if the arrays do not fit such rows.
+        `public`: the encoded public rows (m, d) that they were made from. Raises InvalidInput if
+        the arrays do not fit such rows.
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
@@ -177,7 +176,10 @@ class ModelFeatures:
         return rows
 
     def encode_chunk_rows(self, X: FloatMatrix) -> IntegerRows:
-        """Return :meth:`compute_rows` of at most :data:`CHUNK` rows, which fit a core's cache."""
+        """Return the model features of encoded rows `X`, (n, d), in whole steps, float32 (n, D).
+
+        n is at most :data:`CHUNK`, so that they fit a core's cache.
+        """
         steps_per_one = self.steps_per_one
         if self.kernel is None:
             # Not normalized to one length, so that equal values of a column stay equal.
@@ -193,13 +195,13 @@ class ModelFeatures:
 
 
 def _center_columns(rows: FloatMatrix) -> tuple[Floats, Floats]:
-    """Return the rounded column means (d,) of rows (m, d), and squared deviations from them."""
+    """Return the rounded column means (d,) of `rows` (m, d), and squared deviations (m, d)."""
     center = np.rint(rows.mean(axis=0, dtype=np.float64))
     return center, np.square(rows - center)
 
 
 def are_columns(public: FloatMatrix) -> bool:
-    """Return whether the features of public rows (m, d) are columns of a table, not an embedding.
+    """Return whether the features of `public` rows (m, d) are columns of a table, no embedding.
 
     True for few columns, or if most columns have repeated values, as categories and counts have. On
     four tables of the tuning set with 67 to 132 columns, a linear model of the columns is better
@@ -264,6 +266,6 @@ def _add_matrix_product(rows, weights, sums):  # type: ignore[no-untyped-def]
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return class probabilities (n, c) of scores (n, c)."""
+    """Return the softmax of each row of `scores` (n, c): class probabilities (n, c)."""
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -4,6 +4,11 @@ The noisy gradients are releases of the same individual filter that charges for 
 ledger, one guarantee. The trained model is public and has three uses without a further charge: a
 metric for the neighbour search, votes that join the private votes, and a gate that sends only
 uncertain queries to the private vote.
+
+Encoded rows are integer features (n, d) of a cosine kernel, by which neighbours are searched. Model
+features are the D features of :class:`ModelFeatures`, in integer steps; c is the number of scores:
+classes, or coordinates of a vector. A step of the training is one gradient; the grid steps of sums
+are units of the integer noise.
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
@@ -47,10 +52,6 @@ _METRIC_SCORE_NORM = 0.25  # mean norm of the centered scores, appended to featu
 _ARRAYS_MISMATCH = (
     "The stored private model belongs to other public rows, or some of its arrays are missing."
 )
-
-# *Encoded rows* are integer features (n, d) of a cosine kernel, by which neighbours are searched.
-# *Model features* are the D features of :class:`ModelFeatures`, in integer steps. A *step* of the
-# training is one gradient; the *grid steps* of sums are units of the integer noise.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +181,10 @@ class PrivateModel:
         return {**named_arrays, **self.model.features.arrays()}
 
     def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
-        """Return rows in the learned metric, the first result of :meth:`map_rows`."""
+        """Return rows in the learned metric, float32 (n, d + c).
+
+        `X`: encoded rows (n, d). `model_features`, (n, D): those of `X`, if already computed.
+        """
         return self.map_rows(X, model_features)[0]
 
     def map_rows(
@@ -218,7 +222,10 @@ class PrivateModel:
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
     def is_certain(self, predicted: Floats) -> Bools:
-        """Return whether the model answers alone, bool (n,), given :meth:`predict`'s result."""
+        """Return whether the model answers each of n queries alone, bool (n,).
+
+        `predicted`, (n, c): the result of :meth:`predict`.
+        """
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
@@ -299,8 +306,8 @@ class TrainingBudget:
             records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
-    def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
-        """Raise PrivacyRefused unless the delta slack covers a number of `trainings`.
+    def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, n_trainings: int) -> None:
+        """Raise PrivacyRefused unless `slack` covers the rounding of `n_trainings` trainings.
 
         `slack`: accountant of the delta that rounding to the grid costs. `width`: number of
         features with the bias.
@@ -308,7 +315,7 @@ class TrainingBudget:
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
         )
-        mechanism.check_slack(self.step_noise, STEPS * trainings)
+        mechanism.check_slack(self.step_noise, STEPS * n_trainings)
 
 
 def build_empty_records(width: int) -> SubjectRows:
@@ -376,7 +383,11 @@ class LocalGradients:
         return sums
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge the subjects and return their noisy sum of gradients, see :class:`Gradients`."""
+        """Charge the subjects and return the noisy sum of their clipped gradients, (D, c).
+
+        The sum is in units of the clipping norm. `release`: noise scale and charge rate of this
+        training step. `weights`, (D, c): current weights.
+        """
         return release.publish(self.charge_and_sum(release, weights))
 
 
@@ -406,11 +417,11 @@ def descend_gradients(
     public: FloatMatrix,
     release_gradient: Callable[[Floats], tuple[Floats, float]],
 ) -> PrivateModel:
-    """Return the model trained by :data:`STEPS` noisy gradients; all arguments are public.
+    """Return the model trained by :data:`STEPS` noisy gradients, which have been released.
 
     `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
-    `release_gradient`: returns the noisy mean gradient at given weights, both (D, c), and the noise
-    standard deviation of the sum of gradients in units of the clipping norm.
+    `release_gradient`: returns the public, noisy mean gradient at given weights, both (D, c), and
+    the noise standard deviation of the sum of gradients in units of the clipping norm.
     """
     with one_thread():  # threads gain nothing on such thin products
         rows = features.compute_rows(public)

@@ -78,9 +78,11 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return RecordVectors.from_rows(np.column_stack([np.full(n_records, a), values]))
 
     def compute_answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        """Return labels, shares and errors from noisy `sums` of target vectors, (q, 1 + c).
+        """Return each label's prediction, share among the neighbours, and error of the share.
 
-        `noise`, (q,): standard deviation of the noise on each coordinate; both are in votes.
+        `sums`, (q, 1 + c): released noisy sums of target vectors. `noise`, (q,): standard deviation
+        of the noise on each coordinate. Both are in votes: a neighbour of kernel weight 1 adds its
+        vector once.
         """
         tau = self.tau
         a, b = self._vector_factors
