@@ -216,7 +216,7 @@ def are_columns(public: FloatMatrix) -> bool:
 
 
 def _allows_kernel(n_features: int, n_records: int) -> bool:
-    """Return whether rows (n_records, n_features) are wide enough for a kernel and fit memory."""
+    """Return whether `n_features` are enough, and `n_records` few enough, for a kernel."""
     return n_features >= MIN_KERNEL_FEATURES and n_records <= MAX_KERNEL_RECORDS
 
 
