@@ -33,6 +33,7 @@ class Coincidences:
         return detect_excess_matches(self.shared, self.public, self.expected / self.public)
 
     def __str__(self) -> str:
+        """Return the counts and a verdict in words, for the owner of the records only."""
         verdict = (
             "That is too many for chance: were public rows copied from the records?"
             if self.suspicious
@@ -45,10 +46,10 @@ class Coincidences:
 
 
 def count_shared_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
-    """Count public rows (m, d) that equal a private record (n, d), also as expected by chance.
+    """Return the number of public rows that equal a private record, and the one expected by chance.
 
-    The counts are private. Rows are equal if all their numbers are. Also records of one subject
-    that equal each other raise the expected number.
+    `records` (n, d), `public` (m, d): numbers. Rows are equal if all their numbers are. The result
+    is private. Also records of one subject that equal each other raise the expected number.
     """
     record_keys = _convert_rows_to_keys(records)
     public_keys = _convert_rows_to_keys(public)
@@ -61,7 +62,7 @@ def count_shared_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincide
 
 
 def _convert_rows_to_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
-    """Return one bytes value per row (n,), equal exactly for rows of equal numbers."""
+    """Return one bytes value for each of `rows` (n, d), equal for rows of equal numbers, (n,)."""
     matrix = np.asarray(rows)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":
         raise InvalidInput("Records and public rows must be matrices of numbers, (n, d).")

@@ -66,7 +66,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse labels and subjects that are not one for every record."""
+        """Raise InvalidInput unless there is one label and one subject for every record, if any."""
         for name in ("labels", "subjects"):
             field = getattr(self, name)
             has_targets = name == "labels" and np.asarray(field).dtype.kind == "f"
@@ -75,9 +75,11 @@ class Dataset:
                 raise InvalidInput(f"The {name!r} must be a flat array, one for every record.")
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.features)
 
     def __repr__(self) -> str:
+        """Return the kind of data and the fields that are present, without values and numbers."""
         if isinstance(self.features, tuple):
             kind = "texts" if isinstance(self.features[0], str) else "images"
         elif isinstance(self.features, pa.Table):
@@ -113,7 +115,7 @@ class Dataset:
 
 
 def build_subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
-    """Return canonical subject ids (n,): int64 if all are whole numbers, else strings.
+    """Return canonical subject `ids` (n,): int64 if all are whole numbers, else strings.
 
     A number and its decimal form are the same id: 5 and "5".
     """
@@ -162,7 +164,8 @@ def _build_dataset(
 ) -> Dataset:
     """Return the data set of the arrays with a key suffix: "", "_train" or "_test".
 
-    `path`: their file, for messages. `test`: the test part of the result.
+    `arrays`: all arrays of a file by key, such as "x_train". `path`: the file, for messages.
+    `test`: the test part of the result.
     """
     features = arrays[f"x{suffix}"]
     if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
@@ -215,10 +218,10 @@ _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"
 """Pillow's modes of at most 8 bits per channel."""
 
 _LABEL_DEPTH = 2
-"""Components of the relative path LABEL/IMAGE."""
+"""Number of components of the relative path LABEL/IMAGE."""
 
 _SUBJECT_DEPTH = 3
-"""Components of the relative path LABEL/PERSON/IMAGE."""
+"""Number of components of the relative path LABEL/PERSON/IMAGE."""
 
 
 def load_images(folder: str | Path) -> Dataset:
@@ -279,8 +282,8 @@ def load_texts(folder: str | Path) -> Dataset:
     """Return the texts in the UTF-8 files below a folder, in the order of their paths.
 
     `folder`: holds files as for :func:`load_images`, each with one text. Features are a tuple of n
-    texts; labels and subjects are as there. Raises InvalidInput for another folder, and for a file
-    that is not UTF-8; TooLittleMemory if the texts need more memory than there is.
+    texts; labels and subjects are as for images. Raises InvalidInput for another folder, and for a
+    file that is not UTF-8; TooLittleMemory if the texts need more memory than there is.
     """
     folder = Path(folder)
 
@@ -293,11 +296,11 @@ def load_texts(folder: str | Path) -> Dataset:
 def _load_folder(
     folder: Path, read_file: Callable[[Path], Any], count_bytes: Callable[[Path], int], content: str
 ) -> Dataset:
-    """Return the records in the files below a folder; features are a tuple of n records.
+    """Return the records in the files below `folder`; features are a tuple of n records.
 
     Folders below it are labels and subjects (:func:`load_images`). `read_file` returns the record
-    in a file, given its path relative to `folder`; `count_bytes` the memory that the record needs.
-    `content`: "images" or "texts", for messages.
+    in a file, given its path relative to `folder`; `count_bytes` returns the memory in bytes that
+    the record needs. `content`: "images" or "texts", for messages.
     """
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.")
@@ -331,7 +334,7 @@ def _read_text(folder: Path, path: Path) -> str:
 
 
 def _count_image_bytes(folder: Path, path: Path) -> int:
-    """Return the bytes that the image at a `path` relative to `folder` declares."""
+    """Return the bytes that the pixels of the image at `path`, relative to `folder`, need."""
     with _open_image(folder, path) as image:
         n_bands = 1 if image.mode in _GREY_MODES else 3
         return int(image.width * image.height * n_bands)
@@ -348,7 +351,10 @@ def _read_image(folder: Path, path: Path) -> UInts8:
 
 @contextmanager
 def _open_image(folder: Path, path: Path) -> Iterator[Any]:
-    """Yield the image at a `path` relative to `folder`, before its pixels are read."""
+    """Yield the Pillow image at a `path` relative to `folder`, before its pixels are read.
+
+    Raises InvalidInput for a file that is no image or has more than 8 bits per channel.
+    """
     from PIL import Image
 
     try:

@@ -53,7 +53,7 @@ def read_ids(path: str | Path) -> list[SubjectId]:
 
 
 def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
-    """Return the canonical id in a line; `path` and `line_number`, from 1, are for messages."""
+    """Return the canonical id in a `line`; `path` and `line_number`, from 1, are for messages."""
     for separator, description in _SEPARATORS:
         if separator in line:
             reason = f"holds {description}. Write one id per line, and nothing else"
@@ -65,23 +65,27 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
 
 
 def _is_header(first_line: str, other_lines: list[str]) -> bool:
-    """Return whether the first of all lines is a usual column name, or alone has no digit."""
+    """Return whether `first_line` is a usual column name, or the only line without a digit.
+
+    `other_lines`: the remaining lines of the file.
+    """
     if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
     return bool(other_lines) and not _has_digit(first_line) and all(map(_has_digit, other_lines))
 
 
 def _has_digit(line: str) -> bool:
+    """Return whether a line contains a digit."""
     return any(character.isdigit() for character in line)
 
 
 def _build_line_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
-    """Return the error for a line of the file (from 1); `reason`: its problem, a verb phrase."""
+    """Return the error for a line (from 1) of a file; `reason`: its problem, a verb phrase."""
     return InvalidInput(f"Line {line_number} of {path} {reason}. Nothing was done.")
 
 
 def read_to_end(descriptor: int) -> bytes:
-    """Return all bytes up to the end of a file or pipe, given its descriptor.
+    """Return all bytes up to the end of a file or pipe, given its file `descriptor`.
 
     It waits in short intervals, between which Python handles signals. A signal that arrives between
     two reads of a single long call would wait for more content, from a pipe possibly for ever.

@@ -1,4 +1,10 @@
-"""Data sets from tables in CSV, Parquet and Excel files, and from npz files."""
+"""Data sets from tables in CSV, Parquet and Excel files, and from npz files.
+
+Arguments of several functions: `path`, the file; `form`, the format of a CSV file (delimiter,
+decimal mark, encoding, quote, escape and comment), which has no effect on other files; `columns`,
+all columns of a table; `name`, the normalized name of a column; `description`, words for it in
+messages.
+"""
 
 import codecs
 import csv as python_csv
@@ -152,7 +158,7 @@ class _ColumnRoles:
     targets: tuple[str, ...]
 
     def _list_label_columns(self) -> frozenset[str]:
-        """Return the names of the columns of labels, targets and subjects."""
+        """Return the names of all columns of labels, targets and subjects."""
         names = (self.label, self.subject, *self.targets)
         return frozenset(name for name in names if name is not None)
 
@@ -182,7 +188,7 @@ class _ColumnRoles:
         return name in self.targets or name not in (self.label, self.subject, self.text)
 
     def build_dataset(self, table: pa.Table) -> Dataset:
-        """Return the records of a table with normalized column names."""
+        """Return the records of a `table` with normalized column names."""
         columns = _Columns(table)
         labels = None if self.label is None else _read_labels(columns, self.label)
         if self.targets:
@@ -192,7 +198,7 @@ class _ColumnRoles:
         return Dataset(self._read_features(columns), labels, subjects)
 
     def _read_features(self, columns: "_Columns") -> Any:
-        """Return the features: a table for a schema, texts, or float64 (n, d)."""
+        """Return the features: a pyarrow Table for a schema, n texts, or float64 (n, d)."""
         label_columns = self._list_label_columns()
         if self.schema is not None:
             return columns.table.drop_columns(sorted(label_columns))
@@ -218,17 +224,18 @@ class _Columns:
     """The columns of a table by name; a lookup takes constant time."""
 
     def __init__(self, table: pa.Table) -> None:
+        """Index the columns of `table` by their normalized names."""
         self.table = table
         self._index_of = {name: index for index, name in enumerate(table.column_names)}
 
     def list_missing(self, names: Iterable[str]) -> list[str]:
+        """Return those of `names` that no column has."""
         return [name for name in names if name not in self._index_of]
 
     def get(self, name: str, description: str, *, allow_missing: bool = False) -> pa.ChunkedArray:
-        """Return a column, with dictionary codes replaced by their values.
+        """Return the column `name`, with dictionary codes replaced by their values.
 
-        `description` names the column in messages. Missing values are refused unless
-        `allow_missing`.
+        Missing values are refused unless `allow_missing`.
         """
         if name not in self._index_of:
             is_feature = description.startswith("feature")
@@ -283,7 +290,8 @@ def _detect_delimiter(
     """Return a CSV file's format, with a decimal point as placeholder, and its number of columns.
 
     Only delimiters in the header are tried, because a text may contain any of them. Raises
-    ValueError if rows have different lengths with each. Parameters: see :func:`detect_csv_format`.
+    ValueError if rows have different lengths with each. `delimiter`, `encoding`: None if to be
+    detected. `base_format`: has the quote, escape and comment marks.
     """
     encoding = encoding or _detect_encoding(path)
     used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])
@@ -304,7 +312,7 @@ def _detect_delimiter(
 
 
 def _detect_encoding(path: Path) -> str:
-    """Return the encoding of a text file: utf-16, utf-8 or cp1252; raise ValueError if binary."""
+    """Return a text file's encoding: utf-16, utf-8 or cp1252; raise ValueError if binary."""
     with pa.input_stream(str(path)) as stream:  # decompresses .gz
         content = bytes(stream.read())
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -319,7 +327,7 @@ def _detect_encoding(path: Path) -> str:
 
 
 def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
-    """Return whether all rows in the first block of a CSV file have `n_columns` fields."""
+    """Return whether all rows in the first block (16 MiB) of a CSV file have `n_columns` fields."""
     from pyarrow import csv
 
     try:
@@ -330,7 +338,10 @@ def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
 
 
 def _detect_decimal(table: pa.Table) -> str:
-    """Return the decimal mark of most columns of strings: "." if none decides, "," on a tie."""
+    """Return the decimal mark of most columns of strings: "." if none decides, "," on a tie.
+
+    `table`: all columns are strings.
+    """
 
     def count_columns(pattern: str) -> int:
         matches = (pc.any(pc.match_substring_regex(c, pattern)).as_py() for c in table.columns)
@@ -371,7 +382,7 @@ def read_table(
 
 
 def _refuse_repeated_names(path: Path, names: list[str]) -> None:
-    """Raise InvalidInput with the numbers of the columns, from 1, if two have one name."""
+    """Raise InvalidInput, with the numbers of the columns from 1, if two of `names` are equal."""
     number_of: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         first_number = number_of.setdefault(name, number)
@@ -423,7 +434,7 @@ def _build_damage_error(path: Path) -> InvalidInput:
 
 
 def _find_reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
-    """Return the function that reads files of this ending, given the format of CSV files."""
+    """Return the function of path and CSV format that reads files with this name's ending."""
     suffix = path.suffix.lower()
     if _CSV_NAME.fullmatch(path.name):
         return _read_csv
@@ -435,13 +446,14 @@ def _find_reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
 
 
 def _check_exists(path: str | Path) -> Path:
+    """Return the path; raise InvalidInput if there is no such file."""
     if not Path(path).is_file():
         raise InvalidInput(f"There is no file {path}.")
     return Path(path)
 
 
 def _build_options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
-    """Return Arrow's ReadOptions and ParseOptions for a CSV file with a header of `n_columns`.
+    """Return Arrow's ReadOptions and ParseOptions for a CSV file with `n_columns` in its header.
 
     In a file of one column every line is one field with all its characters, and an empty line is an
     empty field.
@@ -471,7 +483,10 @@ def _read_csv(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
-    """Return the table of a CSV file with these column names; all columns are strings."""
+    """Return the table of a CSV file, with all columns as strings.
+
+    `names`: the column names in its header.
+    """
     # They are converted later, because types guessed from the first rows may not fit the rest.
     from pyarrow import csv
 
@@ -486,7 +501,10 @@ def _read_header(path: Path, form: CsvForm) -> list[str]:
 
 
 def _open_source(path: Path, form: CsvForm) -> Any:
-    """Return Arrow's input for a CSV file: its path, or its content without comments in UTF-8."""
+    """Return Arrow's input for a CSV file: its path, or its content in memory.
+
+    The content, in UTF-8 and without comments, is returned if the format has comments.
+    """
     if not form.comment:
         return path
     content = io.StringIO(newline="")
@@ -505,8 +523,9 @@ def _open_text(path: Path, form: CsvForm) -> io.TextIOWrapper:
 def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the lines and the fields of every row of a CSV text, without comments.
 
-    The list of lines is reused for the next row. A line is a comment if it begins with the format's
-    comment mark at the start of a row; within a quoted field it belongs to the field.
+    `text`: its lines. The list of lines is reused for the next row. A line is a comment if it
+    begins with the format's comment mark at the start of a row; within a quoted field it belongs to
+    the field.
     """
     lines: list[str] = []
 
@@ -533,7 +552,7 @@ def _split_rows(text: Iterable[str], form: CsvForm) -> Iterator[tuple[list[str],
 
 
 def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV files)
-    """Return the table of a Parquet file, without the row numbers of pandas."""
+    """Return the table of a Parquet file, without the index columns of pandas."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:  # read_table cannot read two columns of one name.
@@ -566,7 +585,10 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV
 
 
 def _convert_excel_column(cells: list[Any]) -> pa.Array:
-    """Return a sheet's column: whole numbers as int64, mixed types as strings, None as null."""
+    """Return the `cells` of a sheet's column as an Arrow array; None becomes null.
+
+    Whole numbers become int64, mixed types and times strings; another single type is kept.
+    """
     types = {type(cell) for cell in cells if cell is not None}
     if types <= {int, float}:
         are_whole = all(float(cell).is_integer() for cell in cells if cell is not None)
@@ -577,7 +599,7 @@ def _convert_excel_column(cells: list[Any]) -> pa.Array:
 
 
 def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
-    """Return the texts of the column `name`; an empty cell is refused in every format."""
+    """Return the texts of a column; an empty cell is refused in every format."""
     column = columns.get(name, "text column", allow_missing=True)
     is_missing = column.is_null()
     if is_text(column):
@@ -593,7 +615,10 @@ def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
 
 
 def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence[str]) -> Floats:
-    """Return columns of numbers, float64 (n, d); `descriptions` name the columns in messages."""
+    """Return columns of numbers as float64 (n, d).
+
+    `names` (d,): their names. `descriptions` (d,): words for each of them in messages.
+    """
     missing_names = columns.list_missing(names)
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))
@@ -603,7 +628,7 @@ def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence
 
 
 def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
-    """Return a column of finite numbers, float64 (n,); `description` names it in messages."""
+    """Return a column of finite numbers as float64 (n,)."""
     column = columns.get(name, description)
     parsed = parse_numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if parsed.faults.any():
@@ -617,7 +642,7 @@ def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
 
 
 def _read_labels(columns: _Columns, name: str) -> AnyArray:
-    """Return the column `name` of labels as int64, bool or str (n,)."""
+    """Return a column of labels as int64, bool or str (n,)."""
     column = columns.get(name, "label column")
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
@@ -630,7 +655,7 @@ def _read_labels(columns: _Columns, name: str) -> AnyArray:
 
 
 def _read_subjects(columns: _Columns, name: str) -> AnyArray:
-    """Return the column `name` of subject ids as int64 or str (n,)."""
+    """Return a column of subject ids as int64 or str (n,)."""
     column = columns.get(name, "subject column", allow_missing=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -644,7 +669,7 @@ def _read_subjects(columns: _Columns, name: str) -> AnyArray:
 
 
 def _convert_integers(column: pa.ChunkedArray) -> AnyArray:
-    """Return labels as int64 (n,); 1.0 is accepted, fractions and other types are refused."""
+    """Return a `column` of labels as int64 (n,); fractions and other types are refused."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         with suppress(ValueError, pa.ArrowException):
             return np.asarray(column.cast(pa.int64()).to_numpy())
@@ -654,6 +679,7 @@ def _convert_integers(column: pa.ChunkedArray) -> AnyArray:
 
 
 def _build_missing_error(description: str) -> InvalidInput:
+    """Return the error for a column with missing values, which `description` names."""
     return InvalidInput(
         f"The {description} lacks values; fill them in or drop these records first."
     )

@@ -1,10 +1,11 @@
 """Registry of the fits of this process, which refuses a second fit on records of an earlier one.
 
 A guarantee is for one *interaction*: all releases of one fitted object. A second interaction with
-the same subjects adds its loss to the first. Each fit therefore claims its records here. A claim
-that overlaps with an earlier one is refused unless both fits declared in advance that several
-interactions share one budget. This guards against mistakes; the guarantee does not depend on it.
-docs/decisions/0045-refusals-and-interactions.md lists the overlaps that it does not notice.
+the same subjects adds its loss to the first. Each fit therefore claims its records here: a claim
+registers the records that interactions use. A claim that overlaps with an earlier one is refused
+unless both fits declared in advance that several interactions share one budget. This guards against
+mistakes; the guarantee does not depend on it. docs/decisions/0045-refusals-and-interactions.md
+lists the overlaps that it does not notice.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class _Claim:
 
     - `records`: digests of the claimed records.
     - `declaration`: plan, and number of interactions that share its budget.
-    - `is_released`: whether more than `noisy_count` was released.
-    - `noisy_count`: the first noisy number of records that was released; None before that.
+    - `is_released`: whether anything except `noisy_count` was released.
+    - `noisy_count`: the first noisy count of the records that was released; None before that.
     - `holders`: the existing interactions that have this claim.
     """
 
@@ -48,7 +49,7 @@ class _Claim:
 
 
 class Interaction:
-    """A fitted object's handle of its claim; the claim ends with it if nothing was released.
+    """A fitted object's hold on its claim, which ends with this object if nothing was released.
 
     `is_withdrawn`: whether the claim was given up, so that a later fit may claim the records.
     """
@@ -61,22 +62,23 @@ class Interaction:
     def mark_released(self) -> None:
         """Record that the interaction releases something; call this before noise is sampled.
 
-        Raises PrivacyRefused after a withdrawal, as another one may have claimed the records.
+        Raises PrivacyRefused after a withdrawal, as another interaction may have claimed the
+        records.
         """
         if self.is_withdrawn:
             raise PrivacyRefused("The estimator was fitted again: this fit can release no answers.")
         self._claim.is_released = True
 
     def withdraw(self) -> None:
-        """Give up the claim, unless something was released."""
+        """Give up the claim; no effect if something was released."""
         if not self._claim.is_released:
             self.is_withdrawn = True
             self._claim.holders.discard(self)
 
     def keep_first_noisy_count(self, noisy_count: float) -> float:
-        """Return the first noisy number of the claimed records, so that fits get no second sample.
+        """Return the first noisy count of the claimed records, so that fits get no second sample.
 
-        `noisy_count`: a fresh noisy number of records, used only if none was stored before.
+        `noisy_count`: a fresh noisy count of the records, stored and returned if there is none yet.
         """
         if self._claim.noisy_count is None:
             self._claim.noisy_count = noisy_count
@@ -103,12 +105,12 @@ class FitRegistry:
         *,
         releases_count: bool,
     ) -> Interaction:
-        """Claim records for a new interaction.
+        """Return a new interaction, which claims `records`.
 
         - `replacing`: the previous interaction of the same fitted object, or None; it does not
           count if it released nothing.
-        - `releases_count`: whether a noisy number of records will be released and charged. An
-          earlier noisy number is reused if the records have released nothing else and no other
+        - `releases_count`: whether a noisy count of the records will be released and charged. An
+          earlier noisy count is reused if the records have released nothing else and no other
           object claims them.
         """
         new = _Claim(records, declaration)
@@ -122,7 +124,7 @@ class FitRegistry:
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
     ) -> Interaction:
-        """Claim records for an interaction that continues an interrupted, released one.
+        """Return an interaction that continues an interrupted, released one, and claims `records`.
 
         Earlier claims with the same declaration do not count.
         """
@@ -149,7 +151,7 @@ class FitRegistry:
             claim.records = merged
 
     def _register_claim(self, claim: _Claim) -> Interaction:
-        """Register the claim unless it is registered, and return a new interaction with it."""
+        """Register `claim` if it is not yet registered, and return a new interaction with it."""
         if claim not in self._claims:
             self._claims.append(claim)
         return Interaction(claim)

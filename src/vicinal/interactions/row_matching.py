@@ -49,8 +49,8 @@ class RecordDigests:
     def merge(self, other: RecordDigests, *, same_records: bool) -> RecordDigests:
         """Return the digests of the records of both; without ids if one has none.
 
-        `same_records`: whether `other` describes the same records, possibly by other features. The
-        multiplicity of a row is then the larger of both, otherwise their sum.
+        `same_records`: whether `other` describes the same records, possibly with other features.
+        The multiplicity of a row is then the larger of both, otherwise their sum.
         """
         added = other.rows
         if same_records:
@@ -62,7 +62,7 @@ class RecordDigests:
         return RecordDigests(rows, np.union1d(self.ids, other.ids))
 
     def equals(self, other: RecordDigests) -> bool:
-        """Return whether all digests of rows and ids are equal."""
+        """Return whether all digests of rows and ids equal those of `other`."""
         if self.ids is None or other.ids is None:
             same_ids = self.ids is other.ids
         else:
@@ -70,13 +70,13 @@ class RecordDigests:
         return same_ids and np.array_equal(self.rows, other.rows)
 
     def mark_shared_ids(self, other: RecordDigests) -> Bools | None:
-        """Return whether `other` has each of these ids, bool (s,); None unless both have ids."""
+        """Return for each id whether `other` has it, bool (s,); None unless both have ids."""
         if self.ids is None or other.ids is None:
             return None
         return count_matches(self.ids, other.ids) > 0
 
     def mark_shared_rows(self, other: RecordDigests) -> Bools:
-        """Return whether `other` has each of these rows, bool (n,).
+        """Return for each row whether `other` has it, bool (n,).
 
         All False if chance explains the number of equal rows.
         """

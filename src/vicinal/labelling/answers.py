@@ -92,9 +92,9 @@ def compute_examples_digest(examples: Iterable[str | AnyArray]) -> str:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write released labels to an npz file, which holds arrays and JSON but no pickled objects.
+    """Write released `answers` to an npz file, which holds arrays and JSON, no pickled objects.
 
-    Raises OutputFailed if the file cannot be written.
+    Raises OutputFailed if the file at `path` cannot be written.
     """
     about = {
         "format": _FORMAT,
@@ -144,7 +144,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
 
 
 def _read_answers(path: Path) -> ReleasedLabels:
-    """Return the released labels in a file; a damaged file can raise any error."""
+    """Return the released labels in the file at `path`; a damaged file can raise any error."""
     arrays = read_arrays(path)
     about = parse_json(str(arrays["about"]))
     json.dumps(about, allow_nan=False)  # raises ValueError for NaN and infinity
@@ -174,10 +174,10 @@ def _read_answers(path: Path) -> ReleasedLabels:
 
 
 def check_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
-    """Return soft labels as float32 (`n_examples`, `n_classes`).
+    """Return class probabilities of public examples as float32 (`n_examples`, `n_classes`).
 
-    Raises InvalidInput unless they are floats of this shape and each row, for one public example,
-    is a probability distribution over the classes.
+    Raises InvalidInput unless `soft_labels` are floats of this shape and each row, for one public
+    example, is a probability distribution over the classes.
     """
     soft = np.asarray(soft_labels)
     if soft.dtype.kind != "f" or soft.shape != (n_examples, n_classes):

@@ -97,6 +97,7 @@ class FileJournal:
     """
 
     def __init__(self, folder: str | Path) -> None:
+        """Create the folder, and lock it."""
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
         self._entry_tokens: list[bytes] = []
@@ -114,23 +115,19 @@ class FileJournal:
             self._lock.release()
 
     def __enter__(self) -> Self:
+        """Return the journal."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Release the locks."""
         self.close()
 
     def read(self) -> JournalEntry | None:
         """Return the last entry, or None if there is none yet.
 
-        Raises
-        ------
-        InvalidInput
-            If the file is damaged, which a crash cannot cause.
-        TooLittleMemory
-            If the content needs more memory than there is.
-        PrivacyRefused
-            If the witness has counted more entries or holds another token, or if only one of the
-            journal and its witness exists.
+        Raises InvalidInput if the file is damaged, which a crash cannot cause; TooLittleMemory if
+        the content needs more memory than there is; PrivacyRefused if the witness has counted more
+        entries or holds another token, or if only one of the journal and its witness exists.
         """
         witness_path = default_witness_path(self.folder)
         contents = self._read_file()
@@ -155,7 +152,7 @@ class FileJournal:
         return entry
 
     def commit(self, entry: JournalEntry) -> None:
-        """Replace the stored entry atomically, and count it in the witness."""
+        """Replace the stored entry by `entry` atomically, and count it in the witness."""
         if self._witness is None and self.read() is None:
             # The witness is created before the journal file. A crash between the two leaves a
             # witness that counts no entries, which read() accepts.
@@ -197,9 +194,10 @@ class FileJournal:
 def _pack_entry(
     entry: JournalEntry, identity: bytes, entry_tokens: list[bytes]
 ) -> dict[str, AnyArray]:
-    """Return the named arrays of a journal file.
+    """Return the arrays of a journal file with `entry`, by name.
 
-    `identity`: 16 random bytes that identify the journal; `entry_tokens`: 32 for each entry so far.
+    `identity`: 16 random bytes that identify the journal. `entry_tokens`: the 32-byte token of each
+    entry so far.
     """
     header = {
         "format": _FORMAT,
@@ -220,9 +218,9 @@ def _pack_entry(
 def _unpack_entry(
     path: Path, arrays: dict[str, AnyArray]
 ) -> tuple[JournalEntry, bytes, list[bytes]]:
-    """Return the entry, identity and entry tokens stored in the arrays of :func:`_pack_entry`.
+    """Return the entry, identity and entry tokens stored in a journal file.
 
-    `path` is the file's name for error messages.
+    `arrays`: those of :func:`_pack_entry`, by name. `path`: the file's name for error messages.
     """
     header = parse_json(str(arrays["head"]))
     checks.check_file_format(path, header["format"], _FORMAT)

@@ -97,21 +97,17 @@ class Labeller(ABC):
         """Begin a round, or resume it: fit the mechanism to the features of the private records.
 
         Returns the class probabilities (m, c) of the public examples by a private model; these
-        probabilities are released values. None without a model.
+        probabilities are released values. None without a model. Raises PrivacyRefused if all rounds
+        of a fixed plan have ended, because the guarantee covers only these.
 
         - `record_features` (n, d): of all private records, in the order of their labels.
         - `public_features` (m, d): of all public examples; neighbourhood radii follow from them.
         - `planned_round`: the round of the plan.
-
-        Raises
-        ------
-        PrivacyRefused
-            If all rounds of a fixed plan have ended, because the guarantee covers only these.
         """
 
     @abstractmethod
     def label(self, queries: AnyArray) -> Answers:
-        """Return released answers to queries (q, d) and charge the records for them.
+        """Return released answers to `queries`, features (q, d), and charge the records for them.
 
         The label is `ABSTAINED` for queries that fail the mechanism's noisy screening. Raises
         PrivacyRefused, before any charge, if the plan has fewer queries left than `queries`.
@@ -119,16 +115,13 @@ class Labeller(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return the spent budgets, as :meth:`restore` expects them. Private."""
+        """Return the spent budgets as arrays by name, as :meth:`restore` expects them. Private."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Resume from a state of :meth:`state`; call it before the first :meth:`begin_round`.
+        """Resume from a `state` of :meth:`state`; call it before the first :meth:`begin_round`.
 
-        Raises
-        ------
-        InvalidInput
-            If the state belongs to another kind of labeller or to another plan.
+        Raises InvalidInput if the state belongs to another kind of labeller or to another plan.
         """
 
     @abstractmethod
@@ -223,6 +216,7 @@ class IndKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
+        """Class names (c,), as declared."""
         return checks.check_class_names(self._classifier.classes)
 
     def begin_round(
@@ -231,7 +225,9 @@ class IndKNNLabeller(Labeller):
         """Begin or resume a round; return the private model's class probabilities, (m, c), or None.
 
         The first call gives each subject a full budget; later calls, and calls after
-        :meth:`restore`, continue with the remaining budgets. Arguments: :class:`Labeller`.
+        :meth:`restore`, continue with the remaining budgets. `record_features` (n, d): of all
+        private records, in the order of their labels. `public_features` (m, d): of all public
+        examples. `planned_round`: the round of the plan.
         """
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
@@ -275,7 +271,10 @@ class IndKNNLabeller(Labeller):
         return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
 
     def label(self, queries: AnyArray) -> Answers:
-        """Return the classes of queries (q, d), with margins if votes are released; charge them."""
+        """Return the classes of `queries`, features (q, d), and charge the records for them.
+
+        The answers have margins if votes are released.
+        """
         answers = self._classifier.query(queries)
         votes = answers.votes
         margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
@@ -291,7 +290,7 @@ class IndKNNLabeller(Labeller):
         return state
 
     def restore(self, state: State) -> None:
-        """Resume with the remaining budgets of a state of :meth:`state`."""
+        """Resume with the remaining budgets of a `state` of :meth:`state`."""
         check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
@@ -311,6 +310,7 @@ class IndKNNLabeller(Labeller):
         return create_ind_knn_guarantee(plan)
 
     def _get_parameters(self) -> object:
+        """Return all constructor parameters as sorted pairs (name, value), for :meth:`digest`."""
         # Rounds change these two parameters of the classifier, so the constructor's values count.
         constructor_values = {"n_queries": None, "model_share": self._model_share}
         return sorted({**self._classifier.get_params(), **constructor_values}.items())
@@ -320,14 +320,14 @@ class FeatureExtractor(Protocol):
     """A feature map: each row depends on its own example and on public data alone."""
 
     def transform(self, examples: AnyArray, /) -> AnyArray:
-        """Return features (n, d) of examples (n, ...)."""
+        """Return features (n, d) of `examples` (n, ...)."""
 
 
 class StudentModel(FeatureExtractor, Protocol):
     """A model trained on released answers, which may be published; also a feature extractor."""
 
     def predict_proba(self, examples: AnyArray, /) -> AnyArray:
-        """Return the probability of every class, (n, c)."""
+        """Return the probability of every class, (n, c), of `examples` (n, ...)."""
         ...
 
 
@@ -356,11 +356,11 @@ class Learner(Protocol[AnyStudent]):
         ...
 
     def save(self, student: AnyStudent, path: Path, guarantee: Guarantee) -> None:
-        """Write a student and its guarantee; after a crash the file is complete or missing."""
+        """Write `student` and its `guarantee` to `path`; a crash leaves no incomplete file."""
         ...
 
     def load(self, path: Path) -> AnyStudent:
-        """Return the student that :meth:`save` wrote."""
+        """Return the student that :meth:`save` wrote to `path`."""
 
 
 # ---------------------------------------------------------------- all queries cost the same
@@ -431,6 +431,7 @@ class PrivateKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
+        """Class names (c,), as declared."""
         return checks.check_class_names(self._make_classifiers()[0].classes)
 
     def begin_round(
@@ -457,7 +458,7 @@ class PrivateKNNLabeller(Labeller):
         self._classifier = classifier.fit(record_features, self._labels, self._subjects)
 
     def label(self, queries: AnyArray) -> Answers:
-        """Return the classes of queries (q, d), and count the queries as answered."""
+        """Return the classes of `queries`, features (q, d), and count them as answered."""
         if self._classifier is None:
             raise InvalidInput("Call begin_round() before label().")
         if self._classifier.release == "votes":
@@ -471,11 +472,11 @@ class PrivateKNNLabeller(Labeller):
         return answers
 
     def state(self) -> State:
-        """Return the number of queries answered in each round that has begun."""
+        """Return, as "asked", the number of queries answered in each begun round, int64."""
         return {"asked": np.array(self._n_answered, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        """Resume after the answered queries of :meth:`state`, which must fit the plan."""
+        """Resume after the answered queries in a `state` of :meth:`state`; it must fit the plan."""
         n_answered = state.get("asked", np.array([-1])).tolist()
         n_planned = [planned.queries for planned in self._plan.rounds]
         n_complete = len(n_answered) - 1  # every round before the last begun one is complete
@@ -510,6 +511,7 @@ class PrivateKNNLabeller(Labeller):
         )
 
     def _get_parameters(self) -> object:
+        """Return each round's classifier parameters, sorted by name, for :meth:`digest`."""
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:
@@ -521,7 +523,7 @@ class PrivateKNNLabeller(Labeller):
 
 
 def _select_best_classes(votes: Floats) -> Answers:
-    """Return the best class and its margin for each row of noisy votes (q, c).
+    """Return the best class and its margin, in votes, for each row of noisy `votes` (q, c).
 
     Rows of NaN are queries that failed the screening; they get `ABSTAINED` and a margin of -inf.
     """

@@ -62,6 +62,7 @@ class LabellingTask:
     extractor: FeatureExtractor
 
     def __post_init__(self) -> None:
+        """Convert tables to arrays; raise InvalidInput if the examples have different shapes."""
         if is_table(self.records) or is_table(self.pool):
             records = read_matrix("records", self.records)
             pool = align_columns("pool", self.pool, records.names, "the records")
@@ -273,11 +274,11 @@ class _LabellingRun:
         self.labeller.restore(entry.state)
 
     def _choose_queries(self, planned_round: Round, students: list[StudentModel]) -> Ints:
-        """Return the row indices of the public examples that a round queries.
+        """Return the row indices, int64 (q,), of the public examples that a round queries.
 
-        They are the next ones of the public order or, where `planned_round.choose` is "unsure",
-        those to which the last of `students`, trained in the previous rounds, gives the smallest
-        maximal class probability.
+        Where `planned_round.choose` is "unsure", they are those to which the last of `students`,
+        trained in the previous rounds, gives the smallest maximal class probability. Otherwise they
+        are the next ones of the public order; examples that an earlier round queried come last.
         """
         order = self.plan.order(len(self.task.pool))
         if planned_round.choose == LEAST_CERTAIN:
@@ -292,7 +293,7 @@ class _LabellingRun:
     ) -> None:
         """Answer the remaining queries of round `number` (from 0) of the plan, `planned_round`.
 
-        `extractor`: computes the features of queries and records.
+        `extractor`: maps public examples and private records to features.
         """
         step = self.begin_progress(f"round {number + 1}: features", 2)
         features = extractor.transform(self.task.pool)
@@ -339,7 +340,10 @@ class _LabellingRun:
         )
 
     def _select_answers(self, number: int) -> Ints:
-        """Return the indices of the answers of round `number` (from 0) for training, ascending."""
+        """Return the indices of the answers of a round to train on, in ascending order, int64 (k,).
+
+        `number`: index of the round, from 0.
+        """
         round_answers = self.rounds[number]
         answered = np.flatnonzero(round_answers.labels != ABSTAINED)
         if round_answers.margins is None:
@@ -351,7 +355,7 @@ class _LabellingRun:
         ]
 
     def _load_or_train_student(self, number: int) -> StudentModel:
-        """Return the student of round `number` (from 0): read its file, or train and write it."""
+        """Return the student of round `number` (from 0): read it, or train and write it."""
         assert self.learner is not None  # noqa: S101 (narrows the type: run_labelling() has a learner)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
@@ -372,7 +376,8 @@ class _LabellingRun:
     def _collect_training_set(self, number: int) -> tuple[Ints, Ints]:
         """Return rows and class indices of the selected answers up to round `number` (from 0).
 
-        Rows ascend. Where rounds answered the same example, the last selected answer counts.
+        Both are int64 (k,), by ascending row index of the public example. Where rounds answered the
+        same example, the last selected answer counts.
         """
         label_of: dict[int, int] = {}
         for index in range(number + 1):
@@ -390,11 +395,11 @@ class _LabellingRun:
 def _update_soft_labels(
     soft_labels: Floats32 | None, rows: Ints, answers: Answers
 ) -> Floats32 | None:
-    """Return a copy of soft labels (m, c), updated by answers to the queries `rows` (q,).
+    """Return a copy of soft labels (m, c), updated by `answers` to the queries `rows` (q,).
 
-    `soft_labels`: class probabilities of all public examples.
-    An answer with class probabilities replaces its row. A label alone that differs from the row's
-    most probable class is averaged with the row, with equal weights. None stays None.
+    `soft_labels`: class probabilities of all public examples; None stays None. `rows`: indices of
+    the queried examples. An answer with class probabilities replaces its row. A label alone that
+    differs from the row's most probable class is averaged with the row, with equal weights.
     """
     if soft_labels is None:
         return None

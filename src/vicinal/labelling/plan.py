@@ -66,6 +66,7 @@ class Round:
     by_class: bool = False
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a parameter outside of its range."""
         checks.check_integer("queries", self.queries, minimum=1)
         checks.check_real("share", self.share, above=0, maximum=1)
         checks.check_real("keep", self.keep, above=0, maximum=1)
@@ -74,16 +75,13 @@ class Round:
             checks.check_integer("components", self.components, minimum=1)
 
     def select_answers(self, margins: Floats, labels: Ints) -> Ints:
-        """Return the indices of the share `keep` of answers with the largest margins, ascending.
+        """Return the indices of the share `keep` of answers with the largest margins.
 
-        The share is taken of each class separately if `by_class` is true.
+        They are in ascending order, int64. The share is taken of each class separately if
+        `by_class` is true.
 
-        Parameters
-        ----------
-        margins : float64 (a,)
-            Noisy margins of the answers: the lead of the best class over the second.
-        labels : int64 (a,)
-            Class indices of the answers.
+        `margins`, float64 (a,): noisy margins of the answers, the lead of the best class over the
+        second. `labels`, int64 (a,): class indices of the answers.
         """
         if not self.by_class:
             return np.sort(self._select_largest(np.arange(len(margins)), margins))
@@ -92,7 +90,10 @@ class Round:
         return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *selected]))
 
     def _select_largest(self, indices: Ints, margins: Floats) -> Ints:
-        """Return the share `keep` of `indices` whose margins are largest, at least one index."""
+        """Return the share `keep` of `indices` whose margins are largest, at least one index.
+
+        `indices`, int64 (k,): of answers. `margins`, float64 (a,): of all answers.
+        """
         size = max(1, round(self.keep * len(indices)))
         return indices[np.argsort(-margins[indices], kind="stable")[:size]]
 
@@ -120,6 +121,7 @@ class LabellingPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for shares above 1 in total, or a first round that needs a student."""
         checks.check_integer("seed", self.seed, minimum=0)
         total = math.fsum(planned.share for planned in self.rounds)
         if not self.rounds or total > 1 + 1e-9:  # allows for rounding of the shares
@@ -147,7 +149,7 @@ class LabellingPlan:
         return generator.permutation(size).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as values that JSON can hold."""
+        """Return the plan as JSON values."""
         return asdict(self)
 
 
@@ -208,17 +210,19 @@ _PRECISION = 1e-5  # relative, of the noise scale
 def compute_round_noise(planned_round: Round, plan: LabellingPlan, sigma: float) -> float:
     """Return the noise scale of one round of `plan`, in votes.
 
-    `sigma` is the scale that a single round with all queries and the whole budget would have.
+    `sigma`: the noise scale, in votes, that a single round with all queries and the whole budget
+    would have.
     """
     return sigma * math.sqrt(planned_round.queries / (planned_round.share * plan.queries))
 
 
 def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
-    """Return the smallest noise scale at which a plan costs at most `epsilon`.
+    """Return the smallest noise scale, in votes, at which a plan costs at most `epsilon`.
 
     The result may be too large by two parts in 100,000, and is never below `_MIN_NOISE`. `cost`
     maps a noise scale to the epsilon of the whole plan, and must decrease. Raises PrivacyRefused if
-    no noise on the votes suffices, because another release, such as the screening, costs too much.
+    no noise on the votes suffices, because another release, such as that of the queries that pass a
+    noisy screening, costs too much.
     """
     target = checks.check_real("epsilon", epsilon, above=0)
 
@@ -237,10 +241,10 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
 
 
 def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float]:
-    """Return a noise scale that is too small and one that suffices.
+    """Return two noise scales in votes, one that is too small and one that suffices.
 
-    `excess` maps a noise scale, in votes, to a value that is positive where the noise is too small.
-    Both results are `_MIN_NOISE` if that already suffices.
+    `excess` maps a noise scale to a value that is positive where the noise is too small. Both
+    results are `_MIN_NOISE` if that already suffices.
     """
     low = high = _INITIAL_NOISE
     while excess(high) > 0:

@@ -6,6 +6,8 @@ Arguments of several functions:
 - `public`, array (m, d): public reference points, or None.
 - `noise`: source of the noise; None for a new one.
 - `slack`: counts the delta that the noise grid uses.
+- `kernel`: encodes features as integers; with a private model, the kernel of the model's metric.
+- `account`: the subjects' budgets, which are charged; counts the total of all charges.
 - `interaction`: the registered fit, which ensures that interactions with the same subjects share
   one budget; None if it is not registered.
 """
@@ -67,7 +69,7 @@ class PlannedEngine:
 
     @property
     def model(self) -> PrivateModel | None:
-        """The private model, or None."""
+        """The private model; None if the plan has none."""
         gate = self.engine.model_gate
         return None if gate is None else gate.model
 
@@ -85,7 +87,7 @@ def plan_engine(
     Planning uses the private records in two released values only, both charged: the number of
     records, if it is not declared, and a private model, if the plan has one.
 
-    `X`, array (n, d), `targets`, `subjects`: features, targets and subject ids of the records.
+    `X`, array (n, d), `targets`, `subjects` (n,): features, targets and subject ids of the records.
     """
     slack = create_slack_accountant(plan)
     noise = create_noise_source(plan.simulation_seed)
@@ -142,8 +144,7 @@ def train_and_charge_model(
     - `encoder`: kernel that has encoded the features.
     - `X`, array (n, d), `public`, array (m, d): encoded features of the records and public points.
     - `subjects`: targets and subjects of the records; `subjects.remaining` must be the array of
-      `account`.
-    - `account`: the budgets, which are charged.
+      budgets of `account`.
     - `interaction` is marked as released before training.
     """
     if plan.n_records is None:
@@ -170,7 +171,8 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     Without this check, a refusal would reveal the estimated number of records, or a result of the
     model's weights, and could be repeated with new noise and without a charge. The plan is carried
     out without records: for the smallest and the largest number of records if it is to be
-    estimated, and for the smallest budget that a private model may leave for votes.
+    estimated, and for the smallest budget that a private model may leave for votes. `n_features`:
+    number of features before encoding.
     """
     points = None if public is None else public[:_REHEARSAL_POINTS]
     kernel = create_kernel(plan, points)
@@ -216,9 +218,8 @@ def create_engine(
     the plan does not declare it.
 
     - `shard`: the records and their subjects' budgets.
-    - `kernel`: the kernel of the shard, which with a private model is that of the model's metric.
     - `plan`: the plan, with the share of its private model set.
-    - `n_features`, `public`: number of features, and public points, in that metric.
+    - `n_features`, `public`: number of features, and public points, in the metric of `kernel`.
     - `model`: the trained private model, or None.
     - `vote_share`: share of each budget that is available for votes if there is no `model`.
     """
@@ -285,6 +286,9 @@ class EnginePlanner:
     - `n_features`: number of features in that metric.
     - `reference`: public points in that metric, or None.
     - `budget_share`: share of each budget that is available for votes.
+
+    Arguments of methods: `radius`, the rule that gives each query its radius, and `count`, the
+    number of records that take part in a query.
     """
 
     plan: IndKNNPlan
@@ -295,7 +299,7 @@ class EnginePlanner:
 
     @property
     def points(self) -> Reference:
-        """The public points, of a plan that needs them."""
+        """The public points, for a plan that cannot do without them."""
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
@@ -321,11 +325,7 @@ class EnginePlanner:
         return k, AdaptiveRadius(self.points, k, n_records)
 
     def choose_multiplier(self, radius: Radius, count: float) -> float:
-        """Return the noise multiplier sigma2: as declared, or as the plan's budgets pay for.
-
-        `radius`: rule that gives each query its radius. `count`: number of records that take part
-        in a query.
-        """
+        """Return the noise multiplier sigma2: as declared, or as the plan's budgets pay for."""
         plan = self.plan
         budget_share = self.budget_share
         if plan.noise_multiplier is not None:
@@ -339,8 +339,7 @@ class EnginePlanner:
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
         """Return the rule that turns votes into labels.
 
-        It uses the sum of votes expected for a query, measured on public points. The arguments are
-        those of :meth:`choose_multiplier`.
+        It uses the sum of votes expected for a query, measured on public points.
         """
 
         def measure_total() -> float:
@@ -423,8 +422,7 @@ def _estimate_size(
 ) -> int:
     """Return the number of records, >= 1, estimated with noise, and charge the subjects for it.
 
-    `subjects`: the records' subjects, whose remaining budgets are charged. `account`: counts the
-    total of all charges.
+    `subjects`: the records' subjects, whose remaining budgets are charged.
     """
     budget = plan.interaction_budget
     grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)

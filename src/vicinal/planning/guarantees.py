@@ -1,4 +1,10 @@
-"""Guarantees of predictors, in numbers and words, and the privacy loss of fixed plans."""
+"""Guarantees of predictors, in numbers and words, and the privacy loss of fixed plans.
+
+An interaction is all releases of one fitted object. An audience is a group of recipients, with a
+plan of its own for the answers to it. A share of delta is reserved for noise that is drawn on an
+integer grid. The JSON of a fixed plan is the input of ``vicinal account``: its delta and its
+releases.
+"""
 
 import json
 import math
@@ -121,7 +127,7 @@ def create_ind_knn_guarantee(plan: IndKNNPlan) -> Guarantee:
 
 
 def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
-    """Return the epsilon of a share of a subject's budget, in (0, 1], at the plan's delta."""
+    """Return the epsilon of a `share`, in (0, 1], of a subject's budget, at the plan's delta."""
     # Rounding errors of the budget, a relative 1e-12, are counted against the guarantee.
     budget = share * (1 + 1e-12) * plan.interaction_budget
     if plan.accounting == "rdp":
@@ -130,7 +136,7 @@ def compute_share_epsilon(plan: IndKNNPlan, share: float) -> float:
 
 
 def check_renewal(plan: IndKNNPlan) -> None:
-    """Raise InvalidInput for a plan whose budgets cannot be renewed in periods."""
+    """Raise InvalidInput for a plan whose budgets cannot be renewed in its periods."""
     requirements = {
         "n_queries": (f"at least {plan.n_periods}, one a period", plan.n_queries < plan.n_periods),
         "interactions": ("1", plan.interactions != 1),
@@ -155,7 +161,7 @@ def compute_total_budget(epsilon: float, delta: float) -> float:
 
 
 def check_shared_budget(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
-    """Raise InvalidInput for a plan of an audience that cannot share one budget with other ones.
+    """Raise InvalidInput unless an audience's plan can share one budget with other audiences.
 
     `epsilon`, `delta`: guarantee over all audiences together. `n_audiences`: their number, with
     this one.
@@ -199,7 +205,7 @@ MAX_EPSILON = 20.0
 def refuse_weak_plan(
     epsilon: float, delta: float, n_records: int | None, name: str = "epsilon"
 ) -> None:
-    """Raise PrivacyRefused for a guarantee that is too weak to protect subjects.
+    """Raise PrivacyRefused for a guarantee (`epsilon`, `delta`) too weak to protect subjects.
 
     `n_records`: declared number of records, or None. `name`: name of the parameter with epsilon,
     for the message.
@@ -244,7 +250,7 @@ def compute_plan_loss(plan: Plan) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _account_json(plan: str) -> str:
-    """Return the result of :func:`compute_plan_loss` as JSON, for a plan as JSON; cached."""
+    """Return the result of :func:`compute_plan_loss` as JSON text; `plan`: JSON text. Cached."""
     return json.dumps(account(json.loads(plan)))
 
 
@@ -366,5 +372,5 @@ def find_min_noise(plan: Plan, epsilon: float, noise_field: str, release_index: 
 
 @lru_cache(maxsize=64)
 def _calibrate_json(plan: str, epsilon: float, noise_field: str, release_index: int) -> float:
-    """Return the result of :func:`find_min_noise` for a plan as JSON; cached."""
+    """Return the result of :func:`find_min_noise` for a `plan` as JSON text; cached."""
     return float(calibrate(json.loads(plan), epsilon, noise_field, release_index).value)

@@ -47,7 +47,7 @@ class IndexOptions(Check):
     option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
-        """Return kind and options of the index `value`; raise InvalidInput if one is unknown."""
+        """Return the index kind and its options, by name; raise InvalidInput if one is unknown."""
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
         kind = checks.check_choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
         unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
@@ -114,7 +114,7 @@ class NumberPerClass(Check):
         return [parse_number_or_text(item, float) for item in split_list(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
-        """Return numbers as a tuple, the word or None; raise InvalidInput naming the parameter."""
+        """Return `value` as a tuple, the word or None; InvalidInput names the parameter `name`."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):

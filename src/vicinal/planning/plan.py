@@ -87,9 +87,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
-        """Return the checked plan of parameter `values` by name; defaults replace missing ones.
+        """Return the checked plan for records with `target`; defaults replace missing parameters.
 
-        Raises InvalidInput for a name that plans for this kind of target do not accept.
+        `values`: parameter values by name. Raises InvalidInput for a name that plans for this kind
+        of target do not accept.
         """
         names_by_kind = {
             kind: {parameter.name for parameter in get_parameters(table)}
@@ -344,9 +345,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.n_queries
 
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        """Return the number of neighbours k that suits a share of each budget used for votes.
+        """Return the number of neighbours k that suits the budgets.
 
-        `reference`: public points, on whose intrinsic dimension k depends, or None.
+        `reference`: public points, on whose intrinsic dimension k depends, or None. `budget_share`:
+        share of each budget that is used for votes.
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups
@@ -360,10 +362,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         )
 
     def choose_multiplier(self, usage: Participation, count: float, budget_share: float) -> float:
-        """Return the noise multiplier sigma2 that a share of each budget used for votes pays for.
+        """Return the noise multiplier sigma2 that the budgets pay for.
 
         `usage`: kernel weights and number of participations, measured on public points. `count`:
-        number of records that take part in a query.
+        number of records that take part in a query. `budget_share`: share of each budget that is
+        used for votes.
         """
         return compute_noise_multiplier(
             usage,
@@ -379,14 +382,17 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return not self.has_private_count and self.min_similarity is None
 
     def get_min_count(self, n_neighbors: int | None) -> float:
-        """Return the smallest number of neighbours for which the noise grid must be fine enough.
+        """Return the smallest number of neighbours of any query, whose noise is the smallest, too.
 
         `n_neighbors`: k, or None if it varies between queries.
         """
         return MIN_COUNT if self.has_private_count or n_neighbors is None else float(n_neighbors)
 
     def get_typical_count(self, n_neighbors: int | None) -> float:
-        """Return `n_neighbors` k; if it varies between queries (None), the smallest count."""
+        """Return the number of neighbours for which noise is planned: k, or the smallest number.
+
+        `n_neighbors`: k, or None if it varies between queries.
+        """
         return MIN_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
@@ -417,7 +423,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.target
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
-        """Return the share of each budget that remains for votes after all trainings of `model`.
+        """Return the share of each budget that remains for votes after all trainings.
 
         `model`: the trained private model, or None.
         """

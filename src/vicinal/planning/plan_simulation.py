@@ -351,7 +351,7 @@ class _SimulationRun:
         self._n_queried = 0
 
     def answer_block(self, block: Places) -> None:
-        """Answer a block of queries, (b,) indices of points, and charge the voters."""
+        """Answer a `block` of queries, (b,) indices of points, and charge the voters."""
         labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
         voters = self._voters.select_block(block)
@@ -390,9 +390,17 @@ class _SimulationRun:
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
     def _charge_voters(self, voters: _Voters) -> Floats:
-        """Charge the voters, and return the weights of their votes that their budgets pay for."""
+        """Charge the voters, and return the vote weights (pairs,) that their budgets pay for.
+
+        `voters`: pairs of a query and a voting point.
+        """
         variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
-        prices = np.square(voters.weights) / variance * voters.share * self._answers_per_query
+        prices = (
+            np.square(voters.weights)
+            / variance
+            * voters.participations_per_vote
+            * self._answers_per_query
+        )
         budgets = self._budgets[voters.rows]
         np.subtract.at(self._budgets, voters.rows, np.minimum(prices, budgets))
         np.maximum(self._budgets, 0.0, out=self._budgets)
@@ -401,12 +409,14 @@ class _SimulationRun:
     def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
         """Return the votes (q, c) for each class, scaled to k voters for every query.
 
-        `weights`: the weight of each vote of `voters`.
+        `voters`: pairs of a query and a voting point. `weights` (pairs,): the weight of each vote.
         """
         c = self._setup.n_classes
         cells = voters.queries * c + self._setup.labels[voters.rows]
-        sums = np.bincount(cells, weights=weights * voters.records, minlength=voters.size * c)
-        return np.asarray(sums.reshape(voters.size, c))
+        sums = np.bincount(
+            cells, weights=weights * voters.records_per_vote, minlength=voters.n_queries * c
+        )
+        return np.asarray(sums.reshape(voters.n_queries, c))
 
     def create_result(self) -> SimulationResult:
         """Return the simulated quality of all answers and the use of budgets."""
@@ -432,21 +442,21 @@ class _Voters:
 
     - `queries`, `rows`, `weights`: index of the query, index of the point, and kernel weight of
       each pair.
-    - `size`: number of queries.
-    - `records`, `share`: number of records, and share of a record's participations, that each vote
-      stands for.
+    - `n_queries`: number of queries.
+    - `records_per_vote`, `participations_per_vote`: number of records, and share of a record's
+      participations, that each vote stands for.
     """
 
     queries: Places
     rows: Places
     weights: Floats
-    size: int
-    records: float
-    share: float
+    n_queries: int
+    records_per_vote: float
+    participations_per_vote: float
 
     def select_block(self, block: Places) -> _Voters:
-        """Return the voters of the queries with the indices `block`, renumbered from 0."""
-        new_index = np.full(self.size, _UNKNOWN, dtype=np.int64)
+        """Return the voters of the queries with the indices `block` (b,), renumbered from 0."""
+        new_index = np.full(self.n_queries, _UNKNOWN, dtype=np.int64)
         new_index[block] = np.arange(len(block))
         return self._select_queries(new_index, len(block))
 
@@ -455,19 +465,24 @@ class _Voters:
         new_index = np.where(mask, np.cumsum(mask) - 1, _UNKNOWN)
         return self._select_queries(new_index, int(mask.sum()))
 
-    def _select_queries(self, new_index: Places, size: int) -> _Voters:
-        """Return the voters of `size` selected queries.
+    def _select_queries(self, new_index: Places, n_queries: int) -> _Voters:
+        """Return the voters of `n_queries` selected queries.
 
         `new_index`: new index of each query; `_UNKNOWN` if it is not selected.
         """
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
         rows, weights = self.rows[is_kept], self.weights[is_kept]
-        return replace(self, queries=queries[is_kept], rows=rows, weights=weights, size=size)
+        return replace(
+            self, queries=queries[is_kept], rows=rows, weights=weights, n_queries=n_queries
+        )
 
 
 def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the voters of a query at each point of `reference`: its nearest other points."""
+    """Return the voters of a query at each point of `reference`: its nearest other points.
+
+    `choice`: number of neighbours, and number of records for which the points stand.
+    """
     size = len(reference)
     k = choice.n_neighbors
     rank = k * size / choice.plan.size

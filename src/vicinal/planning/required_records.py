@@ -1,4 +1,7 @@
-"""Numbers of records that a plan needs for useful answers, from public facts only."""
+"""Numbers of records that a plan needs for useful answers, from public facts only.
+
+The lead of a vote is the difference of the numbers of votes for the first and the second class.
+"""
 
 import math
 import warnings
@@ -28,7 +31,10 @@ MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noi
 
 
 def compute_unanimous_lead(choice: PlanChoice) -> float:
-    """Return the lead of a unanimous vote of k neighbours, in standard deviations of its noise."""
+    """Return the lead of a unanimous vote of k neighbours, in standard deviations of its noise.
+
+    `choice`: the number k and the noise.
+    """
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
@@ -43,7 +49,10 @@ def find_model_records(plan: IndKNNPlan) -> int:
 
 
 def find_min_records(plan: IndKNNPlan) -> int:
-    """Return the number of records for a lead of :data:`MIN_LEAD`, at most a tenth too large."""
+    """Return the smallest number of records with which a unanimous vote has :data:`MIN_LEAD`.
+
+    It is at most a tenth too large. `plan`: its own number of records is ignored.
+    """
 
     def is_insufficient(n_records: int) -> bool:
         choice = PlanChoice.from_plan(plan.replanned(n_records=n_records))

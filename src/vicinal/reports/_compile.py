@@ -1,7 +1,7 @@
-"""Compile all kernels of predictions and features: `python -m vicinal.reports._compile`.
+"""Compile all compiled functions of predictions and features: `python -m vicinal.reports._compile`.
 
-The installation runs this module, because compiled kernels are cached on disk and the first
-predictions then need not wait. All records are synthetic.
+A function is compiled when it is called first, and cached on disk. The installation runs this
+module, so that the first predictions need not wait. All records are synthetic.
 """
 
 from collections.abc import Callable
@@ -26,15 +26,16 @@ _PLAN: dict[str, Any] = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "
 
 
 def _fit_and_predict(estimator: Any, targets: Any, subjects: Any = _SUBJECTS) -> None:
-    """Fit an estimator to the synthetic records with these targets, and answer four queries.
+    """Fit an `estimator` to the synthetic records (n, d), and answer four queries.
 
-    `subjects`: the subject of each record; None makes every record a subject of its own.
+    `targets` (n,) or (n, c): the records' targets. `subjects` (n,): the subject of each record;
+    None makes every record a subject of its own.
     """
     estimator.fit(_ROWS, targets, subjects, public=_PUBLIC).predict(_ROWS[:4])
 
 
 def compile_hog() -> None:
-    """Compile the kernels of HOG features for both pixel types, uint8 and float32."""
+    """Compile the functions of HOG features for both pixel types, uint8 and float32."""
     from vicinal.features.hog import HOGFeatures
 
     for dtype in (np.uint8, np.float32):
@@ -42,9 +43,9 @@ def compile_hog() -> None:
 
 
 def compile_votes() -> None:
-    """Compile the kernels of Ind-KNN's search, radii, charges and noise, for votes and labels.
+    """Compile the functions of Ind-KNN's search, radii, charges and noise, for votes and labels.
 
-    The kernels for tiles are called directly, because few rows are never split into tiles.
+    Those for tiles are called directly, because few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import compute_tile_bounds, find_differences
     from vicinal.neighbours.scan import NeighbourLists, merge_blocks
@@ -62,7 +63,7 @@ def compile_votes() -> None:
 
 
 def compile_zhu2023() -> None:
-    """Compile the kernels of the published Ind-KNN algorithm (Zhu et al. 2023)."""
+    """Compile the functions of the published Ind-KNN algorithm (Zhu et al. 2023)."""
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
     published = IndKNNClassifier.zhu2023(
@@ -72,7 +73,7 @@ def compile_zhu2023() -> None:
 
 
 def compile_model() -> None:
-    """Compile the kernels of the private model and of its kernel features."""
+    """Compile the functions of a private model's training and of its kernel components."""
     from vicinal.linear.kernel_map import KernelMap
     from vicinal.predictors.ind_knn import IndKNNClassifier
 
@@ -83,7 +84,7 @@ def compile_model() -> None:
 
 
 def compile_vectors() -> None:
-    """Compile the kernels of records with vectors: numbers and several labels, with hashing."""
+    """Compile the functions of the regressor, with an LSH index, and of label sets."""
     from vicinal.predictors.averaging import IndKNNMultiLabelClassifier, IndKNNRegressor
 
     _fit_and_predict(IndKNNRegressor((0.0, 1.0), index="lsh", simulation_seed=0, **_PLAN), _LABELS)
@@ -94,7 +95,7 @@ def compile_vectors() -> None:
 
 
 def compile_fixed_plans() -> None:
-    """Compile the kernels of Private-kNN's search in random samples and of NoisySGD."""
+    """Compile the functions of Private-kNN's search in random samples and of NoisySGD."""
     from vicinal.baselines.noisy_sgd import NoisySGDClassifier
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
@@ -115,7 +116,7 @@ def compile_fixed_plans() -> None:
 
 
 def compile_smoothed() -> None:
-    """Compile the kernels of smoothed differential privacy for all mechanisms and samplers."""
+    """Compile the functions of smoothed differential privacy for all mechanisms and samplers."""
     from vicinal import smoothed
 
     samplers = (smoothed.FixedSize(2), smoothed.Poisson(0.5), smoothed.WithReplacement(2))
@@ -152,7 +153,7 @@ STEPS: tuple[Callable[[], None], ...] = (
 
 
 def compile_all() -> None:
-    """Compile all kernels and cache the fonts, in two processes."""
+    """Compile all functions and cache the fonts, in two processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for future in [pool.submit(step) for step in STEPS]:
             future.result()

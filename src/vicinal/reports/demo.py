@@ -82,7 +82,8 @@ class DemoAnswers:
 def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a train-test split with `n_queries` test images as queries, and these images.
 
-    `dataset`: images and labels, with a training and a test part. `begin` starts a progress bar.
+    `dataset`: images and labels, with a training and a test part. `begin`: starts a progress bar,
+    given its name and number of steps.
     """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
@@ -116,7 +117,8 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries, with default parameters and no private model.
 
-    `epsilon`, `delta`: guarantee of all answers together. `begin` starts a progress bar.
+    `epsilon`, `delta`: guarantee of all answers together. `begin`: starts a progress bar, given its
+    name and number of steps.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -150,8 +152,9 @@ _N_WRONG_TILES = 8
 def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_facts: Any) -> str:
     """Return the report of a demo run as an HTML page; it does not depend on remaining budgets.
 
-    `data`: name of the data set. `images` (q, ...): of the queries. `run_facts`: the `command`,
-    vicinal's `version`, and the run's duration in `seconds`.
+    `data`: name of the data set. `answers`: the released answers to q queries. `images` (q, ...):
+    images of the queries. `run_facts`: the `command`, vicinal's `version`, and the run's duration
+    in `seconds`.
     """
     from vicinal.reports import plots
 
@@ -180,7 +183,10 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return image and caption of some correct and wrong answers; `images` (q, ...): of all."""
+    """Return the image and caption of some correct and wrong answers, for the page's template.
+
+    `images` (q, ...): images of all queries.
+    """
     from vicinal.reports.plots import encode_png
 
     correct = outcomes.mark_correct_answers(answers.labels, answers.truth)
@@ -203,7 +209,7 @@ def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]
 
 
 def _select_evenly(indices: Places, max_count: int) -> list[int]:
-    """Return at most `max_count` of `indices`, evenly spaced, with the first and the last."""
+    """Return at most `max_count` of `indices` (k,), evenly spaced, with the first and the last."""
     positions = np.linspace(0, len(indices) - 1, min(max_count, len(indices)))
     return [int(indices[round(float(position))]) for position in positions]
 

@@ -2,8 +2,9 @@
 
 A certificate covers three external checklists: sections of NIST SP 800-226 (Guidelines for
 Evaluating Differential Privacy Guarantees), tiers of the Differential Privacy Deployments Registry,
-and items of OWASP AISVS. templates/certificate.json lists for each item whether it is covered, and
-the version of each checklist.
+and items of OWASP AISVS. An audience is a group of recipients with a plan of its own.
+templates/certificate.json lists for each item whether it is covered, and the version of each
+checklist.
 """
 
 import hashlib
@@ -127,7 +128,10 @@ def create_certificate(
 
 
 def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest lower bound on mu in JSON reports of audits, by audience and attack."""
+    """Return the largest measured lower bound on mu (of Gaussian DP), by audience and attack.
+
+    `audits`: JSON reports of ``vicinal audit``.
+    """
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -138,27 +142,27 @@ def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, d
 
 
 def compute_gaussian_success(mu: float) -> float:
-    """Return the success probability of membership inference under mu-GDP, from prior 1/2."""
+    """Return the success probability of membership inference under `mu`-GDP, from prior 1/2."""
     return NormalDist().cdf(mu / 2)
 
 
 def _describe_audience(
-    name: str, state: Mapping[str, Any], mu_lower_bounds: Mapping[str, float]
+    name: str, facts: Mapping[str, Any], mu_lower_bounds: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the section of the certificate on the audience `name`.
 
-    `state`: the audience's entry in the public facts of the store. `mu_lower_bounds`: measured
+    `facts`: the audience's entry in the public facts of the store. `mu_lower_bounds`: measured
     lower bound on mu (of Gaussian DP), by name of the attack.
     """
-    guarantee = state["guarantee"]
-    plan = state["plan"]
-    queries = state["queries"]
+    guarantee = facts["guarantee"]
+    plan = facts["plan"]
+    queries = facts["queries"]
     gaussian = "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
     success = compute_certified_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
     # Attacks on the total of all audiences do not measure this audience alone.
     measured_mu = [mu for attack, mu in mu_lower_bounds.items() if attack != "total"]
-    usage = state.get("usage")
+    usage = facts.get("usage")
     budget = zcdp_budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     expected = None
     if usage and gaussian:
@@ -196,7 +200,10 @@ def _describe_audience(
 
 
 def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return path and SHA-256 of the proof note of each mechanism in a store's public facts."""
+    """Return path and SHA-256 of the proof note of each mechanism of a store.
+
+    `public_facts`: as ``Store.facts()`` returns them.
+    """
     names: list[str] = []
     for state in public_facts["audiences"].values():
         plan = state["plan"]
@@ -233,7 +240,10 @@ def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return a certificate's JSON values as a printable HTML page without external resources."""
+    """Return a certificate as a printable HTML page without external resources.
+
+    `certificate`: JSON values, as :func:`create_certificate` returns them.
+    """
     from markupsafe import Markup
 
     proofs = certificate["mechanism"]["proofs"]
@@ -260,7 +270,7 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a table row on a claim of an audit's `report`, as summarized in the certificate.
+    """Return a table row on a `claim` of an audit's `report`, both as in the certificate.
 
     Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, controls.
     """

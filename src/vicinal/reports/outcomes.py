@@ -85,10 +85,10 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 def count_correct_of_most_confident(
     correct: Bools, confidence: Floats, share: float
 ) -> AnswerCounts:
-    """Return the counts for the answers with the largest confidence, chosen from released values.
+    """Return the numbers of correct and of all answers among the most confident ones.
 
-    `correct`, bool (q,), and `confidence`, float (q,): of each answer. `share`: selected share of
-    the answers, in (0, 1].
+    `correct`, bool (q,): whether each answer is correct. `confidence`, float (q,): released
+    confidence of each answer. `share`: selected share of the answers, in (0, 1].
     """
     n_selected = max(1, round(share * len(correct)))
     selected = np.argsort(-confidence, kind="stable")[:n_selected]
@@ -106,7 +106,10 @@ class AccuracyByClass:
     def from_answers(
         cls, answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
     ) -> Self:
-        """Compare answered class names (q,) with the true ones (q,), for all names `classes`."""
+        """Return the numbers of correct answers, overall and by true class.
+
+        `answers`, `truth` (q,): answered and true class names. `classes`: all class names.
+        """
         correct = mark_correct_answers(answers, truth)
         true_labels = checks.compose_labels(truth)
         by_class = {}

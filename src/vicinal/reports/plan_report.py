@@ -126,7 +126,7 @@ def evaluate_plan_options(
     - `reference`: encoded public points, used without simulation; None if there are none.
     - `setup`: labelled public points on which each plan is simulated; None for no simulation.
     - `seed`: of the first simulation of each plan; later ones count up.
-    - `begin`: starts a progress bar.
+    - `begin`: starts a progress bar, given its name and number of steps.
     - `n_features`: number of features; None if unknown.
     - `only_requested`: leave out the alternatives, if the number of records is public.
     """
@@ -147,7 +147,10 @@ def evaluate_plan_options(
 
 
 def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
-    """Return the option `name`: parameters, and accuracy simulated on the points of `setup`."""
+    """Return the option `name` of a plan, with its accuracy simulated on public points.
+
+    `setup`: the labelled public points. `seed`: of the first simulation; later ones count up.
+    """
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share

@@ -20,7 +20,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
 
 
 def encode_figure(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
-    """Return a figure as bytes of a file of type `kind`; SVG has no date, so it is repeatable."""
+    """Return `figure` as the bytes of a file, without a date in SVG, so that it is repeatable.
+
+    `kind`: "png", "svg" or "pdf". `dpi`: dots per inch of a PNG file.
+    """
     file = BytesIO()
     figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
@@ -29,7 +32,10 @@ def encode_figure(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 def create_figure(
     x_label: str, y_label: str = "", height: float = 4.0, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """Return an empty figure; `height` in inches, `grid` lines for "x", "y" or "both" axes."""
+    """Return an empty figure and its axes, with labels `x_label` and `y_label`.
+
+    `height`: in inches. `grid`: "x", "y" or "both" axes with grid lines.
+    """
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x_label, ylabel=y_label, axisbelow=True)
@@ -38,7 +44,11 @@ def create_figure(
 
 
 def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes:
-    """Return an SVG plot of each class's accuracy with its 95 % interval, without empty classes."""
+    """Return an SVG plot of each class's accuracy with a 95 % interval.
+
+    `counts_by_class`: numbers of correct and of all answers, by class name; a class without answers
+    is left out.
+    """
     nonempty = {name: counts for name, counts in counts_by_class.items() if counts.total}
     height = 0.9 + 0.3 * max(len(nonempty), 2)
     figure, axes = create_figure("right answers", height=height, grid="x")
@@ -55,7 +65,7 @@ def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes
 
 
 def encode_png(pixels: Any) -> bytes:
-    """Return an image (h, w) or (h, w, 3) as PNG, scaled to the range of its own values."""
+    """Return grey or RGB `pixels`, (h, w) or (h, w, 3), as PNG, scaled to their own range."""
     from matplotlib.image import imsave
 
     file = BytesIO()

@@ -59,10 +59,13 @@ def audit_smoothed_dp(spec: object) -> dict[str, Any]:
 def _compute_row(
     mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return smoothed and worst-case delta at one epsilon, and the optional values of `spec`.
+    """Return all results of the audit at one epsilon, as JSON values.
 
-    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: as for
-    :func:`audit_smoothed_dp`.
+    They are the smoothed and the worst-case delta; for a decision, the delta of all counts; for a
+    sample of fixed size, bounds; and what `levels` and `database` of `spec` request.
+
+    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: the
+    JSON object that is passed to :func:`audit_smoothed_dp`.
     """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)
@@ -123,9 +126,10 @@ _PRACTICALLY_ZERO_LOG10 = -256 * math.log10(2)
 
 
 def _format_interval(log10_interval: dict[str, Any]) -> str:
-    """Return both ends of an interval as text, or one number if their texts are equal.
+    """Return both ends of an interval of a delta as text, or one number if their texts are equal.
 
-    `log10_interval`: has the keys log10_lower and log10_upper; None is the logarithm of 0.
+    An interval below 2^-256 is "practically 0". `log10_interval`: has the keys log10_lower and
+    log10_upper, the decimal logarithms of both ends; None is the logarithm of 0.
     """
     log10_upper = log10_interval["log10_upper"]
     if log10_upper is not None and log10_upper < _PRACTICALLY_ZERO_LOG10:
@@ -135,7 +139,7 @@ def _format_interval(log10_interval: dict[str, Any]) -> str:
 
 
 def _format_end(log10: float | None) -> str:
-    """Return 10 to the power of `log10` as text; None is the logarithm of 0."""
+    """Return 10 to the power of `log10` as text; "0" for None, the logarithm of 0."""
     return "0" if log10 is None else format_power_of_ten(log10 * LOG_10)
 
 

@@ -40,28 +40,28 @@ def bound_gaussian_success(budget: float, delta: float) -> float:
 
 
 def format_percent(share: float, digits: int = 1) -> str:
-    """Return a share, 0 to 1, as text such as "97.3 %"; `digits`: decimal places."""
+    """Return a `share`, 0 to 1, as text such as "97.3 %"; `digits`: decimal places."""
     return f"{100 * share:.{digits}f} %"
 
 
 def format_upper_percent(share: float) -> str:
-    """Return an upper bound on a share, 0 to 1, as text, rounded up to a tenth of a percent."""
+    """Return an upper bound on a `share`, 0 to 1, as text, rounded up to a tenth of a percent."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
 
 
 def format_interval(ends: tuple[float, float]) -> str:
-    """Return the lower and upper end of a 95 % interval of a share as text."""
+    """Return a 95 % interval of a share as text; `ends`: its lower and upper end, 0 to 1."""
     return f"95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as text, such as "2 min 5 s"."""
+    """Return a duration in `seconds` as text, such as "2 min 5 s"."""
     minutes, remainder = divmod(round(seconds), 60)
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
 def format_fact(text: str, name: str = "") -> str:
-    """Return text wrapped at 100 characters; `name`, if given, precedes it in 13 characters."""
+    """Return `text` wrapped at 100 characters, with `name`, if any, in a left column of 13."""
     first_indent = f"{name:13}" if name else ""
     indent = " " * 13 if name else ""
     return textwrap.fill(

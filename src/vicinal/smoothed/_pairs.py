@@ -234,8 +234,8 @@ def compute_divergence_with_replacement(
 ) -> LogInterval:
     """Return the divergence of a pair when `size` of its records are sampled with replacement.
 
-    Each of the draws gives the first type with probability (a + 1) / (a + b + 1) in X and a / (a +
-    b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o).
+    Each of the draws gives the first type with probability (a + 1) / (a + b + 1) in X and
+    a / (a + b + 1) in X', so P / P' = ((a + 1) / a)^o (b / (b + 1))^(size - o).
     """
     if size == 0:
         return ZERO

@@ -165,9 +165,9 @@ class Average(CountMechanism):
     def _add_records(self, sums_by_size: Floats, n_added: int, level_indices: Ints) -> Floats:
         """Return the distributions of sums (size + 1, sums) after adding records of given levels.
 
-        `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of t =
-        0 .. size of the `n_added` previous records. `level_indices` (records,): index of the level
-        of each added record.
+        `sums_by_size` (size + 1, sums) are the distributions of the sum of a uniform subset of
+        t = 0 .. size of the `n_added` previous records. `level_indices` (records,): index of the
+        level of each added record.
         """
         # A subset of t of k + 1 records contains the last one with probability t / (k + 1). All
         # terms are positive, so the relative precision is kept.

@@ -134,8 +134,7 @@ class KNNVotes(mechanisms.Mechanism):
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
         """Yield the largest gain of an adversary, for each run of equal labels.
 
-        `database` (n,): labels, nearest first. The gain is that above the threshold tanh(`epsilon`
-        / 2).
+        `database` (n,): labels, nearest first. The gain is above the threshold tanh(`epsilon` / 2).
         """
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
