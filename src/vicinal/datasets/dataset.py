@@ -227,6 +227,10 @@ _SUBJECT_DEPTH = 3
 def load_images(folder: str | Path) -> Dataset:
     """Return the images below a folder, in the order of their paths.
 
+    Raises InvalidInput if there is no such folder, or no image in it; if files lie at different
+    depths; if a file is no image or has more than 8 bits per channel (no message names a file,
+    because its name may be private); TooLittleMemory if the images need more memory than there is.
+
     Parameters
     ----------
     folder
@@ -241,15 +245,6 @@ def load_images(folder: str | Path) -> Dataset:
         differ. Labels and subjects are int64 (n,) if all are whole numbers, else strings (n,);
         subjects are written as :func:`vicinal.checks.subject_id` does. Without folders of
         persons every image is a subject of its own.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such folder, or no image in it; if files lie at different depths; if a
-        file is no image or has more than 8 bits per channel. No message names a file, because its
-        name may be private.
-    TooLittleMemory
-        If the images need more memory than there is.
 
     Examples
     --------

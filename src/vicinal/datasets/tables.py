@@ -65,6 +65,10 @@ def load_table(
 ) -> Dataset:
     r"""Return the records of a file.
 
+    Raises InvalidInput if the file is missing, damaged or of an unknown kind; if a column is
+    missing, has two of the roles above, or has wrong or missing values (no message holds values or
+    record counts); TooLittleMemory if the content needs more memory than there is.
+
     Parameters
     ----------
     path
@@ -97,14 +101,6 @@ def load_table(
         bool if every value is true or false, else strings. A text counts as a whole number in
         canonical form only: 7, not 07 or 7.0, and at most 18 digits. Subjects (n,) are int64 if
         every id is a whole number, else strings.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing, damaged or of an unknown kind; if a column is missing, has two of
-        the roles above, or has wrong or missing values. No message holds values or record counts.
-    TooLittleMemory
-        If the content needs more memory than there is.
 
     Examples
     --------

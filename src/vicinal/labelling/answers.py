@@ -119,12 +119,8 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
 def load_answers(path: str | Path) -> ReleasedLabels:
     """Return the released labels in a file that :func:`save_answers` wrote.
 
-    Raises
-    ------
-    InvalidInput
-        If the file is missing, damaged or laid out differently.
-    TooLittleMemory
-        If the content needs more memory than there is.
+    Raises InvalidInput if the file is missing, damaged or laid out differently; TooLittleMemory if
+    the content needs more memory than there is.
 
     Examples
     --------

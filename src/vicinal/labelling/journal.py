@@ -75,17 +75,13 @@ class JournalEntry:
 class FileJournal:
     """A folder with the last journal entry of a run, locked by one process at a time.
 
+    Raises StorageFailed if the folder cannot be used; PrivacyRefused if another process holds the
+    folder: both would spend the same budgets.
+
     Parameters
     ----------
     folder : Path
         Created if it does not exist. Its file ``journal.npz`` is private.
-
-    Raises
-    ------
-    StorageFailed
-        If the folder cannot be used.
-    PrivacyRefused
-        If another process holds the folder: both would spend the same budgets.
 
     Examples
     --------

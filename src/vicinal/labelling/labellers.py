@@ -370,7 +370,9 @@ class PrivateKNNLabeller(Labeller):
     """A labeller by Private-kNN: all queries of a round cost the same, for every subject.
 
     Each round has its own classifier, whose noise and number of queries decide the round's cost.
-    The guarantee composes the costs of all rounds; ``Round.share`` has no effect here.
+    The guarantee composes the costs of all rounds; ``Round.share`` has no effect here. Raises
+    InvalidInput if a classifier limits its answers (n_answers), since the state does not keep that
+    limit, has an epsilon of its own, or has `interactions` other than 1.
 
     Parameters
     ----------
@@ -383,12 +385,6 @@ class PrivateKNNLabeller(Labeller):
         Private labels of the records.
     subjects : array (n,), optional
         Subject id of each record; without it, every record is its own subject.
-
-    Raises
-    ------
-    InvalidInput
-        If a classifier limits its answers (n_answers), since the state does not keep that limit,
-        has an epsilon of its own, or has `interactions` other than 1.
 
     Examples
     --------

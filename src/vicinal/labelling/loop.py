@@ -126,7 +126,8 @@ def run_labelling(
 ) -> TransferResult:
     """Run all rounds of a plan: query the labeller and train students; return answers and students.
 
-    After the process was killed, a call with the same arguments resumes from the journal.
+    After the process was killed, a call with the same arguments resumes from the journal. Raises
+    InvalidInput if the journal belongs to another run.
 
     Parameters
     ----------
@@ -136,11 +137,6 @@ def run_labelling(
         Makes answers durable before they are used. Students are stored in its folder.
     begin_progress : callable
         Starts the progress display of a step, given its name and size.
-
-    Raises
-    ------
-    InvalidInput
-        If the journal belongs to another run.
 
     Examples
     --------
@@ -161,7 +157,8 @@ def label(
 ) -> tuple[RoundAnswers, Ints]:
     """Return the answers of a plan of one round, and the indices of those to train a student on.
 
-    Arguments are those of :func:`run_labelling`.
+    Arguments are those of :func:`run_labelling`. Raises InvalidInput if the plan has several
+    rounds, which need a student, or the journal belongs to another run.
 
     Returns
     -------
@@ -169,11 +166,6 @@ def label(
         Queries and answers.
     selected : int64 (k,)
         Indices of the answers that a student should be trained on.
-
-    Raises
-    ------
-    InvalidInput
-        If the plan has several rounds, which need a student, or the journal belongs to another run.
 
     Examples
     --------

@@ -44,6 +44,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
     With E = exp(epsilon), it is the largest sum over outcomes of (P_x - E P_x')+ or of
     (P_x' - E P_x)+ over all neighbours x', in which one record is replaced. The result is private.
+    Raises InvalidInput if the database does not suit the mechanism, or unless epsilon >= 0.
 
     Parameters
     ----------
@@ -53,11 +54,6 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
         Counts (m,) of the types; for ``KNNVotes`` the labels (n,), nearest first.
     epsilon : float
         At least 0.
-
-    Raises
-    ------
-    InvalidInput
-        If the database does not suit the mechanism, or epsilon is not a number >= 0.
 
     Examples
     --------
@@ -130,7 +126,8 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     """Return log delta of each database with two types, float64 (2, n + 1).
 
     Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first
-    type and n - k of the second. -inf is a delta of 0.
+    type and n - k of the second. -inf is a delta of 0. Raises InvalidInput if n is above 10^7, or
+    the mechanism needs more than two types.
 
     Parameters
     ----------
@@ -140,11 +137,6 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
         Number of records, at most 10^7.
     epsilon : float
         At least 0.
-
-    Raises
-    ------
-    InvalidInput
-        If n is above 10^7, or the mechanism needs more than two types.
 
     Examples
     --------
@@ -175,13 +167,8 @@ def worst_case_delta(
     By coupling it is at most the probability that a given record is sampled. For counts it is that
     probability at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, sharpened).
     For other mechanisms, whose outcome need not reveal a lone record, only the bound is returned.
-    The exception is a ``Decision`` on `n_types` = 2 types (of the databases) with a fixed
-    sample size: the deltas of all its databases are computed.
-
-    Raises
-    ------
-    InvalidInput
-        If the sample is larger than n.
+    The exception is a ``Decision`` with a fixed sample size on databases of `n_types` = 2 types,
+    whose deltas are all computed. Raises InvalidInput if the sample is larger than n.
 
     Examples
     --------
@@ -297,19 +284,13 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
 
     Proposition 5 of LWX23 (epsilons and deltas add up) holds for independent coins only: publishing
     both halves of one split publishes everything. The joint mechanism is audited exactly, which
-    gives a smaller delta than the sum.
+    gives a smaller delta than the sum. Raises PrivacyRefused if two releases use the same coins;
+    InvalidInput if there is no release, or the distribution of one cannot be listed.
 
     Parameters
     ----------
     releases : sequence of NamedMechanism
         At least one; their coins have different names.
-
-    Raises
-    ------
-    PrivacyRefused
-        If two releases use the same coins.
-    InvalidInput
-        If there is no release, or the distribution of one cannot be listed.
 
     Examples
     --------

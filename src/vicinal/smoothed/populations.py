@@ -308,6 +308,8 @@ class Bounds:
 def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     """Return lower and upper bounds of the smoothed delta of ``Histogram(FixedSize(size))``.
 
+    Raises InvalidInput if the sample is larger than the database, or epsilon is not a number >= 0.
+
     Parameters
     ----------
     population : Population
@@ -318,11 +320,6 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
         Sample size T, at most n.
     epsilon : float
         Privacy parameter, at least 0.
-
-    Raises
-    ------
-    InvalidInput
-        If the sample is larger than the database, or epsilon is not a number >= 0.
 
     Examples
     --------

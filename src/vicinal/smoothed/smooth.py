@@ -205,7 +205,8 @@ def smoothed_delta(
     Definition 3 of LWX23 as a certified interval. Small databases are enumerated (Algorithm 1). Two
     types are summed in log space up to n = 10^9. More types are enclosed between two sums or by the
     theorems of :func:`bounds`. For everything else the result is the worst case or, if `draws` is
-    given, an interval from sampled databases.
+    given, an interval from sampled databases. Raises InvalidInput if the population has other types
+    or other counts than the mechanism and n, or a sample is larger than n.
 
     Parameters
     ----------
@@ -222,12 +223,6 @@ def smoothed_delta(
         holds with confidence .999. With several vertices, only its lower end uses the samples.
     seed : int
         Seed of the sampled databases.
-
-    Raises
-    ------
-    InvalidInput
-        If the population has other types or other counts than the mechanism and n, or a sample
-        is larger than n.
 
     Examples
     --------
@@ -394,7 +389,8 @@ def quantiles(
     """Return for every level s an interval of Pr[delta(x) > s] in the worst world for that s.
 
     For two types. A mean over databases hides rare databases; these probabilities show how rare
-    databases with a large delta are.
+    databases with a large delta are. Raises InvalidInput if there are more than two types, or more
+    records than can be enumerated.
 
     Parameters
     ----------
@@ -402,11 +398,6 @@ def quantiles(
         As for :func:`smoothed_delta`; the population has two types.
     levels : sequence of float
         Deltas s in (0, 1].
-
-    Raises
-    ------
-    InvalidInput
-        If there are more than two types, or more records than can be enumerated.
 
     Examples
     --------
