@@ -7,8 +7,8 @@ bound of the omitted tail is part of the error. All terms are positive, so nothi
 tiny outcome probabilities are as accurate as large ones.
 
 Arguments of the functions: `k` of the `n` records of a database are of the first type, and `size`
-are sampled, with replacement if `replace`. `runs` are those of the rule, and `n_outcomes` is the
-number of its outcomes.
+are sampled, with replacement if `replace`; `o` of these are of the first type. `runs` are those of
+the rule, and `n_outcomes` is the number of its outcomes.
 """
 
 import math

@@ -25,7 +25,7 @@ class Average(CountMechanism):
     ----------
     levels : sequence of int
         The possible values of a record, in whole units, increasing; a database is a histogram
-        over them.
+        over them, (levels,).
     size : int
         Sample size T, at least 1.
     rounding : {"half away", "none"}
@@ -75,10 +75,7 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the hockey-stick divergences at `epsilon` from and to every neighbour.
-
-        `database` (levels,): number of records of each level.
-        """
+        """Yield the hockey-stick divergences of `database` (levels,) from and to each neighbour."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -86,10 +83,7 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain above the threshold tanh(`epsilon` / 2) for every neighbour.
-
-        `database` (levels,): number of records of each level.
-        """
+        """Yield the adversary's gain above tanh(`epsilon` / 2) for each neighbour."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -102,10 +96,9 @@ class Average(CountMechanism):
     def _iterate_replacements(self, database: Counts) -> Iterator[tuple[int, Floats]]:
         """Yield the outcome distributions after replacing one record, for each level that occurs.
 
-        `database` (levels,): number of records of each level. The items are the index of the
-        replaced record's level, and float64 (levels, outcomes): row v is the outcome distribution
-        if the record has the level with index v instead. The row of its own level is the
-        distribution of the database.
+        The items are the index of the replaced record's level, and float64 (levels, outcomes): row
+        v is the outcome distribution if the record has the level with index v instead. The row of
+        its own level is the distribution of the `database`.
         """
         sampling_rate = self.size / int(database.sum())
         outcome_of_sum = self._compute_outcome_of_sum()

@@ -1,4 +1,8 @@
-"""The delta of one database, the gain of an adversary, and joint releases of one database."""
+"""The delta of one database, the gain of an adversary, and joint releases of one database.
+
+The argument `weighting` selects the weights of outcomes with probabilities P and P' in a
+divergence: DIVERGENCE (1), POSTERIOR_X (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
+"""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -259,7 +263,7 @@ class JointMechanism(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the hockey-stick divergence of the joint outcomes of two histograms (m,)."""
+        """Return the divergence at `epsilon` of the joint outcomes of two histograms (m,)."""
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(

@@ -66,9 +66,9 @@ _MAX_STATE_UPDATES = 10**11
 class KNNVotes(mechanisms.Mechanism):
     """Sample every record with probability `gamma`; publish the votes of the k nearest sampled.
 
-    A database is the sequence of labels, nearest to the public query first. The rank of a record
-    matters, so the mechanism is no function of the histogram alone. A neighbour has one record
-    replaced by one of any label at any distance.
+    A database is the sequence of labels (n,), nearest to the public query first. The rank of a
+    record matters, so the mechanism is no function of the histogram alone. A neighbour has one
+    record replaced by one of any label at any distance.
 
     Parameters
     ----------
@@ -122,20 +122,14 @@ class KNNVotes(mechanisms.Mechanism):
     """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest divergences from and to a neighbour, for each run of equal labels.
-
-        `database` (n,): labels, nearest first. `epsilon`: that of the hockey-stick divergences.
-        """
+        """Yield the largest divergences from and to a neighbour, for each run of equal labels."""
         for row in self._compute_run_maxima(database, epsilon):
             yield from (
                 _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest gain of an adversary, for each run of equal labels.
-
-        `database` (n,): labels, nearest first. The gain is above the threshold tanh(`epsilon` / 2).
-        """
+        """Yield the largest gain above tanh(`epsilon` / 2), for each run of equal labels."""
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 
@@ -143,7 +137,7 @@ class KNNVotes(mechanisms.Mechanism):
         """Return six maxima over the neighbours for each run of equal labels, float64 (runs, 6).
 
         They are those of :func:`_raise_maxima` at `epsilon`, for neighbours with a record of the
-        run replaced. `database` (n,): labels, nearest first.
+        run replaced.
         """
         # All records of a run leave the same remaining records.
         run_starts = np.flatnonzero(np.diff(database, prepend=-1))

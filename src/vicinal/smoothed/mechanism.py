@@ -371,14 +371,10 @@ class NeighbourMechanism(ComparedMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the hockey-stick divergence of the outcomes of two histograms of types (m,).
-
-        `weighting`: weight of each outcome with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
-        (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
-        """
+        """Return the divergence of X from X', two histograms `database` and `neighbour` (m,)."""
 
     def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield both directions of the divergence for each neighbour."""
+        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
         for neighbour in iterate_neighbours(database):
             yield make_comparison(self.compute_divergence, database, neighbour, epsilon)
 

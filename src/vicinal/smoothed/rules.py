@@ -2,6 +2,9 @@
 
 A rule is a post-processing of the sampled counts, so the delta of :class:`Histogram` with the same
 sampler is an upper bound of the delta of every rule.
+
+The argument `weighting` selects the weights of outcomes with probabilities P and P' in a
+divergence: DIVERGENCE (1), POSTERIOR_X (P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')).
 """
 
 import math
@@ -253,10 +256,7 @@ class Decision(NeighbourMechanism):
         return self.get_sampler(n).compute_inclusion_probability(n)
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergence at `epsilon` from and to each neighbour; for two types the largest.
-
-        `database` (m,): counts of the types.
-        """
+        """Yield the divergences from and to each neighbour; for two types the largest of them."""
         n = int(database.sum())
         if self.can_tabulate(n, len(database)):
             k = int(database[0])
@@ -267,7 +267,7 @@ class Decision(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the hockey-stick divergence of the listed outcomes of two histograms (m,)."""
+        """Return the divergence at `epsilon` of the listed outcomes of two histograms (m,)."""
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
         return compute_listed_divergence(log_p, log_q, epsilon, weighting, max(error, other_error))
