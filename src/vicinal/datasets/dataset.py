@@ -135,7 +135,7 @@ def build_label_column(texts: list[str]) -> AnyArray:
 
 
 def load_npz(path: str | Path) -> Dataset:
-    """Return the data set of an npz file with the keys that `load_table` describes, such as x."""
+    """Return the data set in an npz file, with the keys that `load_table` describes, such as x."""
     arrays = _read_npz(path)
     if "x" in arrays:
         return _build_dataset(path, arrays, "")

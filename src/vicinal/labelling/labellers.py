@@ -267,7 +267,7 @@ class IndKNNLabeller(Labeller):
         return self._classifier
 
     def plan(self, first_round: Round) -> IndKNNPlan:
-        """Return the Ind-KNN plan (noise, number of neighbours) of the first round."""
+        """Return the Ind-KNN plan (noise, number of neighbours) of the round `first_round`."""
         return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
 
     def label(self, queries: AnyArray) -> Answers:

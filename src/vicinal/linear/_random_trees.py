@@ -33,6 +33,7 @@ class RandomTrees:
     """
 
     def __init__(self, public: FloatMatrix) -> None:
+        """Grow the trees on `public` rows (m, d)."""
         self.columns = np.zeros((TREES, _NODES), dtype=np.int64)
         self.cuts = np.full((TREES, _NODES), np.inf)  # without a split, all rows go to one side
         sample = _select_evenly(public, _MAX_ROWS)

@@ -47,7 +47,7 @@ class IndexOptions(Check):
     option_type = Choice(tuple(_INDEX_OPTIONS)).option_type
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
-        """Return the index kind and its options, by name; raise InvalidInput if one is unknown."""
+        """Return kind and options of the index `value`, by name; raise InvalidInput if unknown."""
         options = dict(value) if isinstance(value, Mapping) else {"kind": value}
         kind = checks.check_choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
         unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
@@ -108,7 +108,7 @@ class NumberPerClass(Check):
         return f"sequence of float{word}, optional"
 
     def parse_text(self, text: str) -> list[float | str] | str:
-        """Return the word, or the numbers of a comma-separated list as floats, unchecked."""
+        """Return `text` if it is the word, else its numbers, split at commas, unchecked."""
         if text == self.word:
             return text
         return [parse_number_or_text(item, float) for item in split_list(text)]

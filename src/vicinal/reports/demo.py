@@ -115,10 +115,10 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 
 
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
-    """Return Ind-KNN's answers to all queries, with default parameters and no private model.
+    """Return Ind-KNN's answers to all queries of `trial`, without a private model.
 
-    `epsilon`, `delta`: guarantee of all answers together. `begin`: starts a progress bar, given its
-    name and number of steps.
+    Other parameters have their defaults. `epsilon`, `delta`: guarantee of all answers together.
+    `begin`: starts a progress bar, given its name and number of steps.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)

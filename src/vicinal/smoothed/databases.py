@@ -263,7 +263,7 @@ class JointMechanism(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence at `epsilon` of the joint outcomes of two histograms (m,)."""
+        """Return the divergence of the joint outcomes of `database` from those of `neighbour`."""
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(

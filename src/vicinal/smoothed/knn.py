@@ -290,7 +290,7 @@ def _compare_with_neighbours(
     """Return six maxima over all neighbours, for each removed record, float64 (removed, 6).
 
     A neighbour has the record at one of the `removed_ranks` removed and a record inserted at any
-    rank with any label. The columns are the maxima of :func:`_raise_maxima`.
+    rank with any of the `classes` labels. The columns are the maxima of :func:`_raise_maxima`.
     """
     n = len(labels)
     rounding = 8 * (n + 8) * MACHINE_EPSILON

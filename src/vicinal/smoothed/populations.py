@@ -199,7 +199,7 @@ class Heterogeneous(Population):
 
 
 def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
-    """Return probabilities, which may be fractions, of any shape as float64.
+    """Return `values`, probabilities of any shape, also as fractions, as float64.
 
     `name` is the parameter's name in error messages.
     """
@@ -213,9 +213,9 @@ def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
 
 
 def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
-    """Return distributions as float64 (l, m); raise InvalidInput unless each row sums to 1.
+    """Return the distributions `rows` as float64 (l, m); raise InvalidInput unless they sum to 1.
 
-    `name` is the name in error messages.
+    `name` is the parameter's name in error messages.
     """
     array = _read_probabilities(name, rows)
     if array.ndim != 2 or array.shape[1] < 2:

@@ -267,7 +267,7 @@ class Decision(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence at `epsilon` of the listed outcomes of two histograms (m,)."""
+        """Return the divergence of the listed outcomes of `database` from those of `neighbour`."""
         log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
         log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
         return compute_listed_divergence(log_p, log_q, epsilon, weighting, max(error, other_error))

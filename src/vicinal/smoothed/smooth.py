@@ -80,7 +80,7 @@ def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) 
 def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
     """Return the log deltas of all histograms of `n` records, float64 (2, n + 1, ..., n + 1).
 
-    Entries that are no histogram of n records are -inf.
+    There are `n_types` types. Entries that are no histogram of n records are -inf.
     """
     table = np.full((2,) + (n + 1,) * (n_types - 1), -np.inf)
     # The counts of a histogram are the numbers of stars between bars (stars and bars).
