@@ -122,7 +122,7 @@ def mix_log_probabilities(log_without: Floats, log_with: Floats, gamma: float) -
 def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
     """Return an upper bound on log(b psi(L)) of an outcome with a probability <= Phi(margin).
 
-    The probability is that bounded under both distributions, of the noise and of the noise moved by
+    The probability has this bound under both distributions, of the noise and of the noise moved by
     `shift` noise scales; `order` is alpha; all three broadcast. By Neyman and Pearson the
     probability of no event increases more than that of a half-line. Valid for
     margin <= -order * shift (label_only.md, section 2).

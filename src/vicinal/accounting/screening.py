@@ -448,7 +448,7 @@ def _compute_log_gaps(
 ) -> Floats:
     """Return log(q G_b(U) + (1-q) G_b(V)) of answers elementwise, b = `power`; all broadcast.
 
-    The last four arguments are the fields of :class:`ScreeningAnswers`.
+    `log_pass`, `log_fail`: log q and log(1-q). `pass_loss`, `fail_loss`: U and V.
     """
     return np.logaddexp(
         log_pass + compute_log_tangent_gap(power, pass_loss),

@@ -97,7 +97,10 @@ class ChargeJournal:
         self._database.insert(Tables.CARRIED, [row])
 
     def delete_sums_before(self, clock: int) -> None:
-        """Delete the sums of all requests with an earlier clock, inside a transaction."""
+        """Delete the sums of all requests with a clock before `clock`, inside a transaction.
+
+        Does nothing if `clock` is not later than the latest one that the shard has seen.
+        """
         if clock > self.clock:
             self._database.delete(Tables.CARRIED, "turn < ?", (clock,))
             self._database.put(_CLOCK_KEY, str(clock))

@@ -4,7 +4,8 @@ Every message names the cluster, the shard and the last state of the shard that 
 seen. Every answer carries the links of the shard's hash chain since that state. One of the two
 sides therefore refuses a misplaced folder, an old copy, or a copy that ran elsewhere, at the first
 message. A task may be sent repeatedly: a shard charges a block once and makes a change once.
-Answers are private; queries, radii and noise scales are public.
+Answers are private; queries, radii and noise scales are public. The coordinator's *clock* counts
+its blocks of answers, changes and other releases.
 
 A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.run_task``.
 """
@@ -38,7 +39,7 @@ class NamedRequest(ABC):
     """A request for a private sum, which a shard charges once for each name and kind of sum.
 
     - `name`: identifies the request, 16 bytes; repeated requests of this name are charged once.
-    - `clock`: the coordinator's clock (:class:`~vicinal.ledger.ledger.Ledger`) at the request.
+    - `clock`: the coordinator's clock at the request.
     - `audience`: name of the audience that is charged.
     - `round`: the kind of sum, :data:`VOTES`, :data:`EVALUATION` or :data:`GRADIENT`.
     """

@@ -3,7 +3,8 @@
 It runs the shard of one machine (:class:`vicinal.engine.shard.Shard`) on the files and the ledger
 of a store. It adds no noise and releases no answers. A charge and the votes that it pays for are
 durable before the votes are returned. The folder's *witness*, a file outside it, holds the last
-commit and so reveals a rollback of the folder.
+commit and so reveals a rollback of the folder. The coordinator's *clock* counts its blocks of
+answers, changes and other releases.
 """
 
 from collections.abc import Callable, Iterator, Mapping

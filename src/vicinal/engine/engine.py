@@ -52,7 +52,7 @@ class QueryAnswers:
     probabilities: Floats | None = None
 
     def __post_init__(self) -> None:
-        # Cached answers are returned again without a charge, so the arrays must be read-only.
+        """Make all arrays read-only: cached answers are returned again without a charge."""
         for array in (self.labels, self.votes, self.asked, self.noise, self.probabilities):
             if array is not None:
                 array.setflags(write=False)

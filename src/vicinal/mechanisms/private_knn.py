@@ -5,6 +5,9 @@ that of :mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screeni
 
 *Candidates* of a query are all records within a radius that probably contains k sampled subjects:
 if it does, no other record is among the k nearest.
+
+Arguments of the functions that count votes: `nearest_rows`, int32 (q, k), rows of each query's
+nearest records, -1 (``NO_RECORD``) where missing; `steps`, grid steps in a vote.
 """
 
 from abc import ABC, abstractmethod
@@ -36,10 +39,7 @@ class VoteEncoding(ABC):
 
     @abstractmethod
     def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
-        """Return the sums of votes over the nearest records, int64 (q, c), in steps; private.
-
-        `nearest_rows`, int32 (q, k): rows, or ``NO_RECORD``. `steps`: grid steps in a vote.
-        """
+        """Return the sums of votes over the nearest records, int64 (q, c), in steps; private."""
 
 
 class OneHotVotes(VoteEncoding):
@@ -86,7 +86,7 @@ class ClippedVotes(VoteEncoding):
     def compute_weights(self, steps: int) -> Steps:
         """Return the votes of a record with m attributes for each of them, for m = 0..c.
 
-        The result, int64 (c + 1,), is in grid steps; `steps`: grid steps in a vote.
+        The result, int64 (c + 1,), is in grid steps.
         """
         numerator, denominator = self._tau
         sizes = range(self._attributes.shape[1] + 1)
@@ -98,9 +98,9 @@ class ClippedVotes(VoteEncoding):
 
 @compiled
 def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped-def]
-    """Add one vote of `steps` grid steps for the label of every nearest record to `sums`, (q, c).
+    """Add one vote for the label of every nearest record to `sums`, int64 (q, c), in grid steps.
 
-    `nearest_rows`, int32 (q, k): rows, -1 where missing; `labels`, int32 (n,): class indices.
+    `labels`, int32 (n,): class index of each row.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):
@@ -112,8 +112,8 @@ def _count_labels(nearest_rows, labels, steps, sums):  # type: ignore[no-untyped
 def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[no-untyped-def]
     """Add the votes of every nearest record for each of its attributes to `sums`, int64 (q, c).
 
-    `nearest_rows`, int32 (q, k): rows of the records, -1 where missing; `attributes`, bool (n, c):
-    whether each row's record has each attribute; `weights`, int64 (n,): its vote for one, in steps.
+    `attributes`, bool (n, c): whether each row's record has each attribute; `weights`, int64 (n,):
+    its vote for one attribute, in grid steps.
     """
     for j in range(nearest_rows.shape[0]):
         for i in range(nearest_rows.shape[1]):

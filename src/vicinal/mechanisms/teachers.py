@@ -39,7 +39,7 @@ def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
 
 
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
-    """Return the index of the teacher of every record's subject, int64 (n,).
+    """Return the index of every record's teacher, 0 to `n_teachers` - 1, int64 (n,).
 
     `ids`: canonical subject id of every record. `key`: the secret key that assigns teachers.
     """

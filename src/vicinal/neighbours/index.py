@@ -393,7 +393,7 @@ class FeatureRows:
 
     - `kernel`: the kernel whose precision and offsets are stored.
     - `n_features`: number of features d; rows of int8 are padded to a multiple of 4 columns.
-    - `block_rows`: number of records in a block of memory; default: :data:`BLOCK_BYTES` full.
+    - `block_rows`: number of records in a block of memory; default: they fill :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block_rows: int | None = None) -> None:

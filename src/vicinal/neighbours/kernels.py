@@ -92,6 +92,7 @@ class Precision:
     limit: int = INTEGER_NORM
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if a field is out of bounds."""
         checks.check_integer("norm", self.norm, minimum=1, maximum=INTEGER_NORM)
         checks.check_integer("limit", self.limit, minimum=1, maximum=INTEGER_NORM)
 
@@ -264,7 +265,7 @@ class Kernel(ABC):
     level_shift: int
 
     def width(self, n_features: int) -> int:
-        """Return the number of columns of the integer features of vectors of `n_features`."""
+        """Return the number of columns of the integer features of `n_features` features."""
         return n_features
 
     @abstractmethod

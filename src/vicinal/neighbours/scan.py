@@ -137,7 +137,7 @@ class ScanEngine(ABC):
 
     @abstractmethod
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64, ascending."""
 
     @abstractmethod
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:

@@ -53,7 +53,7 @@ class Float32Engine(ScanEngine):
         return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return the block of the queries with the indices `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64, ascending."""
         return QueryBlock(
             block.min_scores[query_indices], block.factor, block.packed[query_indices]
         )
@@ -78,7 +78,7 @@ class Float32Engine(ScanEngine):
         return np.diff(starts), row_ids, similarities
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return the float32 products of queries (q, stride) and records (rows, stride)."""
+        """Return the products of queries (q, stride) and records (n, stride), float32 (q, n)."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
     def limit_threads(self) -> AbstractContextManager[Any]:

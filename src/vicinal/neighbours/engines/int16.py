@@ -233,7 +233,7 @@ def _make_panel(n_rows: int, n_vectors: int) -> Any:
 
 
 def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
-    """Emit the addition of products of 32 pairs of int16 to 16 int32 sums."""
+    """Emit, by the LLVM `builder`, the addition of 32 products of int16 pairs to 16 int32 sums."""
     return _emit_call(builder, "llvm.x86.avx512.vpdpwssd.512", _SUMS, [sums, left, right])
 
 
