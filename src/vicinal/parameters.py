@@ -364,17 +364,17 @@ def parameter_table(cls: AnyClass) -> AnyClass:
     return decorated  # type: ignore[return-value]
 
 
-def _select_input_type(kind: str) -> str:
-    """Return the type that callers may pass, from the annotation `kind` of a parameter.
+def _select_input_type(annotation: str) -> str:
+    """Return the type that callers may pass, from the `annotation` of a parameter.
 
     "Given[A, B]" gives "A", "Auto[A]" gives "A | str"; other annotations are returned unchanged.
     """
-    outer, _, inner = kind.removesuffix("]").partition("[")
+    outer, _, inner = annotation.removesuffix("]").partition("[")
     if outer == "Auto":
         return f"{inner} | str"
     depths = itertools.accumulate((character == "[") - (character == "]") for character in inner)
     comma = next((i for i, depth in enumerate(depths) if depth == 0 and inner[i] == ","), None)
-    return inner[:comma] if outer == "Given" else kind
+    return inner[:comma] if outer == "Given" else annotation
 
 
 def get_parameters(cls: type) -> list[dataclasses.Field[Any]]:

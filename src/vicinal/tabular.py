@@ -302,7 +302,7 @@ def _quote_names(names: Sequence[str]) -> str:
 
 
 def _check_names(argument: str, labels: Iterable[Any]) -> Names:
-    """Return column labels that are distinct, and all texts or all of other types."""
+    """Return column `labels`; raise InvalidInput unless distinct, and all or none are texts."""
     names = tuple(labels)
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):

@@ -55,7 +55,7 @@ def test_the_doctor_says_what_is_here():
 def test_the_doctor_has_advice_where_something_is_short(monkeypatch):
     from vicinal.cli import _machine
 
-    monkeypatch.setattr(_machine, "_open_files", lambda: 256)
+    monkeypatch.setattr(_machine, "_find_open_file_limit", lambda: 256)
     monkeypatch.setattr(_machine, "find_available_bytes", lambda: 2**20)
     shown = CliRunner().invoke(app, ["doctor"]).output
     assert "ulimit -n" in shown

@@ -186,7 +186,7 @@ def _build_plan(
 def _print_advice(
     plan: IndKNNPlan, feature_options: FeatureOptions, reference_options: ReferenceOptions
 ) -> None:
-    """Print notes if a plan for classes, by its options alone, may have too few records."""
+    """Print notes if a plan for classes may have too few records, judged by the options alone."""
     from vicinal.reports.plan_report import assess_plan
 
     is_generated = (

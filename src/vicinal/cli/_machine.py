@@ -103,10 +103,7 @@ def demo(
 
 
 def _format_demo(answers: DemoAnswers, result: dict[str, Any]) -> str:
-    """Return the text on a demo run, with its accuracy and guarantee.
-
-    `answers`: the predictions with their outcome. `result`: the JSON object of --json.
-    """
+    """Return the text on a demo run's `answers`; `result`: the JSON object of --json."""
     from vicinal.reports import text as report_text
 
     outcome = answers.outcome
@@ -144,7 +141,7 @@ def doctor(json: Json = False) -> None:
         "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
         "engines": {"int8": int8_engine, "proven": list_exact_engines()},
         "free_memory_bytes": find_available_bytes(),
-        "open_files": _open_files(),
+        "open_files": _find_open_file_limit(),
     }
     facts["advice"] = _list_advice(facts)
     echo(as_json(facts) if json else _format_facts(facts))
@@ -158,7 +155,7 @@ def _find_version(package: str) -> str | None:
         return None
 
 
-def _open_files() -> int | None:
+def _find_open_file_limit() -> int | None:
     """Return the limit on open files of this process; None for no or an unknown limit."""
     try:
         import resource

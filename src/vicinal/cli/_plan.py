@@ -87,10 +87,7 @@ def audit(
 
 
 def _format_price(price: dict[str, Any]) -> str:
-    """Return the text on a plan: epsilon by method, releases, assumptions.
-
-    `price`: the JSON object that --json prints instead.
-    """
+    """Return the text on a plan from the JSON object `price`: epsilons, releases, assumptions."""
     epsilon, delta = format_rounded_up(price["epsilon"]), format_rounded_up(price["delta"])
     lines = [f"epsilon {epsilon} at delta {delta}", ""]
     for method, method_epsilon in price["by_method"].items():

@@ -294,9 +294,9 @@ def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
 
 
 def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
-    """Return a note if all distinct texts are numbers, some with marks that are not parsed; or "".
+    """Return a note if all `distinct` texts are numbers, some in a form that is not parsed.
 
-    `file`: the format of the public file, of which the decimal mark is used.
+    Such forms have separators of thousands, a currency or a %. Otherwise the note is empty.
     """
     joined = "\n".join(distinct)
     has_points = file.decimal == "," and "." in joined
@@ -312,7 +312,7 @@ def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
 
 
 def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
-    """Return distinct texts ordered by the numbers at their beginning, and a note for the editor.
+    """Return `distinct` texts ordered by the numbers at their beginning, and a note for the editor.
 
     None if there are fewer than three texts, or if one has no number at its beginning or a leading
     zero. The note is empty unless the texts may be codes without an order.

@@ -324,7 +324,7 @@ class _TensorUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of one of four allowed globals, for pickle; refuse all others."""
+        """Return the replacement of the global `module`.`name`; refuse all but four. For pickle."""
         replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,

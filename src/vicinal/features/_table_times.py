@@ -113,7 +113,11 @@ def find_zone(name: str) -> dt.tzinfo:
 
 @lru_cache(maxsize=100_000)
 def _find_offset(step: int, zone: str) -> int:
-    """Return the seconds that a zone is ahead of UTC `step` times _ZONE_STEP seconds after 1970."""
+    """Return the offset of a time zone from UTC at one moment, in seconds.
+
+    `step`: the moment, in units of :data:`_ZONE_STEP` seconds since 1970. `zone`: a name such as
+    Europe/Berlin or +02:00.
+    """
     try:
         moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
         offset = moment.astimezone(find_zone(zone)).utcoffset()
@@ -123,7 +127,10 @@ def _find_offset(step: int, zone: str) -> int:
 
 
 def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """Return the seconds (n,) that a zone is ahead of UTC at moments, in seconds since 1970."""
+    """Return the offsets of a time zone from UTC, in seconds (n,), at n moments.
+
+    `utc_seconds`: the moments, in seconds since 1970. `zone`: a name such as Europe/Berlin.
+    """
     steps, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
     offsets = [_find_offset(step, zone) for step in steps.tolist()]
     return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]

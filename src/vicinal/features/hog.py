@@ -163,7 +163,10 @@ def plan_pairwise_sums(n: int) -> Schedule:
 
 
 def _list_pairwise_runs(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
-    """Return the rows of a :data:`Schedule` from `start` to `stop`; the last has `n_merges`."""
+    """Return the runs in which the numbers `start` to `stop` - 1 are summed, as (start, stop, n).
+
+    After a run, n sums are merged with their predecessors: `n_merges` after the last run.
+    """
     half = (stop - start) // 2
     if stop - start <= _MAX_UNSPLIT_TERMS:
         return [(start, stop, n_merges)]
@@ -180,8 +183,8 @@ def compute_histograms(
 ) -> Floats32:
     """Return the normalised histograms (n, d) of gradients with `lengths` and `angles` (n, h, w).
 
-    `angles`: in radians. `bounds`: of the bins, in degrees. `schedule`: order of the summation of a
-    block's numbers. `cell`: side of a cell in pixels. `block`: side of a block in cells.
+    `angles`: in radians. `bounds` (bins + 1,): edges of the bins, in degrees. `schedule`: order of
+    the summation of a block's numbers. `cell`: side of a cell in pixels. `block`: side in cells.
     """
     n, height, width = lengths.shape
     n_cell_rows, n_cell_columns, n_bins = height // cell, width // cell, len(bounds) - 1
@@ -202,7 +205,7 @@ def _fill_cells(
     """Write the histogram of every cell: for each bin, the mean over pixels of gradient lengths.
 
     Sums are rounded to single precision after every term. `lengths`, `angles`: gradients (h, w) of
-    one image, angles in radians. `bounds`: of the bins, in degrees. `cell`: side of a cell in
+    one image, angles in radians. `bounds`: edges of the bins, in degrees. `cell`: side of a cell in
     pixels. `cells`: the result, (cell rows, cell columns, bins).
     """
     cells[:] = 0.0
@@ -222,7 +225,7 @@ def _fill_cells(
 def _find_bin(degrees: float, bounds: Floats) -> int:
     """Return the index of the bin of a direction, or -1 above the last bin.
 
-    `degrees`: between -180 and 180. `bounds`: of the bins, 0 to 180 degrees.
+    `degrees`: between -180 and 180. `bounds` (bins + 1,): edges of the bins, 0 to 180 degrees.
     """
     n_bins = len(bounds) - 1
     # Opposite directions share a bin.

@@ -7,7 +7,8 @@ belong to several ids, every match is compared with the id at its slot in the da
 
 A *framed id* is an id as stored bytes, for example ``b"<id:sanna>"`` for the text "anna" and
 ``b"<id:i7>"`` for the integer 7 (s: string, i: integer). An *open frame* is a framed id without its
-closing bracket: ``b"<id:sanna"``.
+closing bracket: ``b"<id:sanna"``. The *folded form* of an id is equal for ids that probably differ
+in spelling only, such as "007" and 7.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

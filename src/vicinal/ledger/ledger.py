@@ -86,8 +86,9 @@ class Ledger:
     and numbers blocks; `version`, the number of changes of the data; `audiences` by name; `total`,
     the account of all audiences together, or None; `slot_table`, the slots of enrolled subjects.
 
-    A keyed hash of an id (`hashed`, `hashes`) is the result of :meth:`hash_id`. Raises StoreDamaged
-    if the rows differ from their digests.
+    A keyed hash of an id (`hashed`, `hashes`) is the result of :meth:`hash_id`. The folded form of
+    an id is equal for ids that probably differ in spelling only, such as "007" and 7. Raises
+    StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -608,15 +609,19 @@ class Ledger:
         return np.array([initial if units is None else units for units in stored], dtype=np.int64)
 
     def charge_unenrolled(
-        self, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
+        self,
+        audience: Audience,
+        subjects: Sequence[SubjectId],
+        units_before: Units,
+        units_after: Units,
     ) -> None:
         """Charge unenrolled subjects, inside a :meth:`release` of an evaluation.
 
         They have no slot, so their remaining units are stored under the keyed hash of the id, like
-        those of erased subjects. `subjects`: distinct ids. `before`, `after`, int64 (subjects,):
-        remaining units of each before and after the release; the difference is charged.
+        those of erased subjects. `subjects`: distinct ids. `units_before`, `units_after`, int64
+        (subjects,): remaining units before and after the release; the difference is charged.
         """
-        for subject, charged in zip(subjects, before - after, strict=True):
+        for subject, charged in zip(subjects, units_before - units_after, strict=True):
             hashed = self.hash_id(subject)
             if self.find_status(subject) == EnrollmentStatus.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])

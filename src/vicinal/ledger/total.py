@@ -62,9 +62,9 @@ class TotalFilter:
         self.audience.plan = json.dumps(self._plan)
 
     def price(self, audience_number: int, units: Units) -> Units:
-        """Return the units of the total that units of an audience cost, rounded up, int64 (m,).
+        """Return the units of the total that units of an audience cost, rounded up.
 
-        `units`, int64 (m,): units of the audience that m subjects were charged.
+        `units`, int64 (m,) or an int64 number: units that m subjects, or one, were charged.
         """
         rate = self._plan["rates"][str(audience_number)]
         high = units >> _RATE_BITS

@@ -207,7 +207,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         return self._name, json.dumps(self.list_releases(), sort_keys=True)
 
     def encode_targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the encoded targets, int64 (n,); private.
+        """Return the encoded targets, int32 (n,); private.
 
         `y`: the argument of ``fit``, class names (n,). `size`: n, the number of records.
         """
@@ -310,10 +310,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         return self._plan_releases(self.vote_noise)
 
     def count_draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples of screening and votes.
-
-        Keys are noise scales in grid steps.
-        """
+        """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
         return count_draws_by_scale(

@@ -215,10 +215,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return self._model.predict(convert_to_float(self._encoder.encode(queries)))
 
     def _check_votes_released(self, values: str) -> None:
-        """Raise PrivacyRefused if labels alone are released.
-
-        `values`: the name of the requested values, such as "Probabilities", for the message.
-        """
+        """Raise PrivacyRefused, naming the requested `values`, if labels alone are released."""
         if self._plan.label_only:
             raise PrivacyRefused(
                 f"{values} cannot be given with release='label': only labels are paid for. Fit "

@@ -291,10 +291,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return create_ind_knn_guarantee(self._plan)
 
     def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the features `X` (n, d) rounded to a public grid, as integer multiples of a step.
-
-        With a private model, in the model's metric.
-        """
+        """Return features `X` (n, d) as integers on a public grid, in a private model's metric."""
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
@@ -320,7 +317,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def _warn_beyond_plan(self, size: int) -> None:
-        """Warn when `size` further queries, a number, exceed the planned number of answers."""
+        """Warn when further queries, `size` of them, exceed the planned number of answers."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
             inputs.warn_caller(

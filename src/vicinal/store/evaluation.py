@@ -92,7 +92,7 @@ class NoisyEvaluation(ABC):
     def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return the metrics of tables, by name; NaN for undefined ones.
 
-        `counts`: tables of the same number and shapes as the property, noisy or simulated.
+        `counts`: tables of the same number and shapes as :attr:`counts`, noisy or simulated.
         """
 
     @property
