@@ -6,7 +6,6 @@ import unicodedata
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 from pyarrow import csv, parquet
 
 from command_line import invoked, shown
@@ -84,25 +83,6 @@ def test_equal_class_names_are_refused_before_anything_is_made(classes, data):
     assert not (data / "store").exists()
 
 
-def test_folders_of_images_match_typed_names(tmp_path):
-    rng = np.random.default_rng(0)
-    for name in (DECOMPOSED, "rot"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for i in range(30):
-            pixels = rng.integers(0, 255, (16, 16), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{i}.png")
-    (tmp_path / "public").mkdir()
-    for i in range(60):
-        pixels = rng.integers(0, 255, (16, 16), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "public" / f"{i}.png")
-    run(
-        "init", tmp_path / "store", "--data", tmp_path / "images", "--public", tmp_path / "public",
-        "--features", "hog", "--classes", f"{COMPOSED},rot", "--queries", 5, "--epsilon", 8,
-        "--model-share", 0, "-q", "--yes",
-    )  # fmt: skip
-    assert json.loads(run("inspect", tmp_path / "store", "--json"))["classes"] == [COMPOSED, "rot"]
-
-
 def test_the_service_has_one_form_of_a_name(tmp_path):
     def make(path):
         names = np.array([DECOMPOSED, "rot", "blau"])
@@ -152,19 +132,6 @@ def test_ids_are_refused_whatever_records_carry(data):
         "predict", made(data, *labels, name="alone"), "--data", data / "queries.csv", "--id",
         "confidence", code=2,
     ), "whether it leaves depends on the audience"  # fmt: skip
-
-
-def test_targets_that_collide_are_refused_by_init(data):
-    for target, words in (
-        ("age=-1..4,error_age=-1..4", "two columns 'error_age'"),
-        ("age=-1..4,age=0..4", "Got 'age' twice"),
-    ):
-        told = run(
-            "init", data / "s", "--data", data / "numbers.parquet", "--public",
-            data / "public.parquet", "--target", target, code=2,
-        )  # fmt: skip
-        assert "The --target option must" in told
-        assert words in told
 
 
 def test_names_of_files_do_not_replace_an_answer(tmp_path):
@@ -221,17 +188,6 @@ def test_a_student_replaces_neither_answers_nor_its_other_form(files):
         assert "must not name" in run(*given, *more, code=2)
     assert (files / "answers.npz").read_bytes() == b"answers"
     assert not (files / "s.pt").exists()
-
-
-@pytest.mark.parametrize("command", ["init", "add", "evaluate"])
-def test_one_column_is_not_both_label_and_subject(command, data, store):
-    given = ("--data", data / "train.parquet", "--label", "who", "--subject", "who")
-    if command == "init":
-        public = ("--public", data / "public.parquet", "--classes", "a,b")
-        told = run("init", data / "other", *given, *public, code=2)
-    else:
-        told = run(command, store, *given, code=2)
-    assert "'who' is named as label and as subject" in told
 
 
 def test_a_label_is_no_feature(data, store):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -93,9 +92,12 @@ def test_records_without_ids_are_new_people_where_all_are(tmp_path, path):
     with shard_tools.local(tmp_path / "numbered") as cluster:
         with pytest.raises(NoSubjectIds, match="every row is a subject of its own"):
             cluster.erase([3])
-        cluster.add(NEW_X[:2], NEW_Y[:2])
+        for _ in range(2):
+            cluster.add(NEW_X[:1], NEW_Y[:1])
         with pytest.raises(InvalidInput, match="left out"):
             cluster.add(NEW_X[:1], NEW_Y[:1], [7])
+        assert cluster.presence(range(302)).enrolled == 302
+        assert cluster.verify()
     assert set(find_shards(tmp_path / "numbered")) == set(range(302))
     with shard_tools.local(path) as cluster, pytest.raises(InvalidInput, match="must be given"):
         cluster.add(NEW_X, NEW_Y)
@@ -127,17 +129,6 @@ def test_a_new_audience_has_budgets_of_its_own_on_every_shard(path):
         facts = reopened.facts(curator=True)
         assert facts["shards"] == 2
         assert sum(counts["subjects"] for counts in facts["private"].values()) == 150
-
-
-def test_records_without_ids_are_new_people(tmp_path):
-    settings = {"classes": range(3), "public": tools.R, "n_records": 300, **tools.PLAN}
-    make = partial(Store.init, X=tools.X, y=tools.Y, **settings)
-    path = shard_tools.clustered(tmp_path / "cluster", 2, make=make)
-    with shard_tools.local(path) as cluster:
-        for _ in range(2):
-            cluster.add(NEW_X, NEW_Y)
-        assert cluster.presence(range(380)).enrolled == 380
-        assert cluster.verify()
 
 
 # ---------------------------------------------------------------- broken off

@@ -255,13 +255,6 @@ def test_deployments_install_pinned_versions_only():
     assert "\nhatchling==" in (ROOT / "requirements" / "core.txt").read_text(encoding="utf-8")
 
 
-def test_pins_for_postgresql_are_those_of_developers():
-    pins = (ROOT / "requirements" / "postgres.txt").read_text(encoding="utf-8")
-    assert pins.startswith("psycopg==")
-    assert "\npsycopg-binary==" in pins
-    assert pins in (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
-
-
 def test_the_proxy_keeps_ids_and_metrics_inside():
     conf = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
     code = re.sub(r"#.*", "", conf)

@@ -233,6 +233,7 @@ IDS = ["a", "b", "7"]
 COLUMNS = {
     "list": list,
     "tuple": tuple,
+    "generator": iter,
     "array": np.array,
     "array of objects": lambda values: np.array(values, dtype=object),
     "pandas": pd.Series,

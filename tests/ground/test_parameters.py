@@ -89,11 +89,6 @@ def test_settings_do_not_change():
     assert settings.epsilon == 1.0
 
 
-@every_estimator
-def test_defaults_are_accepted(estimator, settings):
-    settings.from_estimator(create(estimator))
-
-
 NO_NUMBERS = (math.nan, "1", True, [1])
 REFUSED = {
     "ClassNames": (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3),

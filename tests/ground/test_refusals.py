@@ -16,7 +16,6 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.labelling import PrivateKNNLabeller, default_plan
-from vicinal.ledger.audiences import StoredAccount
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.progress import show_progress
 
@@ -136,10 +135,6 @@ def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkey
         assert again.verify()
         np.testing.assert_array_equal(tools.remaining(again), left)
         assert len(again.predict(Q[:3]).labels) == 3
-
-
-def test_nothing_takes_charges_back():
-    assert not hasattr(StoredAccount, "undo")
 
 
 # ------------------------------------------------------------ progress

@@ -99,7 +99,7 @@ def test_torch_is_pinned_to_one_version():
     assert re.fullmatch(r"torch==\d+\.\d+\.\d+", TORCH)
 
 
-@pytest.mark.parametrize("name", ["core", "docs"])
+@pytest.mark.parametrize("name", ["core", "docs", "postgres"])
 def test_the_files_pin_one_version_of_a_package(name):
     """Fails if `make docs` would replace what the tests ran with."""
     dev = locked("dev")

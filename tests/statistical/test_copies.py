@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 
 import joblib
@@ -21,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.progress import show_progress
 
@@ -154,26 +153,3 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_process_cannot_spend_a_copy():
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=480)
     assert run.returncode == 3
-
-
-@pytest.mark.parametrize(
-    "person",
-    ["a", "lone surrogate \udc80", 10**5000],
-    ids=["plain", "not encodable", "not printable"],
-)
-def test_no_id_comes_back_with_a_new_budget(person):
-    """Fails if erasing somebody with an odd id breaks off half-way and forgets what was spent.
-
-    Refusing such an id at the door, before anything is stored, is as good.
-    """
-    classifier = fitted()
-    try:
-        classifier.add(np.eye(3)[:1], [0], [person])
-    except InvalidInput:
-        return
-    classifier.predict(np.tile(np.eye(3), (9, 1)))
-    with suppress(ValueError):
-        classifier.erase([person])
-    classifier.add(np.eye(3)[:1], [0], [person])
-    ledger = classifier._engine.shard.ledger
-    assert ledger.remaining[ledger.slots([person])[0]] < UNITS // 2

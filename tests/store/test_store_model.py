@@ -12,8 +12,6 @@ from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
-from vicinal.distributed import Coordinator, split
-from vicinal.distributed.transports import local_transports
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.mechanisms.linear_model import GradientRelease
@@ -178,19 +176,6 @@ def test_labels_alone_and_quotas_go_together_with_it(tmp_path):
         assert reply.votes is None
         assert (reply.labels == YQ[:40]).mean() > 0.9
         assert store.quota().left == 20
-
-
-def test_a_cluster_answers_as_the_store_would(tmp_path):
-    for name in ("one", "other"):
-        make(tmp_path / name, simulation_seed=3).close()
-    split(tmp_path / "other", tmp_path / "cluster", 3)
-    with (
-        Store.open(tmp_path / "one") as store,
-        Coordinator.open(tmp_path / "cluster", local_transports) as cluster,
-    ):
-        for part in (slice(0, 30), slice(30, 60)):
-            assert (cluster.predict(Q[part]).votes == store.predict(Q[part]).votes).all()
-        assert cluster.verify()
 
 
 def test_without_a_model_nothing_is_kept(tmp_path):
