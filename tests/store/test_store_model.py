@@ -32,6 +32,14 @@ def model_of(store, audience="default"):
     return store._audience_states[audience].private_model.model
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Every opening of a store grows the random trees of its model again: 8 instead of 100."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vicinal.linear._random_trees.TREES", 8)
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A closed store whose model has answered 30 queries; copied by tests that change it."""
