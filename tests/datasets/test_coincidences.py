@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from vicinal.datasets.coincidences import count_shared_rows
-from vicinal.errors import InvalidInput
 
 
 def sample_rows(size, values, seed):
@@ -26,9 +25,3 @@ def test_equal_numbers_are_equal_rows():
     assert (coincidences.public, coincidences.shared) == (2, 1)
     assert coincidences.expected == pytest.approx(4 / 3)
     assert "1 of 2 public rows" in str(coincidences)
-
-
-def test_other_columns_are_refused():
-    for wrong in (np.ones((2, 3)), np.ones(2), [["a", "b"]]):
-        with pytest.raises(InvalidInput):
-            count_shared_rows(np.ones((2, 2)), wrong)

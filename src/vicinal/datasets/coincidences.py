@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import InvalidInput
+from vicinal.arrays import AnyArray
 from vicinal.interactions.row_matching import detect_excess_matches
 
 
@@ -45,7 +45,7 @@ class Coincidences:
         )
 
 
-def count_shared_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
+def count_shared_rows(records: AnyArray, public: AnyArray) -> Coincidences:
     """Return the number of public rows that equal a private record, and the one expected by chance.
 
     `records` (n, d), `public` (m, d): numbers. Rows are equal if all their numbers are. The result
@@ -53,18 +53,13 @@ def count_shared_rows(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincide
     """
     record_keys = _convert_rows_to_keys(records)
     public_keys = _convert_rows_to_keys(public)
-    if record_keys.dtype != public_keys.dtype:
-        raise InvalidInput("The records and the public rows must have the same columns.")
     _, inverse, counts = np.unique(record_keys, return_inverse=True, return_counts=True)
     duplicate_share = float((counts[inverse] > 1).mean())
     n_shared = int(np.isin(public_keys, record_keys).sum())
     return Coincidences(len(public_keys), n_shared, duplicate_share * len(public_keys))
 
 
-def _convert_rows_to_keys(rows: npt.ArrayLike) -> npt.NDArray[np.void]:
+def _convert_rows_to_keys(rows: AnyArray) -> npt.NDArray[np.void]:
     """Return one bytes value for each of `rows` (n, d), equal for rows of equal numbers, (n,)."""
-    matrix = np.asarray(rows)
-    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "buif":
-        raise InvalidInput("Records and public rows must be matrices of numbers, (n, d).")
-    contiguous = np.ascontiguousarray(matrix, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    contiguous = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
     return contiguous.view(f"V{contiguous.shape[1] * contiguous.itemsize}").ravel()
