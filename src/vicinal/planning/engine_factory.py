@@ -422,7 +422,7 @@ def _estimate_size(
 ) -> int:
     """Return the number of records, >= 1, estimated with noise, and charge the subjects for it.
 
-    `subjects`: the records' subjects, whose remaining budgets are charged.
+    `subjects`: the records' subjects; their remaining budgets are charged.
     """
     budget = plan.interaction_budget
     grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)

@@ -382,7 +382,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return not self.has_private_count and self.min_similarity is None
 
     def get_min_count(self, n_neighbors: int | None) -> float:
-        """Return the smallest number of neighbours of any query, whose noise is the smallest, too.
+        """Return the smallest number of neighbours of any query, which has the smallest noise.
 
         `n_neighbors`: k, or None if it varies between queries.
         """

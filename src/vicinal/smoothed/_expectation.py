@@ -123,7 +123,7 @@ class StoredLogDeltas:
 def list_pure_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
     """Return the pure worlds of `n` records of `population`, reduced to two types.
 
-    `type_index`: the type that becomes the first; all others together become the second. A
+    `type_index`: the type that becomes the first; the remaining types become the second. A
     heterogeneous population is a single world, which is returned.
     """
     probabilities = population.vertices[:, type_index].tolist()

@@ -119,7 +119,7 @@ def adjusted_utility(
 
 
 def forget_databases(mechanism: Mechanism) -> None:
-    """Clear what `mechanism` and its joint releases have cached of private databases."""
+    """Clear the values that `mechanism` and its joint releases cache of private databases."""
     if isinstance(mechanism, Decision):
         mechanism.forget_databases()
     for release in getattr(mechanism, "releases", ()):
@@ -171,8 +171,8 @@ def worst_case_delta(
     By coupling it is at most the probability that a given record is sampled. For counts it is that
     probability at *every* epsilon: T / n, gamma, 1 - (1 - 1/n)^T (Theorem 3 of LWX23, sharpened).
     For other mechanisms, whose outcome need not reveal a lone record, only the bound is returned.
-    The exception is a ``Decision`` with a fixed sample size on databases of `n_types` = 2 types,
-    whose deltas are all computed. Raises InvalidInput if the sample is larger than n.
+    The exception is a ``Decision`` with a fixed sample size on databases of `n_types` = 2 types:
+    all their deltas are computed. Raises InvalidInput if the sample is larger than n.
 
     Examples
     --------

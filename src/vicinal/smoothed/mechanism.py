@@ -427,7 +427,7 @@ def align_distributions(
 
 
 def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return `values` of any shape, whole numbers >= 0, as int64; raise InvalidInput for others.
+    """Return `values` of any shape, whole numbers >= 0, as int64; else raise InvalidInput.
 
     `name` is the parameter's name in error messages, which never show the private values.
     """
