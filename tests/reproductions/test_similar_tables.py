@@ -49,7 +49,9 @@ def test_the_page_states_how_often_a_range_contains_a_table_of_its_own():
     rows = [
         ("two classes", two_classes, False),
         ("two classes, with `--class-prior`", two_classes, True),
+        ("three to ten classes", more_classes, False),
         ("three to ten classes, with `--class-prior`", more_classes, True),
+        ("numbers (R squared)", [each for each in accuracies if each.n_classes == 1], False),
     ]
     for name, plans, with_class_shares in rows:
         found = evaluate_ranges(
@@ -58,7 +60,7 @@ def test_the_page_states_how_often_a_range_contains_a_table_of_its_own():
         width = f"{found.width:.2f}".lstrip("0")
         shares = f"{found.coverage:.0%} | {found.too_high:.0%} | {width}".replace("%", " %")
         assert f"| {name} | {found.n_plans} | {shares} |" in page
-        assert found.coverage >= 0.87
+        assert found.coverage >= (0.8 if "numbers" in name else 0.87)
 
 
 def test_a_range_that_leaves_a_table_out_does_not_use_it():

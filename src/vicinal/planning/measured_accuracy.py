@@ -15,12 +15,14 @@ from typing import Self
 import numpy as np
 
 from vicinal.planning.plan import IndKNNPlan
+from vicinal.targets.target import NUMBERS
 
 N_SIMILAR_TABLES = 15
-"""Number of tables whose accuracies make up a range.
+"""Largest number of tables whose accuracies make up a range.
 
-The range of 15 exchangeable values contains a further one with probability 14/16. More tables would
-be less similar; of the 32 that were measured, only six have more than two classes.
+The range of n exchangeable values contains a further one with probability (n - 1) / (n + 1), 7/8
+for 15. More tables would be less similar; of the 42 that were measured, seven have more than two
+classes and ten have numbers.
 """
 
 MAX_EXTRAPOLATION = 2.0
@@ -33,10 +35,11 @@ class MeasuredAccuracy:
 
     - `table`: name of the table.
     - `n_records`, `n_features`, `n_classes`: numbers of private records, of features after encoding
-      the columns, and of classes.
+      the columns, and of classes; one class stands for records with a number each.
     - `epsilon`: at delta 1e-5.
-    - `largest_class_share`: share of the most frequent class among all rows.
-    - `accuracy`: share of correct answers to up to 2,000 queries, mean over the splits.
+    - `largest_class_share`: share of the most frequent class among all rows; 0 for numbers.
+    - `accuracy`: share of correct answers to up to 2,000 queries, or R squared of numbers; the mean
+      over the splits.
     """
 
     table: str
@@ -65,11 +68,13 @@ class MeasuredAccuracy:
 class AccuracyRange:
     """Range of accuracy on the measured tables that are most similar to a plan.
 
-    - `low`, `high`: lowest and highest accuracy.
+    - `measure`: "accuracy" of classes, or "R squared" of numbers.
+    - `low`, `high`: lowest and highest value of it.
     - `lower_quartile`, `upper_quartile`: half of the tables are between them.
     - `n_tables`: number of tables in the range.
-    - `uses_class_shares`: whether the tables' error reductions were applied to the declared shares
-      of the plan's classes; otherwise the accuracies are those of the tables.
+    - `uses_class_shares`: whether the tables' error reductions were applied to the shares of the
+      plan's classes; otherwise the accuracies are those of the tables.
+    - `assumes_equal_shares`: whether these shares were assumed to be equal, as none were declared.
     - `is_too_high`: whether the plan has fewer records or a smaller epsilon than was measured.
     """
 
@@ -79,17 +84,33 @@ class AccuracyRange:
     high: float
     n_tables: int
     uses_class_shares: bool
+    assumes_equal_shares: bool
+    measure: str
     is_too_high: bool = False
+
+    @property
+    def outside_share(self) -> float:
+        """Share of the plans whose accuracy is outside the range, if tables are exchangeable."""
+        return 2 / (self.n_tables + 1)
 
     @classmethod
     def from_tables(
-        cls, similar: Sequence[MeasuredAccuracy], largest_class_share: float | None
+        cls,
+        similar: Sequence[MeasuredAccuracy],
+        largest_class_share: float | None,
+        n_classes: int = 2,
     ) -> Self:
         """Return the range of the accuracies of `similar` tables, of which there is at least one.
 
-        `largest_class_share`: share of the plan's most frequent class, 0 to 1. Then the range is
-        that of the constant answer's accuracy plus each table's error reduction. None if unknown.
+        - `largest_class_share`: share of the plan's most frequent class, 0 to 1; None if unknown.
+          Then three or more classes are assumed to be equally frequent, because most tables have
+          two classes and the accuracies on them would often be too high. With a share, the range is
+          that of the constant answer's accuracy plus each table's error reduction.
+        - `n_classes`: number of classes of the plan; 1 for numbers.
         """
+        assumes_equal_shares = largest_class_share is None and n_classes > 2
+        if assumes_equal_shares:
+            largest_class_share = 1 / n_classes
         if largest_class_share is None:
             accuracies = [measured.accuracy for measured in similar]
         else:
@@ -106,6 +127,8 @@ class AccuracyRange:
             high=float(high),
             n_tables=len(similar),
             uses_class_shares=largest_class_share is not None,
+            assumes_equal_shares=assumes_equal_shares,
+            measure="R squared" if n_classes == 1 else "accuracy",
         )
 
 
@@ -129,10 +152,10 @@ def find_similar_tables(
 
     The distance is the sum of the absolute logarithms of the ratios of records, epsilon, classes
     and features. Each table is represented by its nearest number of records and epsilon. A plan for
-    two classes is compared with tables of two classes only.
+    numbers is compared with tables of numbers only, and one for two classes with tables of two.
 
     - `accuracies`: figures to choose from.
-    - `n_records`, `epsilon`, `n_classes`: of the plan.
+    - `n_records`, `epsilon`, `n_classes`: of the plan; one class stands for numbers.
     - `n_features`: number of features of the plan after encoding; None if unknown.
     """
 
@@ -148,42 +171,55 @@ def find_similar_tables(
 
     nearest_by_table: dict[str, MeasuredAccuracy] = {}
     for measured in sorted(accuracies, key=compute_distance):
-        if n_classes > 2 or measured.n_classes == 2:
+        has_several_classes = n_classes > 2 and measured.n_classes > 1
+        if measured.n_classes == n_classes or has_several_classes:
             nearest_by_table.setdefault(measured.table, measured)
     return list(nearest_by_table.values())[:N_SIMILAR_TABLES]
 
 
-def find_accuracy_range(plan: IndKNNPlan, n_features: int | None) -> AccuracyRange | None:
-    """Return the range of accuracy on the measured tables most similar to a plan for classes.
+def describe_unmeasured_plan(plan: IndKNNPlan, n_features: int | None) -> str:
+    """Return why no measured table is similar to a plan, as a clause; "" if some are.
 
-    It is None if plans like this one were not measured: without a private model, with labels alone,
-    unequal costs, several interactions or renewal periods, or with more than twice as many features
-    or classes as the largest measured tables. It is also None for three or more classes of unknown
-    shares, because the range would often be too high: most measured tables have two classes.
+    `plan`: with a public number of records. `n_features`: as for :func:`find_accuracy_range`.
+    """
+    of_classes = plan.target.is_class_vote
+    accuracies = [
+        measured
+        for measured in read_measured_accuracies()
+        if (measured.n_classes > 1) == of_classes
+    ]
+    max_features = MAX_EXTRAPOLATION * max(measured.n_features for measured in accuracies)
+    max_classes = MAX_EXTRAPOLATION * max(measured.n_classes for measured in accuracies)
+    obstacles = {
+        "with several numbers or labels in a record": (
+            not of_classes and (plan.target.kind != NUMBERS or len(plan.target.names) > 1)
+        ),
+        "without a private model": not plan.model_share,
+        "that release labels alone": plan.label_only,
+        "with unequal costs": plan.cost is not None,
+        "with more than one interaction": plan.interactions != 1,
+        "with renewed budgets": plan.n_periods != 1,
+        f"with more than {max_classes:g} classes": (
+            of_classes and plan.target.n_coordinates > max_classes
+        ),
+        f"with more than {max_features:g} features": (n_features or 0) > max_features,
+    }
+    kinds = [kind for kind, applies in obstacles.items() if applies]
+    return f"no plans {kinds[0]} were measured" if kinds else ""
+
+
+def find_accuracy_range(plan: IndKNNPlan, n_features: int | None) -> AccuracyRange | None:
+    """Return the range of accuracy on the measured tables most similar to a plan.
+
+    It is None if none is similar (:func:`describe_unmeasured_plan`).
 
     `plan`: with a public number of records; each subject counts as one record. `n_features`: number
     of features after encoding; None if unknown.
     """
-    n_classes = plan.target.n_coordinates
-    is_measured_kind = (
-        plan.target.is_class_vote
-        and plan.model_share
-        and not plan.label_only
-        and plan.cost is None
-        and plan.interactions == 1
-        and plan.n_periods == 1
-        and (n_classes == 2 or plan.class_prior is not None)
-    )
-    if not is_measured_kind:
+    if describe_unmeasured_plan(plan, n_features):
         return None
     accuracies = read_measured_accuracies()
-    max_classes = max(measured.n_classes for measured in accuracies)
-    max_features = max(measured.n_features for measured in accuracies)
-    if (
-        n_classes > MAX_EXTRAPOLATION * max_classes
-        or (n_features or 0) > MAX_EXTRAPOLATION * max_features
-    ):
-        return None
+    n_classes = plan.target.n_coordinates if plan.target.is_class_vote else 1
     n_subjects = plan.size / plan.records_per_subject
     similar = find_similar_tables(
         accuracies,
@@ -195,5 +231,5 @@ def find_accuracy_range(plan: IndKNNPlan, n_features: int | None) -> AccuracyRan
     largest_class_share = None if plan.class_prior is None else max(plan.class_prior)
     is_too_high = n_subjects < min(measured.n_records for measured in accuracies)
     is_too_high |= plan.epsilon < min(measured.epsilon for measured in accuracies)
-    accuracy_range = AccuracyRange.from_tables(similar, largest_class_share)
+    accuracy_range = AccuracyRange.from_tables(similar, largest_class_share, n_classes)
     return replace(accuracy_range, is_too_high=is_too_high)

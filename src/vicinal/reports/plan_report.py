@@ -9,7 +9,11 @@ from typing import Any
 from vicinal.accounting.plan import Plan
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.radius import Reference
-from vicinal.planning.measured_accuracy import AccuracyRange, find_accuracy_range
+from vicinal.planning.measured_accuracy import (
+    AccuracyRange,
+    describe_unmeasured_plan,
+    find_accuracy_range,
+)
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice, SimulationResult, SimulationSetup, simulate
 from vicinal.planning.required_records import MAX_RECORDS, find_min_records, find_model_records
@@ -32,13 +36,15 @@ class Option:
     """A plan by its `name` in the report, with the parameters that a classifier would choose.
 
     `simulation`: simulated accuracy; None without simulation. `accuracy_range`: accuracy on similar
-    public tables; None with a simulation, and for plans that were not measured.
+    public tables; None with a simulation, and for plans that were not measured. `no_range_reason`:
+    why plans like this one were not measured, as a clause; empty otherwise.
     """
 
     name: str
     choice: PlanChoice
     simulation: SimulationResult | None
     accuracy_range: AccuracyRange | None = None
+    no_range_reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option as JSON values."""
@@ -68,6 +74,7 @@ class Option:
             "cost_of_one": choice.charged_share,
             "outlook": None if self.simulation is None else asdict(self.simulation),
             "similar_tables": None if self.accuracy_range is None else asdict(self.accuracy_range),
+            "no_similar_tables": self.no_range_reason,
             **expected,
         }
 
@@ -139,7 +146,8 @@ def evaluate_plan_options(
         if setup is None:
             choice = PlanChoice.from_plan(named_plan, reference)
             accuracy_range = find_accuracy_range(named_plan, n_features)
-            options.append(Option(name, choice, None, accuracy_range))
+            reason = describe_unmeasured_plan(named_plan, n_features)
+            options.append(Option(name, choice, None, accuracy_range, reason))
         else:
             options.append(_simulate_option(name, named_plan, setup, seed))
         report_progress(1)
