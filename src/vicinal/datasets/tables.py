@@ -118,17 +118,7 @@ def load_table(
         if schema or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return load_npz(path)
-    if text is not None and columns is not None:
-        raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
-    roles = _ColumnRoles(
-        label=None if label is None else normalize_column_name(label),
-        subject=None if subject is None else normalize_column_name(subject),
-        columns=None if columns is None else tuple(map(normalize_column_name, columns)),
-        text=None if text is None else normalize_column_name(text),
-        schema=schema,
-        targets=tuple(map(normalize_column_name, targets)),
-    )
-    roles.refuse_conflicts()
+    roles = _ColumnRoles(label, subject, columns, text, schema, targets)
     return roles.build_dataset(read_table(path, form, roles.holds_numbers))
 
 
@@ -143,22 +133,37 @@ class _ColumnRoles:
 
     `label`, `subject`: columns of labels and ids, if any. `columns`, `text`: columns of numbers or
     of texts as features; without both, all other columns. `schema`: declares the features in place
-    of `columns` and `text`. `targets`: columns of numeric targets, in place of `label`.
+    of `columns` and `text`. `targets`: columns of numeric targets, in place of `label`. Raises
+    InvalidInput if a column has two roles, such as label and feature.
     """
 
     label: str | None
     subject: str | None
-    columns: tuple[str, ...] | None
+    columns: Sequence[str] | None
     text: str | None
     schema: TableSchema | None
-    targets: tuple[str, ...]
+    targets: Sequence[str]
+
+    def __post_init__(self) -> None:
+        """Normalize the names, and refuse conflicts."""
+        if self.text is not None and self.columns is not None:
+            raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
+        for role in ("label", "subject", "text"):
+            name = getattr(self, role)
+            if name is not None:
+                object.__setattr__(self, role, normalize_column_name(name))
+        for role in ("columns", "targets"):
+            names = getattr(self, role)
+            if names is not None:
+                object.__setattr__(self, role, tuple(map(normalize_column_name, names)))
+        self._refuse_conflicts()
 
     def _list_label_columns(self) -> frozenset[str]:
         """Return the names of all columns of labels, targets and subjects."""
         names = (self.label, self.subject, *self.targets)
         return frozenset(name for name in names if name is not None)
 
-    def refuse_conflicts(self) -> None:
+    def _refuse_conflicts(self) -> None:
         """Raise InvalidInput if a column has two roles, such as label and feature."""
         roles = [("label", self.label), ("subject", self.subject), ("text column", self.text)]
         roles += [("target column", name) for name in self.targets]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -80,18 +80,7 @@ def train_student(
     array(['a', 'b'], dtype='<U1')
     """
     names = checks.check_class_names(classes)
-    answer_names = np.asarray(read_column("labels", labels))
-    class_indices = torch.from_numpy(
-        checks.find_label_indices(answer_names, names).astype(np.int64)
-    )
-    indices = np.asarray(rows)
-    if indices.dtype.kind not in "iu" or indices.ndim != 1 or len(indices) != len(class_indices):
-        raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
-    if len(indices) < 2 or indices.min() < 0 or indices.max() >= len(pool):
-        raise InvalidInput(
-            "The answers must be at least two, about rows of the public examples. Got "
-            f"{len(indices)} answers and {len(pool)} examples."
-        )
+    answers = _Answers.from_names(rows, labels, names, len(pool))
     if soft_labels is None and (recipe.soft_share or recipe.ensemble):
         raise InvalidInput(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
@@ -101,21 +90,9 @@ def train_student(
     if soft_labels is not None and (recipe.soft_weight or recipe.ensemble):
         checked = check_soft_labels(soft_labels, len(pool), len(names))
         probabilities = torch.from_numpy(checked)
-    answers = _Answers(torch.from_numpy(indices.astype(np.int64)), class_indices)
     second = None
     if recipe.ensemble:
-        assert probabilities is not None  # noqa: S101 (an ensemble needs soft labels)
-        # It learns class probabilities alone, of vectors or of histograms of images' gradients.
-        if np.ndim(pool) < 3:
-            vector_recipe = replace(_SECOND_VECTOR_RECIPE, seed=recipe.seed)
-            second = _train_single(pool, answers, names, vector_recipe, None, probabilities)
-        else:
-            features = HOGFeatures(n_jobs=-1).transform(pool)
-            kernel_recipe = Recipe("plain", networks.KERNEL, seed=recipe.seed)
-            fit = networks.GRADIENT_FIT
-            second = _train_single(
-                features, answers, names, kernel_recipe, None, probabilities, fit
-            )
+        second = _train_second(pool, answers, names, recipe.seed, probabilities)
     used_probabilities = probabilities if recipe.soft_weight else None
     first = _train_single(pool, answers, names, recipe, progress, used_probabilities)
     return replace(first, second=second)
@@ -126,6 +103,49 @@ class _Answers(NamedTuple):
 
     rows: Tensor
     class_indices: Tensor
+
+    @classmethod
+    def from_names(
+        cls, rows: Ints, labels: npt.ArrayLike, class_names: AnyArray, n_examples: int
+    ) -> Self:
+        """Return the answers `labels` (a,), named as in `class_names`, to `rows` (a,) of a pool.
+
+        `n_examples`: size of the pool. Raises InvalidInput if the arguments are inconsistent, or if
+        there are fewer than two answers.
+        """
+        answer_names = np.asarray(read_column("labels", labels))
+        class_indices = checks.find_label_indices(answer_names, class_names).astype(np.int64)
+        indices = np.asarray(rows)
+        is_complete = indices.ndim == 1 and len(indices) == len(class_indices)
+        if indices.dtype.kind not in "iu" or not is_complete:
+            raise InvalidInput("The 'rows' parameter must hold one position for each answer.")
+        if len(indices) < 2 or indices.min() < 0 or indices.max() >= n_examples:
+            raise InvalidInput(
+                "The answers must be at least two, about rows of the public examples. Got "
+                f"{len(indices)} answers and {n_examples} examples."
+            )
+        return cls(torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(class_indices))
+
+
+def _train_second(
+    pool: Examples,
+    answers: _Answers,
+    class_names: AnyArray,
+    seed: int,
+    probabilities: Tensor | None,
+) -> Student:
+    """Return the second student of an ensemble, which learns class probabilities alone.
+
+    It learns from the vectors of the pool, or from histograms of its images' gradients. `seed`: of
+    the recipe. Other arguments as for :func:`_train_single`; `probabilities` are not None.
+    """
+    if np.ndim(pool) < 3:
+        recipe = replace(_SECOND_VECTOR_RECIPE, seed=seed)
+        return _train_single(pool, answers, class_names, recipe, None, probabilities)
+    features = HOGFeatures(n_jobs=-1).transform(pool)
+    recipe = Recipe("plain", networks.KERNEL, seed=seed)
+    fit = networks.GRADIENT_FIT
+    return _train_single(features, answers, class_names, recipe, None, probabilities, fit)
 
 
 def _train_single(
