@@ -171,6 +171,10 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
     assert "must be from-schema" in init(folder, "no", "--reference", "magic", code=2).stderr
     plain = init(folder, "no", "--reference", "from-schema", features="columns", code=2)
     assert "--features table" in plain.stderr
+    table = ("--reference", "from-schema", "--features", "table")
+    no_schema = init(folder, "no", *table, features="columns", code=2).stderr
+    assert "The --schema option must name the public schema" in no_schema
+    assert "docs/reference/table-schema.md" in no_schema
     schema = json.loads((folder / "schema.json").read_text())
     schema["columns"]["y"] = {"kind": "category", "values": ["ill", "well"]}
     (folder / "leaky.json").write_text(json.dumps(schema))

@@ -204,6 +204,10 @@ def test_numbers_as_categories_are_compared_as_numbers_and_names_in_nfc():
 WRONG = {
     "format": ({"columns": {}}, "format"),
     "version": ({**FULL_SCHEMA, "version": 2}, "version"),
+    "no version": (
+        {name: FULL_SCHEMA[name] for name in ("format", "columns")},
+        '"version": 1 and "columns"',
+    ),
     "more": ({**FULL_SCHEMA, "extra": 1}, "nothing else"),
     "kind": (make_schema(a={"kind": "magic"}), '"kind"'),
     "unknown": (make_schema(a={"kind": "yes_no", "low": 1}), '"low"'),

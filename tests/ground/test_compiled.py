@@ -142,3 +142,13 @@ def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
             dispatcher = _compiled.numba.njit(function)
         assert dispatcher(4) == 8
         assert len(counts) == n_counts
+
+
+def test_the_installation_shows_no_warning_of_its_few_synthetic_records(recwarn):
+    """Fails if `make install` advises a new user to use more records."""
+    from vicinal.predictors import IndKNNClassifier
+    from vicinal.reports import _compile
+
+    options = {"n_records": 20, "model_share": 0, "simulation_seed": 0, **_compile._PLAN}
+    _compile._fit_and_predict(IndKNNClassifier(range(2), **options), _compile._LABELS)
+    assert [str(warning.message) for warning in recwarn.list] == []

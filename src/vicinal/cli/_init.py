@@ -178,7 +178,8 @@ def _build_plan(
     except InvalidInput as error:
         raise InvalidInput(
             "The 'public' option must name a file of public rows: the same columns, without labels "
-            "and ids. If you have none, use --reference from-schema with --features table."
+            "and ids. If you have none, use --reference from-schema with --features table and "
+            "--schema."
         ) from error
     return plan
 

@@ -63,6 +63,12 @@ class ExtractorOptions:
         options: dict[str, Any] = {}
         if self.model is not None:
             options["model"] = self.model
+        if self.features == "table" and self.schema is None:
+            raise InvalidInput(
+                "The 'schema' option must name the public schema of the table, for --features "
+                "table. Draft it with: vicinal schema PUBLIC.parquet -o schema.json. Without a "
+                "public table, write it by hand as in docs/reference/table-schema.md."
+            )
         if self.schema is not None:
             schema = TableSchema.load(self.schema).require_features()
             schema.refuse_features(other_columns, "labels or subjects")

@@ -179,10 +179,15 @@ class TableSchema:
         Raises InvalidInput if the object is not a valid schema; the message names the column and
         the key.
         """
-        if not isinstance(declared_schema, Mapping) or declared_schema.get("format") != FORMAT:
+        if (
+            not isinstance(declared_schema, Mapping)
+            or declared_schema.get("format") != FORMAT
+            or "version" not in declared_schema
+        ):
             raise InvalidInput(
-                f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
-                "vicinal schema PUBLIC.parquet -o schema.json"
+                f'A schema must be a JSON object with "format": "{FORMAT}", "version": {VERSION} '
+                'and "columns". Draft one with: vicinal schema PUBLIC.parquet -o schema.json. '
+                "Without a public table, write it by hand as in docs/reference/table-schema.md."
             )
         checks.check_file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")

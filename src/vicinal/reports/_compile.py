@@ -4,12 +4,15 @@ A function is compiled when it is called first, and cached on disk. The installa
 module, so that the first predictions need not wait. All records are synthetic.
 """
 
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+
+from vicinal.errors import SmallDataWarning
 
 # Sizes of the synthetic data: small, since compilation takes nearly all of the time.
 _N_ROWS = 64
@@ -31,7 +34,10 @@ def _fit_and_predict(estimator: Any, targets: Any, subjects: Any = _SUBJECTS) ->
     `targets` (n,) or (n, c): the records' targets. `subjects` (n,): the subject of each record;
     None makes every record a subject of its own.
     """
-    estimator.fit(_ROWS, targets, subjects, public=_PUBLIC).predict(_ROWS[:4])
+    with warnings.catch_warnings():
+        # The synthetic records are few on purpose, and the installation shows no warnings of them.
+        warnings.simplefilter("ignore", SmallDataWarning)
+        estimator.fit(_ROWS, targets, subjects, public=_PUBLIC).predict(_ROWS[:4])
 
 
 def compile_hog() -> None:
