@@ -11,7 +11,6 @@ directory that no other account can write to or replace, including its ancestors
 
 import hashlib
 import os
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -22,6 +21,7 @@ import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
 
+from vicinal.errors import warn_caller
 from vicinal.private_folders import (
     PRIVATE_MODE,
     find_exposed_folder,
@@ -155,13 +155,11 @@ def _is_private(folder: Path) -> bool:
         return False
     if exposed is not None and exposed not in _reported:
         _reported.add(exposed)
-        warnings.warn(
+        warn_caller(
             "Compiled code is not kept on disk, so each process compiles it again: another account "
             f"owns {exposed} or can write to it. Take the write permission of others away "
             f"(chmod go-w {exposed}) and delete the directory vicinal there, or set XDG_CACHE_HOME "
-            "to a directory that only you can write to.",
-            UserWarning,
-            stacklevel=2,
+            "to a directory that only you can write to."
         )
     return exposed is None
 

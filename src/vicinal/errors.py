@@ -1,8 +1,11 @@
-"""Exceptions of vicinal. Every message names the problem, the violated bound and the remedy.
+"""Exceptions and warnings of vicinal. Messages name the problem, the bound and the remedy.
 
 Messages never contain private information: no features, labels, ids, budgets, charges or counts of
 records (architecture.md, invariant 5).
 """
+
+import sys
+import warnings
 
 
 class VicinalError(Exception):
@@ -118,3 +121,30 @@ class PrivacyWarning(UserWarning):
 
 class SmallDataWarning(UserWarning):
     """A plan has few records for its queries and epsilon, so noise decides many answers."""
+
+
+_PASSED_MODULES = {"vicinal", "sklearn", "joblib", "functools", "importlib"}
+"""Packages between a caller and a warning of this package: its own modules, scikit-learn, which
+calls its estimators, and modules through which both are called or imported."""
+
+
+def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line of code that called this package, perhaps through scikit-learn.
+
+    `message`: its text. `kind`: its class. Python shows a warning once for each line.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in _PASSED_MODULES:
+            break
+        frame = frame.f_back
+    # Not warnings.warn: its levels count no frames of imports.
+    warnings.warn_explicit(
+        message,
+        kind,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )

@@ -11,7 +11,6 @@ column as it is named in a message, such as " in column 'age'"; empty if unknown
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vicinal.arrays import AnyArray, FloatMatrix
-from vicinal.errors import InvalidInput, InvalidType
+from vicinal.errors import InvalidInput, InvalidType, warn_caller
 
 T = TypeVar("T")
 
@@ -647,11 +646,10 @@ def _warn_of_column_vector(argument: str) -> None:
     """Warn, as scikit-learn does, that a matrix of one column is used as a flat column."""
     from sklearn.exceptions import DataConversionWarning  # slow to import, and rarely needed
 
-    warnings.warn(
+    warn_caller(
         f"A column-vector {argument} was passed when a 1d array was expected. Pass one column, as "
         "with ravel().",
         DataConversionWarning,
-        stacklevel=2,
     )
 
 

@@ -167,7 +167,7 @@ def test_lacking_columns_are_named_and_others_left_out_with_a_word():
         compute_features({name: v for name, v in ROWS.items() if name not in ("age", "seen")})
     with pytest.warns(UserWarning, match="2 columns that the schema does not name") as caught:
         compute_features({**ROWS, PRIVATE: [1] * 4, "b": [2] * 4})
-    assert PRIVATE not in str(caught[0].message)
+    assert (PRIVATE in str(caught[0].message), caught[0].filename) == (False, __file__)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"])
     with pytest.raises(InvalidInput, match="two columns named 'age'"):
         TableFeatures(make_schema(age={"kind": "whole", "low": 0, "high": 9})).transform(twice)

@@ -268,8 +268,9 @@ def test_every_kind_of_column_is_read_alike(kind):
 
 @pytest.mark.parametrize("kind", ONE_COLUMN)
 def test_a_table_of_one_column_is_taken_with_a_warning(kind):
-    with pytest.warns(UserWarning, match="column-vector subjects"):
+    with pytest.warns(UserWarning, match="column-vector subjects") as warned:
         assert checks.subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
+    assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match="column-vector y"):
         assert encode_labels(ONE_COLUMN[kind](IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
 

@@ -227,9 +227,9 @@ def test_the_size_is_private_unless_declared():
 
 
 def test_a_small_reference_raises_the_number_of_neighbours_with_a_warning():
-    with pytest.warns(UserWarning, match="reference is too small"):
+    with pytest.warns(UserWarning, match="reference is too small") as warned:
         classifier = make(n_neighbors=2, n_records=300).fit(X, Y, public=R[:10])
-    assert classifier.n_neighbors_ == 30
+    assert (classifier.n_neighbors_, warned[0].filename) == (30, __file__)
 
 
 def test_too_little_noise_for_exact_arithmetic_is_refused():

@@ -92,7 +92,7 @@ def test_fit_warns_if_records_are_few(n_records, model_share, warns):
             np.arange(n_records) % 2,
             public=rng.normal(size=(500, 4)),
         )
-    assert [each.category for each in caught] == [SmallDataWarning] * warns
+    assert [(w.category, w.filename) for w in caught] == [(SmallDataWarning, __file__)] * warns
 
 
 def make_planned_engine(n_records, n_neighbors=None, model=None, **changes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, warn_caller
 from vicinal.store import input_files
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
         return
     names = names or [str(index) for index in range(1, rows.shape[1] + 1)]
     if len(rows) < _MIN_REFERENCE_ROWS:
-        _warn(
+        warn_caller(
             f"There are only {len(rows)} public rows. With fewer than {_MIN_REFERENCE_ROWS}, "
             "neighbourhoods are guesses: give some hundreds."
         )
@@ -234,7 +233,7 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     constant = [name for name in constant if not name.endswith(_RARE_SUFFIXES)]
     if constant and len(rows) > 1:
         ellipsis = " and more" if len(constant) > _MAX_NAMES_SHOWN else ""
-        _warn(
+        warn_caller(
             "These features have the same value in all public rows, so they are useless: "
             f"{', '.join(constant[:_MAX_NAMES_SHOWN])}{ellipsis}. Check that public rows look like "
             "the records."
@@ -242,12 +241,8 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     dominant = find_dominant_feature(rows)
     if dominant is not None:
         index, variance_share = dominant
-        _warn(
+        warn_caller(
             f"Feature {names[index]} has {variance_share:.0%} of the variance of the public rows, "
             "so it alone decides which records are near. Use --features table with a schema, which "
             "standardises columns."
         )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)

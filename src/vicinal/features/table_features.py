@@ -1,6 +1,5 @@
 """Features of the rows of a table by a public schema, and checks of a table for its owner."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 
 from vicinal import checks
 from vicinal.arrays import Bools
-from vicinal.errors import InvalidInput, UnusableRows
+from vicinal.errors import InvalidInput, UnusableRows, warn_caller
 from vicinal.features import table_columns as cells
 from vicinal.features import table_kinds as kinds
 from vicinal.features.arrow_columns import read_arrow_columns
@@ -156,10 +155,8 @@ def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
     n_undeclared = sum(name not in declared for name in names)
     if n_undeclared:
         noun, verb = ("column", "It is") if n_undeclared == 1 else ("columns", "They are")
-        warnings.warn(
-            f"The table has {n_undeclared} {noun} that the schema does not name. {verb} left out.",
-            UserWarning,
-            stacklevel=4,
+        warn_caller(
+            f"The table has {n_undeclared} {noun} that the schema does not name. {verb} left out."
         )
 
 
@@ -292,7 +289,7 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
             for misfit in _list_remarks(column, values, column.parse_cells(values).codes):
-                warnings.warn(f"{path}: {misfit}", UserWarning, stacklevel=2)
+                warn_caller(f"{path}: {misfit}")
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:

@@ -27,6 +27,7 @@ from vicinal.engine.engine import BLOCK_SIZE, QueryEngine
 from vicinal.engine.noise_schedule import COUNT_CHARGE, compute_count_noise, measure_participation
 from vicinal.engine.proxy_ledger import ProxyLedger
 from vicinal.engine.shard import Shard, SharedShard
+from vicinal.errors import warn_caller
 from vicinal.interactions.fit_registry import Interaction
 from vicinal.ledger.memory import Account, MemoryLedger
 from vicinal.linear.model_features import ModelFeatures, are_columns
@@ -315,11 +316,9 @@ class EnginePlanner:
         min_neighbors = math.ceil(n_records / len(self.points))
         k = plan.n_neighbors or plan.choose_neighbors(self.points, self.budget_share)
         if k < min_neighbors:
-            warnings.warn(
+            warn_caller(
                 f"The public reference is too small for a radius of {k} neighbours, so "
-                f"{min_neighbors} are taken. Pass more public rows as 'public'.",
-                UserWarning,
-                stacklevel=4,
+                f"{min_neighbors} are taken. Pass more public rows as 'public'."
             )
             k = min_neighbors
         return k, AdaptiveRadius(self.points, k, n_records)

@@ -4,9 +4,8 @@ The lead of a vote is the difference of the numbers of votes for the first and t
 """
 
 import math
-import warnings
 
-from vicinal.errors import SmallDataWarning
+from vicinal.errors import SmallDataWarning, warn_caller
 from vicinal.planning.engine_factory import PlannedEngine
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice
@@ -90,11 +89,10 @@ def warn_about_small_data(planned: PlannedEngine) -> None:
     else:
         is_small = planned.n_records < find_model_records(plan)
     if is_small:
-        warnings.warn(
+        warn_caller(
             f"Noise decides many answers: about {planned.n_records:,} records (as declared, or as "
             f"estimated with noise) are few for {plan.n_queries:,} queries at epsilon "
             f"{plan.epsilon:g}. Use more records, fewer queries or a larger epsilon. "
             "`vicinal plan` states the required number of records.",
             SmallDataWarning,
-            stacklevel=4,
         )

@@ -15,7 +15,7 @@ from vicinal.arrays import FloatMatrix
 from vicinal.engine.engine import QueryAnswers
 from vicinal.engine.proxy_ledger import BudgetUsage
 from vicinal.engine.shard import Shard
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, warn_caller
 from vicinal.features.table_drafts import rows_from_schema
 from vicinal.features.table_features import TableFeatures, as_schema
 from vicinal.features.table_schema import TableSchema
@@ -309,7 +309,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
         """Warn at the first call if queries (q, d), integer features, are far from public rows."""
         if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_MAX_COMPARED_QUERIES]):
-            inputs.warn_caller(
+            warn_caller(
                 "The queries do not look like the public reference set: they are further from it "
                 "than its own points are. Radius and noise were planned for other queries, so "
                 "answers may be poor, and budgets may run out early. Use public rows that are "
@@ -320,7 +320,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """Warn when further queries, `size` of them, exceed the planned number of answers."""
         planned = self._planned_answers
         if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
-            inputs.warn_caller(
+            warn_caller(
                 f"These are more answers than the {planned} that were planned. The guarantee "
                 "still holds, but answers turn into noise as budgets run out; "
                 "plan with a larger 'n_queries'.",

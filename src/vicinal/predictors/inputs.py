@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.arrays import FloatMatrix, Ints32
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, warn_caller
 from vicinal.interactions.fit_registry import REGISTRY, Interaction
 from vicinal.interactions.row_matching import RecordDigests, detect_copied_records
 from vicinal.ledger.id_encoding import SPELLING, find_similar_ids
@@ -131,20 +131,6 @@ def issue_warnings(recorded: Iterable[warnings.WarningMessage]) -> None:
     """Issue warnings that were recorded, at the lines of code for which they were recorded."""
     for warning in recorded:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-
-
-def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the line of code that called this package, perhaps through scikit-learn.
-
-    `message`: its text. `kind`: its class. Python shows a warning once for each line.
-    """
-    frame = sys._getframe()
-    stack_level = 1
-    own_modules = ("vicinal.", "sklearn.")
-    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(own_modules):
-        frame = frame.f_back
-        stack_level += 1
-    warnings.warn(message, kind, stacklevel=stack_level)
 
 
 def warn_of_similar_ids() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats32
 from vicinal.declared_sizes import read_bytes, require_zip_memory
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, warn_caller
 from vicinal.features.hog import HOGFeatures
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.output_files import write_output
@@ -431,11 +431,9 @@ def _refuse_other_extractor(extractor: StoreExtractor, facts: dict[str, Any]) ->
     )
     packages = _list_packages(extractor)
     if packages != facts["packages"]:
-        warnings.warn(
+        warn_caller(
             f"The student was trained with {facts['packages']}, and this machine has {packages}. "
-            "Probabilities can differ in their last digits.",
-            UserWarning,
-            stacklevel=3,
+            "Probabilities can differ in their last digits."
         )
 
 
