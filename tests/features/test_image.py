@@ -82,6 +82,7 @@ BAD = {
     "empty": [np.zeros((0, 4))], "ragged": [[[1, 2], [3]]], "nan": [np.full((4, 4), np.nan)],
     "infinite": [np.full((4, 4), np.inf)], "negative": [np.full((4, 4), -1)],
     "too bright": [np.full((4, 4), 256.5)], "objects": [np.full((4, 4), None)], "number": 5,
+    "too long": [np.zeros((1, 51))],
 }  # fmt: skip
 
 

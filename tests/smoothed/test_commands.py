@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import shown as run
+from command_line import printed as run
 from experiments.__main__ import app as experiments
 from experiments.smoothed import figures, reference
 from experiments.smoothed.tables import reference_entries

@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import pickle
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import shown as run
+from command_line import printed as run
 from smoothed import brute
 from smoothed.test_brute_force import BOUNDARIES, QUARTER, SAMPLERS, assert_encloses, epsilon_of
 from vicinal.errors import InvalidInput
@@ -35,6 +37,7 @@ from vicinal.smoothed import (
     worst_case_delta,
 )
 from vicinal.smoothed._expectation import _make_unimodal_majorant, _maximize_unimodal_mean
+from vicinal.smoothed.intervals import format_interval, format_power_of_ten
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 ALL = pytest.param(None, lambda n: [(tuple(range(n)), Fraction(1))], id="all records")
@@ -253,6 +256,27 @@ def test_outcomes_with_different_texts_are_different():
     assert database_delta(Decision(ListedRule(rows)), [2, 0], 1.0).upper == 1
     nested = [{**row, "outcome": (row["outcome"],)} for row in rows]
     assert database_delta(Decision(ListedRule(nested)), [2, 0], 1.0).upper == 1
+
+
+def test_decisions_are_pickled_without_caches():
+    mechanism = Decision(Plurality(), FixedSize(3))
+    expected = database_delta(mechanism, [3, 4], 1.0)
+    (restored,) = pickle.loads(pickle.dumps([mechanism]))
+    assert restored == mechanism
+    assert database_delta(restored, [3, 4], 1.0) == expected
+
+
+@pytest.mark.parametrize("log10", [0.0, -0.30103, -17.02, -303.99, -307.9, -400.0, -5000.00001])
+def test_printed_ends_are_rounded_outward(log10):
+    """The texts of an upper end and a lower end enclose it, with four digits between them."""
+    for log in log10 * math.log(10) + np.array([-1e-5, 1e-5]):
+        low, high = (Decimal(format_power_of_ten(log, round_up=up)) for up in (False, True))
+        with localcontext(prec=40):
+            exact = Decimal(log).exp()
+            assert low < exact < high <= low * Decimal("1.001")
+    assert format_interval(math.log(0.5) - 1e-13, math.log(0.5), is_number=True) == "0.5"
+    assert format_interval(math.log(0.12341), math.log(0.12341), is_number=True) == "0.1235"
+    assert format_interval(-math.inf, math.log(0.12341), is_number=True) == "0 to 0.1235"
 
 
 @pytest.mark.parametrize("q_minus_p", [0.4, 0.01, 1e-14])

@@ -462,6 +462,8 @@ TEXT = {**COLUMNS, "kind": "text", "model": "0" * 64}
         {**COLUMNS, "edition": "1"}, {**COLUMNS, "mapped": True}, {**COLUMNS, "packages": []},
         {**COLUMNS, "kind": "table"}, {**COLUMNS, "kind": "table", "options": {"schema": "FILE"}},
         {**COLUMNS, "kind": "hog", "options": {"cell": "x"}}, {**COLUMNS, "more": 1},
+        {**COLUMNS, "kind": "hog", "options": {"orientations": 10**9}},
+        {**COLUMNS, "kind": "image", "options": {"size": 513}},
         {**TEXT, "options": {"model": "FOLDER"}}, {**TEXT, "options": {"model": 5}},
         {name: value for name, value in TEXT.items() if name != "model"}, {**TEXT, "model": None},
     ],
@@ -482,6 +484,17 @@ def test_a_file_of_a_student_selects_no_files_of_the_recipient(tmp_path, small_s
     with pytest.raises(InvalidInput, match="not a student file"):
         students.load(path)
     assert not [name for name in opened if str(name).startswith(str(folder))]
+
+
+def test_a_student_with_a_public_map_is_not_written(tmp_path, small_student):
+    from vicinal.store import StoreExtractor
+
+    rows = np.random.default_rng(0).normal(size=(20, 8))
+    extractor, _ = StoreExtractor("columns").fit_public_map(rows, n_components=8)
+    for write in (students.save, students.save_onnx):
+        with pytest.raises(InvalidInput, match="public map"):
+            write(replace(small_student, extractor=extractor), tmp_path / "student")
+    assert not list(tmp_path.iterdir())
 
 
 def test_options_without_effect_on_vectors_are_not_in_a_students_file(tmp_path, small_student):

@@ -39,6 +39,10 @@ _PIXEL_SCALE = 128.0
 _BLOCK_SIZE = 64
 """Images submitted to the threads at a time; progress is reported after each block."""
 
+_MAX_SIDE_RATIO = 50
+"""Maximal ratio of an image's sides. Scaled to cover a square of 512 pixels, such an image takes
+160 MB; one of 1 by 100,000 pixels would take 300 GB."""
+
 _NORMALISATION_EPSILON = 1e-3
 """Added to variances in batch normalisation, as in the network's original implementation."""
 
@@ -94,12 +98,16 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
         pixels = [_check_image(image) for image in images]
         return _embed_blocks(pixels, self.load_network(), int(self.size))
 
+    def check_parameters(self) -> int:
+        """Return `size`; raise InvalidInput if it is invalid."""
+        return checks.check_integer("size", self.size, minimum=32, maximum=512)
+
     def load_network(self) -> Any:
         """Return the session of onnxruntime, opened now unless it was before.
 
         Raises as ``transform``.
         """
-        size = checks.check_integer("size", self.size, minimum=32, maximum=512)
+        size = self.check_parameters()
         return self._load_once(size, lambda: _open_session(size))
 
 
@@ -119,6 +127,10 @@ def _check_image(image: Any) -> AnyArray:
     pixels = read_pixels(image, "Every row of an image must have the same length.")
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
+    if max(pixels.shape[:2]) > _MAX_SIDE_RATIO * min(pixels.shape[:2]):
+        raise InvalidInput(
+            f"No image may be more than {_MAX_SIDE_RATIO} times as long as wide. Crop it first."
+        )
     # Negated because NaN compares as False.
     if not ((pixels >= 0) & (pixels <= _MAX_PIXEL)).all():
         raise InvalidInput(f"The images must hold pixels of 0 to {_MAX_PIXEL}.")

@@ -31,6 +31,9 @@ _MAX_ENTRY = 0.2
 _MAX_UNSPLIT_TERMS = 128
 """Longest run that numpy's pairwise summation adds in eight interleaved sums without halving it."""
 
+_MAX_PARAMETERS = {"orientations": 360, "cell": 1 << 16, "block": 1 << 16}
+"""Maximal values: two bins for each degree, and sides, in pixels and cells, beyond all images."""
+
 _DEGREES = 180.0 / np.pi
 """Degrees per radian."""
 
@@ -44,7 +47,7 @@ class HOGFeatures(fixed.FixedImageFeatures):
     Parameters
     ----------
     orientations
-        Number of directions in a histogram.
+        Number of directions in a histogram, 1 to 360.
     cell
         Side of a square cell in pixels; every cell has one histogram.
     block
@@ -87,13 +90,18 @@ class HOGFeatures(fixed.FixedImageFeatures):
         self.compress = compress
         self.n_jobs = n_jobs
 
-    def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
-        """Yield the features (b, d) of consecutive blocks of images, in threads."""
+    def check_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the computation by name; raise InvalidInput for invalid ones."""
         settings: dict[str, Any] = {
-            name: checks.check_integer(name, getattr(self, name), minimum=1)
-            for name in ("orientations", "cell", "block")
+            name: checks.check_integer(name, getattr(self, name), minimum=1, maximum=maximum)
+            for name, maximum in _MAX_PARAMETERS.items()
         }
         settings["compress"] = checks.check_boolean("compress", self.compress)
+        return settings
+
+    def _compute_blocks(self, images: fixed.AnyImages) -> Iterable[fixed.Vectors]:
+        """Yield the features (b, d) of consecutive blocks of images, in threads."""
+        settings = self.check_parameters()
         block_side = settings["cell"] * settings["block"]
         remedy = "choose a smaller 'cell' or 'block'"
         pixels = fixed.check_images(images, block_side, "one block", remedy)

@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput
 from vicinal.progress import begin_progress
 from vicinal.smoothed.average import Average
 from vicinal.smoothed.databases import NamedMechanism, compose, database_delta, worst_case_delta
-from vicinal.smoothed.intervals import LOG_10, format_power_of_ten
+from vicinal.smoothed.intervals import LOG_10, format_interval, format_power_of_ten
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes
 from vicinal.smoothed.mechanism import FixedSize, Histogram, Poisson, WithReplacement
 from vicinal.smoothed.populations import Heterogeneous, Hull, Interval, Vertices, bounds
@@ -100,10 +100,11 @@ def format_audit(report: dict[str, Any]) -> str:
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>28}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
-        delta, worst = row["smoothed"], row["worst_case"]
+        delta, log10_worst = row["smoothed"], row["worst_case"]["log10_upper"]
+        worst = format_power_of_ten(_restore_log(log10_worst), round_up=True)
         lines.append(
             f"{row['epsilon']:>8g}  {_format_interval(delta):>28}  {delta['method']:<12} "
-            f"{_format_end(worst['log10_upper']):>10}"
+            f"{worst:>10}"
         )
         if delta["note"]:
             lines.append(f"{'':>10}{delta['note']}")
@@ -126,7 +127,7 @@ _PRACTICALLY_ZERO_LOG10 = -256 * math.log10(2)
 
 
 def _format_interval(log10_interval: dict[str, Any]) -> str:
-    """Return both ends of an interval of a delta as text, or one number if their texts are equal.
+    """Return both ends of an interval of a delta as text, or one number if it is narrow.
 
     An interval below 2^-256 is "practically 0". `log10_interval`: has the keys log10_lower and
     log10_upper, the decimal logarithms of both ends; None is the logarithm of 0.
@@ -134,13 +135,13 @@ def _format_interval(log10_interval: dict[str, Any]) -> str:
     log10_upper = log10_interval["log10_upper"]
     if log10_upper is not None and log10_upper < _PRACTICALLY_ZERO_LOG10:
         return f"practically 0 (below 1e{math.ceil(log10_upper)})"
-    low, high = _format_end(log10_interval["log10_lower"]), _format_end(log10_upper)
-    return high if low == high else f"{low} to {high}"
+    log_lower = _restore_log(log10_interval["log10_lower"])
+    return format_interval(log_lower, _restore_log(log10_upper), is_number=True)
 
 
-def _format_end(log10: float | None) -> str:
-    """Return 10 to the power of `log10` as text; "0" for None, the logarithm of 0."""
-    return "0" if log10 is None else format_power_of_ten(log10 * LOG_10)
+def _restore_log(log10: float | None) -> float:
+    """Return the natural logarithm of a number with the decimal logarithm `log10`; None is 0's."""
+    return -math.inf if log10 is None else log10 * LOG_10
 
 
 def build_from_spec(category: str, spec: object) -> Any:

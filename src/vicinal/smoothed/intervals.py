@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 import numpy as np
 
@@ -154,10 +154,8 @@ class Delta:
 
     def __str__(self) -> str:
         """Return both ends and the method as text, such as ``0.03845 (exact)``."""
-        text = " to ".join(format_power_of_ten(end) for end in (self.log_lower, self.log_upper))
-        is_narrow = self.log_lower == self.log_upper or self.log_upper - self.log_lower < 1e-6
-        if self.method == EXACT and is_narrow:
-            text = format_power_of_ten(self.log_upper)
+        is_number = self.method == EXACT
+        text = format_interval(self.log_lower, self.log_upper, is_number=is_number)
         return f"{text} ({self.method})"
 
 
@@ -184,14 +182,43 @@ class DatabaseDelta(Delta):
         return {"private": True, **super().to_dict()}
 
 
-def format_power_of_ten(log: float) -> str:
-    """Return exp(`log`) as text with four significant digits, even below the smallest float."""
+_MAX_NUMBER_WIDTH = 1e-6
+"""Largest width, in natural logarithms, of an interval that is printed as one number."""
+_DIGITS = 4
+"""Significant digits of printed numbers."""
+
+
+def format_interval(log_lower: float, log_upper: float, *, is_number: bool) -> str:
+    """Return the ends exp(`log_lower`) and exp(`log_upper`) as text, rounded outward.
+
+    A narrow interval is one number if `is_number`: the first number of four significant digits
+    that is not below the lower end. It is the number itself, if that has so few digits, and else
+    an upper bound.
+    """
+    if is_number and (log_lower == log_upper or log_upper - log_lower < _MAX_NUMBER_WIDTH):
+        return format_power_of_ten(log_lower, round_up=True)
+    low = format_power_of_ten(log_lower, round_up=False)
+    return f"{low} to {format_power_of_ten(log_upper, round_up=True)}"
+
+
+def format_power_of_ten(log: float, *, round_up: bool) -> str:
+    """Return exp(`log`) as text with four significant digits, even below the smallest float.
+
+    `round_up`: round up, for an upper bound; False rounds down.
+    """
     if log == -math.inf:
         return "0"
-    if -700 < log < 700:
-        return f"{math.exp(log):.4g}"
-    exponent = math.floor(log / LOG_10)
-    return f"{10 ** (log / LOG_10 - exponent):.3f}e{exponent}"
+    is_float = -700 < log < 700
+    exponent = 0 if is_float else math.floor(log / LOG_10)
+    number = Decimal(math.exp(log) if is_float else 10 ** (log / LOG_10 - exponent))
+    rounded = Context(_DIGITS, ROUND_HALF_EVEN).plus(number)
+    # Closer than the error of the exponential, the number of four digits is the result.
+    if abs(rounded - number) > number * Decimal(MACHINE_EPSILON * (8 + 2 * abs(log))):
+        rounded = Context(_DIGITS, ROUND_CEILING if round_up else ROUND_FLOOR).plus(number)
+    if is_float:
+        return f"{float(rounded):.{_DIGITS}g}"
+    shift = rounded.adjusted()  # 1 for 10.00
+    return f"{rounded.scaleb(-shift):.{_DIGITS - 1}f}e{exponent + shift}"
 
 
 def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delta:

@@ -301,7 +301,8 @@ class Bounds:
     def __str__(self) -> str:
         """Return all bounds with their names as text, as decimal numbers."""
         return ", ".join(
-            f"{name[4:]} {format_power_of_ten(log)}" for name, log in vars(self).items()
+            f"{name[4:]} {format_power_of_ten(log, round_up=name != 'log_floor')}"
+            for name, log in vars(self).items()
         )
 
 

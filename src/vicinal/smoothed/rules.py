@@ -243,6 +243,10 @@ class Decision(NeighbourMechanism):
         for name, function in caches.items():
             object.__setattr__(self, name, function)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the parameters, which are pickled and copied without the caches."""
+        return type(self), (self.rule, self.sampler)
+
     def get_sampler(self, n: int) -> Sampler:
         """Return the sampler for `n` records; it samples all of them if none was given."""
         return FixedSize(n) if self.sampler is None else self.sampler

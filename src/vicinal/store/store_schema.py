@@ -97,7 +97,9 @@ class StoreExtractor:
 
             schema = as_schema(self.options.get("schema")).require_features()
             object.__setattr__(self, "options", {**self.options, "schema": schema.to_dict()})
-        _ = self._extractor  # raises InvalidInput for options that the extractor does not have
+        extractor = self._extractor  # raises InvalidInput for options that it does not have
+        if self.raw_form == IMAGES:
+            extractor.check_parameters()
 
     @property
     def raw_form(self) -> str:

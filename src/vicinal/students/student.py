@@ -387,8 +387,14 @@ recipient's machine.
 def _describe_extractor(extractor: StoreExtractor) -> dict[str, Any]:
     """Return the description of an extractor for a student's file, in JSON types.
 
-    It omits the path of a text model on this machine; the model's SHA-256 identifies it.
+    It omits the path of a text model on this machine; the model's SHA-256 identifies it. Raises
+    InvalidInput if the extractor has a map, for which the files of students have no place.
     """
+    if extractor.public_map is not None:
+        raise InvalidInput(
+            "A student whose extractor has a public map cannot be written: its recipients would "
+            "lack the map. Train it on the extractor's vectors without the map."
+        )
     facts = extractor.to_dict()
     types = _OPTION_TYPES[extractor.kind]
     facts["options"] = {name: facts["options"][name] for name in types if name in facts["options"]}
