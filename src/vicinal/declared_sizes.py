@@ -45,6 +45,18 @@ _OFFSET_BITS = 32
 _MAX_DEFLATE_RATIO = 1032
 """Largest ratio of the sizes of a text and of its deflated form, a property of the format."""
 
+_MAX_RATIOS = {
+    "UNCOMPRESSED": 1,
+    "SNAPPY": 22,  # 64 bytes for 3
+    "LZ4": 255,
+    "GZIP": _MAX_DEFLATE_RATIO,
+    "ZSTD": 1 << 15,  # a block of 128 KiB for 4 bytes
+}
+"""Largest ratio of the sizes of a text and of its compressed form, by the formats of Parquet."""
+
+_PADDING_BYTES = 100
+"""Bytes that pyarrow reads beyond a column's, if an old program is named as the file's writer."""
+
 _CHUNK_BYTES = 1 << 20
 """Bytes of a file that are read at a time in order to count."""
 
@@ -152,8 +164,9 @@ def require_parquet_memory(path: str | Path, file: Any) -> None:
 
     Repeated values take almost no space in the file, so its size does not limit their number. The
     columns of numbers are counted. A text may be stored once for many rows: if each could be as
-    long as all texts of its column together, and would not fit, the file is read in a trial.
-    `path`, `file`: the file, and pyarrow's reader of it.
+    long as all texts of its column together, and would not fit, the file is read in a trial. So is
+    a file of lists, as nothing limits the values of a row. The sizes that the reader does not use,
+    such as the length of all texts, may be forged. `path`, `file`: the file, and pyarrow's reader.
     """
     schema = file.schema_arrow
     column_bits = [bits for field in schema for bits in _list_column_bits(field.type)]
@@ -162,16 +175,29 @@ def require_parquet_memory(path: str | Path, file: Any) -> None:
         row_group = file.metadata.row_group(group)
         for index, bits in enumerate(column_bits):
             chunk = row_group.column(index)
+            n_values = max(chunk.num_values, row_group.num_rows)
+            if file.schema.column(index).max_repetition_level:
+                max_bytes = math.inf
             if chunk.physical_type == "BYTE_ARRAY":
-                n_bytes += chunk.num_values * max(bits, _OFFSET_BITS) / 8
+                n_bytes += n_values * max(bits, _OFFSET_BITS) / 8
                 # The texts, and the decompressed content of the file, are in memory at once.
-                max_bytes += (chunk.num_values + 1) * chunk.total_uncompressed_size
+                max_bytes += (n_values + 1) * _bound_decompressed_size(chunk)
             else:
-                n_bytes += chunk.num_values * bits / 8
+                n_bytes += n_values * bits / 8
     require_memory(path, n_bytes)
     available = find_available_bytes()
     if available is not None and n_bytes + max_bytes > available:
         _read_in_trial("parquet", path)
+
+
+def _bound_decompressed_size(chunk: Any) -> float:
+    """Return an upper bound of the bytes of a Parquet column chunk after decompression.
+
+    It follows from the compressed bytes, the only ones that are read.
+    """
+    n_compressed = max(chunk.total_compressed_size, 0) + _PADDING_BYTES
+    ratio = _MAX_RATIOS.get(chunk.compression, math.inf)
+    return float(max(chunk.total_uncompressed_size, n_compressed * ratio))
 
 
 def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
