@@ -174,6 +174,9 @@ def test_released_files_never_replace_inputs(command, out, files):
     given = ("--private", files / "private.npz", "--public", files / "public.npz")
     told = run(command, *given, *LABELLING, "--folder", files / "run", "--out", files / out, code=2)
     assert "--out" in told or "cannot be written" in told
+    for option in ("--schema", "--model"):
+        named = (option, files / "a", "--folder", files / "run", "--out", files / "a")
+        assert f"{option} option names it" in run(command, *given, *LABELLING, *named, code=2)
     assert {path: path.read_bytes() for path in files.glob("*.npz")} == before
     assert not (files / "run").exists(), "refused before anything is asked"
 
@@ -184,6 +187,7 @@ def test_a_student_replaces_neither_answers_nor_its_other_form(files):
     for more in (
         ("--out", files / "answers.npz"), ("--out", files / "public.npz"),
         ("--out", files / "s.pt", "--onnx", files / "s.pt"),
+        ("--out", files / "s.pt", "--schema", files / "s.pt"),
     ):  # fmt: skip
         assert "must not name" in run(*given, *more, code=2)
     assert (files / "answers.npz").read_bytes() == b"answers"

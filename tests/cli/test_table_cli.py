@@ -2,6 +2,11 @@
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -120,6 +125,17 @@ def test_standard_input_and_output(folder, store):
     said = run("predict", store, "--data", "-", stdin=b"age\n1\n", code=2).stderr
     assert "standard input.csv: The table lacks column 'sex'" in said
     assert "tmp" not in said, "where it lies for the moment is nobody's business"
+
+
+def test_termination_leaves_no_copy_of_standard_input(store, tmp_path):
+    command = [sys.executable, "-m", "vicinal", "predict", store, "--data", "-"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+        while not list(tmp_path.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 def test_queries_that_look_alike_are_counted_and_quiet_is_quiet(folder, store):

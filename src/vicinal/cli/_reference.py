@@ -43,6 +43,11 @@ class ExtractorOptions:
     ] = "columns"
     model: Annotated[str | None, Option(help="Folder of a public model for text.")] = None
 
+    @property
+    def inputs(self) -> dict[str, Path | None]:
+        """Paths that the options name, by option."""
+        return {"schema": self.schema, "model": None if self.model is None else Path(self.model)}
+
     def build_extractor(
         self, public: Path | None, other_columns: Sequence[str | None], private: Path | None = None
     ) -> StoreExtractor:

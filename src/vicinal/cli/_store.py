@@ -128,7 +128,9 @@ def predict(
     out_path = None if out in (None, records.STREAM) else Path(str(out))
     if out_path is not None and out_path.suffix not in _FORMATS:
         raise InvalidInput(f"The 'out' option must end in {' or '.join(_FORMATS)}, or be -.")
-    output.check_outputs({"out": out_path}, {"data": data_path, "STORE": store})
+    model_path = None if model is None else Path(model)
+    inputs = {"data": data_path, "STORE": store, "model": model_path}
+    output.check_outputs({"out": out_path}, inputs)
     is_student = store.is_file()
     account = (audience, analyst, key, accept_lost_charges)
     if is_student and account != ("default", "anyone", None, False):

@@ -469,7 +469,7 @@ def label(
     from vicinal.labelling.plan import LabellingPlan, Round, default_plan
     from vicinal.reports.outcomes import AccuracyByClass
 
-    check_outputs({"out": out}, task.inputs)
+    check_outputs({"out": out}, task.inputs | feature_options.inputs)
     data = task.read(feature_options, silent=json)
     names, dataset, labelling_task, true_labels = data[:4]
     n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
@@ -530,7 +530,8 @@ def student(
     from vicinal.reports.outcomes import AccuracyByClass
     from vicinal.students.learner import train_student
 
-    check_outputs(options.outputs, {"ANSWERS": answers, "public": public})
+    inputs = {"ANSWERS": answers, "public": public, **feature_options.inputs}
+    check_outputs(options.outputs, inputs)
     released = load_answers(answers)
     names = released.classes
     soft_labels = released.soft_labels
@@ -623,7 +624,7 @@ def transfer(
     from vicinal.students.student import load
 
     start = time.perf_counter()
-    check_outputs(options.outputs, task.inputs)
+    check_outputs(options.outputs, task.inputs | feature_options.inputs)
     data = task.read(feature_options, silent=json)
     names, dataset, labelling_task, true_labels = data[:4]
     pool = labelling_task.pool

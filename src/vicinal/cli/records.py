@@ -9,12 +9,14 @@ numbers or several labels.
 from __future__ import annotations
 
 import io
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from vicinal.errors import InvalidInput, StoreInUse
 from vicinal.store import input_files
@@ -41,6 +43,8 @@ NO_SUBJECT_NOTE = (
 """Note without its full stop on records without subject ids."""
 
 _SUFFIX_OF_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+_SIGNAL_EXIT = 128
+"""Exit code of a program that a signal ends, without the signal's number, as in shells."""
 _LOCAL_RAY = "local"
 _LOCAL_RAY_BYTES = 256 << 20
 """Size of the object store of a Ray engine that is started here: it holds a few blocks."""
@@ -166,7 +170,7 @@ def provide_file(data: str) -> Iterator[Path]:
     if data != STREAM:
         yield Path(data)
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with _exit_on_termination(), tempfile.TemporaryDirectory() as folder:
         try:
             content = read_to_end(sys.stdin.fileno())
         except io.UnsupportedOperation:  # a program or test has replaced standard input
@@ -188,6 +192,24 @@ def provide_file(data: str) -> Iterator[Path]:
             yield path
         except InvalidInput as error:
             raise InvalidInput(str(error).replace(f"{folder}/", "")) from None
+
+
+@contextmanager
+def _exit_on_termination() -> Iterator[None]:
+    """Exit through Python at SIGTERM during the body, so that temporary files are removed."""
+
+    def exit_program(number: int, _: object) -> NoReturn:
+        sys.exit(_SIGNAL_EXIT + number)
+
+    is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not is_default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, exit_program)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def read_labelled(
