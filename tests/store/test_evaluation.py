@@ -195,6 +195,26 @@ def test_a_tally_costs_at_most_its_share_and_scales_down_to_what_is_left():
     assert meter.spent > 0
 
 
+def test_a_contribution_one_unit_too_expensive_shrinks_in_one_step(monkeypatch):
+    """Whatever rounding does to the square root; else the shrinking might never end."""
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
+    tally = NoisyTally(TallyPlan((4, 6), 1, 0.04, 1e-5), NoNoise(), meter)
+    compute_charge = tally._compute_charge
+    for n_steps in np.random.default_rng(0).integers(tally._grid.steps // 2, tally._grid.steps, 50):
+        contribution, costs = np.array([n_steps, n_steps]), []
+        max_charge = compute_charge(contribution) - 1
+
+        def record_charge(values, costs=costs):
+            assert len(costs) < 2
+            costs.append(compute_charge(values))
+            return costs[-1]
+
+        monkeypatch.setattr(NoisyTally, "_compute_charge", lambda _, values: record_charge(values))
+        assert tally._scale_down(contribution, max_charge) == costs[-1] <= max_charge
+        monkeypatch.undo()
+        assert (n_steps * (1 - 3e-9) - 2 < contribution).all()
+
+
 def test_however_often_a_person_is_evaluated_one_budget_pays():
     """The signal of a subject in all tallies together, in noise scales, is at most sqrt(2 B)."""
     budget, remaining = 4.2, np.array([UNITS], dtype=np.int64)
