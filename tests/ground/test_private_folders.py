@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from vicinal import compiled as _compiled
-from vicinal.private_folders import find_exposed_folder, make_private_folder
+from vicinal.private_folders import find_exposed_folder, find_foreign_file, make_private_folder
 
 
 @pytest.fixture
@@ -54,6 +54,22 @@ def test_a_directory_of_another_account_is_found(tmp_path, which):
     folder = make_private_folder(tmp_path / "a" / "b")
     os.chown(tmp_path / which, 12345, 12345)
     assert find_exposed_folder(folder) == tmp_path / which
+
+
+@pytest.mark.quick
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives away")
+@pytest.mark.parametrize("owner", [0, 1, 4321])
+@pytest.mark.parametrize("user", [0, 4321])
+def test_an_account_trusts_itself_and_root_alone(tmp_path, monkeypatch, owner, user):
+    tmp_path.chmod(0o755)
+    folder = make_private_folder(tmp_path / "a")
+    (folder / "code").touch()
+    for path in (folder, folder / "code"):
+        os.chown(path, owner, owner)
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    is_trusted = owner in (0, user)
+    assert (find_exposed_folder(folder) is None) == is_trusted
+    assert (find_foreign_file(folder) is None) == is_trusted
 
 
 def test_an_own_directory_that_was_exposed_is_not_made_trustworthy(tmp_path):
