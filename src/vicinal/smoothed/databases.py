@@ -63,7 +63,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     --------
     >>> from vicinal.smoothed import FixedSize, Histogram, database_delta
     >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
-    PRIVATE 0.03845 (exact)
+    PRIVATE 0.03846 (exact)
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
     checked = validate_mechanism(mechanism).validate_database(database)

@@ -153,7 +153,7 @@ class Delta:
         }
 
     def __str__(self) -> str:
-        """Return both ends and the method as text, such as ``0.03845 (exact)``."""
+        """Return both ends and the method as text, such as ``0.03846 (exact)``."""
         is_number = self.method == EXACT
         text = format_interval(self.log_lower, self.log_upper, is_number=is_number)
         return f"{text} ({self.method})"
