@@ -198,7 +198,7 @@ def train_until_killed(
         (ShardedGradients, "publish", True),  # the noisy sum is durable
     ],
 )
-@pytest.mark.parametrize("call", [1, 2, 3, N_FEW_STEPS])
+@pytest.mark.parametrize("call", [1, pytest.param(2, marks=pytest.mark.quick), 3, N_FEW_STEPS])
 def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     owner, name, done, call, path, trained_store, monkeypatch
 ):
