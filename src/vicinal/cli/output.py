@@ -211,7 +211,9 @@ def print_warnings() -> Iterator[None]:
         print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("always", category=UserWarning, module=r"vicinal\b|sklearn\b")
+        # typer calls the commands, so their warnings are attributed to it.
+        module = r"(vicinal|sklearn|typer)\b"
+        warnings.filterwarnings("always", category=UserWarning, module=module)
         warnings.showwarning = print_warning
         yield
 
