@@ -41,7 +41,7 @@ def _made(folder: Path) -> Store:
 
 
 def _left(store: Store, subject: int | str) -> int:
-    book = store._parts.ledger
+    book = store._store.ledger
     return int(book.audiences["default"].account.remaining[book.slots([subject])][0])
 
 

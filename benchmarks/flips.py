@@ -133,7 +133,7 @@ def keep_receipt(place: Path) -> None:
     key = SigningKey.create(place / "signing")
     with tools.make(place / "store") as store:
         store.erase(tools.PEOPLE[:1])
-        receipt = create_erasure_receipt(store._parts, tools.PEOPLE[:1], key)
+        receipt = create_erasure_receipt(store._store, tools.PEOPLE[:1], key)
     (place / "closed/receipt.json").write_text(json.dumps(receipt, indent=2))
     (place / "closed/public").write_text(key.public_key)
     shutil.rmtree(place / "store")

@@ -73,7 +73,7 @@ def answers(store: Store, rng: np.random.Generator, size: int, times: int) -> li
 
 def digest_share(store: Store, rng: np.random.Generator, size: int, times: int) -> None:
     """Print by how much digests and chain lengthen a block; the store cannot be used afterwards."""
-    database, (work, *_) = store._parts.database, answers(store, rng, size, 1)
+    database, (work, *_) = store._store.database, answers(store, rng, size, 1)
     chain, pairs = database.chain, []
     for number in range(times):
         pair = {}

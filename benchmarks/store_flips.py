@@ -34,9 +34,9 @@ def filled(place: Path) -> None:
 def read_only(path: Path) -> Reading:
     """Return what a store says and decides."""
     with Store.open(path) as store:
-        book = store._parts.ledger
-        records = store._parts.record_files
-        size = len(store._parts.shard)
+        book = store._store.ledger
+        records = store._store.record_files
+        size = len(store._store.shard)
         rows = "SELECT hash, audience, units FROM departed ORDER BY hash, audience"
         return {
             "facts": store.facts(curator=True),
@@ -54,7 +54,7 @@ def read_only(path: Path) -> Reading:
             "features": np.asarray(records.features.map_rows(size)).tobytes(),
             "labels": records.labels.map_rows(size)[:, 0].tolist(),
             "slots": records.read_slots(size).tolist(),
-            "erased": store._parts.witness.state.erased,
+            "erased": store._store.witness.state.erased,
             "answers": [_answer(store, str(key)) for key in range(KEYS)],
             "replay": store.predict(Q[12:14]).to_dict(),
         }

@@ -71,7 +71,7 @@ def budgets(path, audience="default"):
         with closing(ShardServer.open(folder)) as server:
             found = server.run_task(Verify())
             assert found, found.faults
-            book = server._parts.ledger
+            book = server._store.ledger
             units = book.audiences[audience].account.remaining
             slot_of = book.slot_table.slot_of
             assert not left.keys() & slot_of.keys(), "somebody is on two shards"
@@ -90,7 +90,7 @@ def charge_only(cluster, queries):
 
 def kept_votes(server):
     """Return of how many blocks a shard keeps the votes."""
-    return server._parts.database.read("SELECT COUNT(*) FROM carried")[0][0]
+    return server._store.database.read("SELECT COUNT(*) FROM carried")[0][0]
 
 
 def in_peace(path):
@@ -158,7 +158,7 @@ def full_disk(owner, monkeypatch):
     commit = SQLiteDatabase._commit
 
     def failing(database):
-        if database is owner._parts.database:
+        if database is owner._store.database:
             raise sqlite3.OperationalError("disk full")
         commit(database)
 

@@ -57,20 +57,20 @@ def make(path, target=None, **parameters):
 
 def units(store, person, audience="default"):
     """Return what a person has left."""
-    book = store._parts.ledger
+    book = store._store.ledger
     return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
 
 
 def left_of(store, audience="default"):
     """Return what everybody has left, by id."""
-    ledger = store._parts.ledger
+    ledger = store._store.ledger
     remaining = ledger.audiences[audience].account.remaining
     return {who: int(remaining[slot]) for who, slot in ledger.slot_table.iterate_slots()}
 
 
 def remaining(store):
     """Return what everybody has left, in the order of slots."""
-    return store._parts.ledger.audiences["default"].account.remaining.copy()
+    return store._store.ledger.audiences["default"].account.remaining.copy()
 
 
 def framed_ids(database):

@@ -1,4 +1,4 @@
-"""The program `vicinal`, also as `python -m vicinal`. It imports nothing before it can be stopped.
+"""The program `vicinal`, also `python -m vicinal`. It handles Ctrl-C before it imports anything.
 
 Importing takes up to seconds, and Ctrl-C may come meanwhile: from the first line on it ends the
 program with one line on stderr and exit code 130, as the commands do themselves.

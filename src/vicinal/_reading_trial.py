@@ -30,7 +30,8 @@ def main() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # No core file may hold private cells. RLIMIT_CORE would not restrain a crash reporter.
     libc.prctl(_PR_SET_DUMPABLE, 0)
-    count_bytes = prepare_sheet(path) if kind == "sheet" else prepare_parquet(path)
+    create_counter = create_sheet_counter if kind == "sheet" else create_parquet_counter
+    count_bytes = create_counter(path)
     n_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = n_pages * resource.getpagesize() + int(max_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -46,10 +47,10 @@ def main() -> None:
     sys.stdout.write(result)
 
 
-def prepare_sheet(path: str) -> Callable[[], int]:
-    """Return a function that reads the first sheet of a file and returns its bytes in memory.
+def create_sheet_counter(path: str) -> Callable[[], int]:
+    """Return a function that reads the first sheet and returns the number of bytes it occupies.
 
-    `path`: the Excel or OpenDocument file.
+    The reader is imported here, before memory is limited. `path`: the Excel or OpenDocument file.
     """
     from python_calamine import CalamineWorkbook
 
@@ -60,10 +61,11 @@ def prepare_sheet(path: str) -> Callable[[], int]:
     return count_bytes
 
 
-def prepare_parquet(path: str) -> Callable[[], int]:
-    """Return a function that reads a Parquet file and returns the bytes of its table in memory.
+def create_parquet_counter(path: str) -> Callable[[], int]:
+    """Return a function that reads a Parquet file and returns the number of bytes of its table.
 
-    Categories are counted as their texts. `path`: the file.
+    The reader is imported here, before memory is limited. Categories are counted as their texts.
+    `path`: the file.
     """
     import pyarrow as pa
     from pyarrow import parquet

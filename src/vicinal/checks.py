@@ -216,7 +216,7 @@ def parse_integer_label(label: Any, classes: Container[Any]) -> Any:
     """
     if not isinstance(label, str) or label in classes:
         return label
-    match = _WHOLE_AS_FLOAT.fullmatch(label)
+    match = _INTEGER_LABEL.fullmatch(label)
     return label if match is None else int(match[1])
 
 
@@ -276,8 +276,8 @@ _CANONICAL_TEXT = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
 
 _PLAIN_TEXT = re.compile(r"[!-~]([ -~]*[!-~])?")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_WHOLE_AS_FLOAT = re.compile(r"(0|-?[1-9][0-9]{0,17}|-0)(\.0+)?")
-_WRITTEN_AS_FLOAT = re.compile(r"[+-]?[0-9]+\.0*")
+_INTEGER_LABEL = re.compile(r"(0|-?[1-9][0-9]{0,17}|-0)(\.0+)?")  # "1", also written as "1.0"
+_WHOLE_NUMBER_WITH_POINT = re.compile(r"[+-]?[0-9]+\.0*")  # such as "5.0", refused as an id
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
@@ -339,7 +339,7 @@ def _is_surely_canonical(subject: object) -> bool:
 def describe_text_fault(text: str) -> str | None:
     """Return the problem of a text as an id or a name without revealing it; None if it is valid."""
     if _PLAIN_TEXT.fullmatch(text):
-        if _WRITTEN_AS_FLOAT.fullmatch(text):
+        if _WHOLE_NUMBER_WITH_POINT.fullmatch(text):
             return "a whole number written with a decimal point; write 5, not 5.0"
         return None
     if not text:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from vicinal.errors import TooLittleMemory
 
@@ -31,13 +31,21 @@ _CGROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 """Folder of all control groups."""
 
-_GROUP_FILES = (
-    ("", "memory.max", "memory.current", ""),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+
+class _GroupNames(NamedTuple):
+    """Names in one version of Linux's control groups."""
+
+    controller: str  # in /proc/self/cgroup, and of a folder
+    limit: str  # file of the limit in bytes
+    use: str  # file of the use in bytes
+    prefix: str  # of the names in memory.stat that include all groups within a group
+
+
+_GROUP_VERSIONS = (
+    _GroupNames("", "memory.max", "memory.current", ""),
+    _GroupNames("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
-"""Names in versions 2 and 1 of Linux's control groups: the controller that /proc/self/cgroup lists,
-which is also a folder; the files of the limit and of the use, in bytes; and the beginning of the
-names in memory.stat that include all groups within a group."""
+"""Versions 2 and 1 of Linux's control groups."""
 
 _OFFSET_BITS = 32
 """Bits of the offset of a text in memory, without its characters."""
@@ -141,13 +149,13 @@ def require_csv_memory(path: Path, encoding: str | None = None) -> None:
     require_memory(path, n_bytes / divisor)
 
 
-def require_zip_memory(path: str | Path, file: Path | BinaryIO) -> None:
+def require_zip_memory(name: str | Path, file: Path | BinaryIO) -> None:
     """Raise TooLittleMemory if the members of the zip file `file` need too much memory.
 
-    `path`: the name of the file for messages. Raises zipfile.BadZipFile for other files.
+    `name`: that of the file, for messages. Raises zipfile.BadZipFile for other files.
     """
     with zipfile.ZipFile(file) as archive:
-        require_memory(path, sum(member.file_size for member in archive.infolist()))
+        require_memory(name, sum(member.file_size for member in archive.infolist()))
 
 
 def require_sheet_memory(path: Path) -> None:
@@ -325,27 +333,26 @@ def _find_free_group_memory() -> int | None:
     free_bytes = []
     for line in _read_lines(_CGROUP):
         _, controllers, group = line.split(":", 2)
-        for controller, *file_names in _GROUP_FILES:
-            if controller in controllers.split(","):
-                folder = _GROUPS / controller / group.strip("/")
+        for names in _GROUP_VERSIONS:
+            if names.controller in controllers.split(","):
+                folder = _GROUPS / names.controller / group.strip("/")
                 for parent in (folder, *folder.parents):
-                    free_bytes += _count_free_group_bytes(parent, *file_names)
+                    free_bytes += _count_free_group_bytes(parent, names)
     return min(free_bytes, default=None)
 
 
-def _count_free_group_bytes(folder: Path, limit_name: str, use_name: str, prefix: str) -> list[int]:
+def _count_free_group_bytes(folder: Path, names: _GroupNames) -> list[int]:
     """Return the bytes that the control group of a folder leaves; an empty list without a limit.
 
-    The cache of files counts as free, as the kernel drops it if memory is needed. `limit_name`,
-    `use_name`: names of the files with the limit and the use in bytes. `prefix`: beginning of the
-    names in memory.stat that include all groups within the group.
+    The cache of files counts as free, as the kernel drops it if memory is needed. `names`: those of
+    the version of control groups.
     """
-    limit = _read_lines(folder / limit_name)
-    used = _read_lines(folder / use_name)
+    limit = _read_lines(folder / names.limit)
+    used = _read_lines(folder / names.use)
     if not limit or not used or not limit[0].isdigit():
         return []
     statistics = dict(line.split() for line in _read_lines(folder / "memory.stat"))
-    cache_names = (f"{prefix}active_file", f"{prefix}inactive_file")
+    cache_names = (f"{names.prefix}active_file", f"{names.prefix}inactive_file")
     n_cached = sum(int(statistics.get(name, 0)) for name in cache_names)
     return [max(int(limit[0]) - int(used[0]) + n_cached, 0)]
 

@@ -74,7 +74,7 @@ def _get_slots_and_remaining(holder: Any, audience: str) -> tuple[Any, Ints]:
     Store. `audience`: of a store.
     """
     if isinstance(holder, Store):
-        ledger = holder._parts.ledger
+        ledger = holder._store.ledger
         return ledger.slot_table.slot_of, ledger.audiences[audience].account.remaining
     if not hasattr(holder, "_engine"):
         raise InvalidInput("Budgets can be read of a fitted Ind-KNN estimator or a Store.")
@@ -192,7 +192,7 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace the global `name` of all loaded modules that have it by `value`, in this context.
+    """Replace the global `name`, in this context, in all other modules of vicinal that have it.
 
     `excluded`: prefixes of the names of modules in which it is not replaced.
     """
@@ -390,11 +390,12 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
 
 
 def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
-    """Return a version of a charging function with a fault.
+    """Return a version of a charging function with an injected accounting fault.
 
-    `charge`: method or function that charges remaining units in place: those of the `SubjectTable`
-    among its arguments, or else the array that is its last argument. If it returns a tuple, the
-    last value is the sum of charges. `fault`: a key of :data:`CHARGE_FAULTS`, or
+    `charge`: method or function that deducts charges in place from remaining units: from
+    `remaining` of its `SubjectTable` argument if there is one, otherwise from the array that is its
+    last argument. If it returns a tuple, the last value is the sum of charges. `fault`: its name, a
+    key of :data:`CHARGE_FAULTS`, or
     :data:`MEMORY_FAULT`.
     """
     if fault == MEMORY_FAULT:
@@ -428,9 +429,9 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
 
 @contextmanager
 def plans_broken(factor: int = 2) -> Iterator[None]:
-    """Inject a fault: plans made in this context allow `factor` times the charged releases.
+    """Inject a fault: plans made in this context permit `factor` times the releases they cover.
 
-    This applies to Private-kNN, PATE and NoisySGD: their releases are counted, not charged.
+    Only Private-kNN, PATE and NoisySGD limit their releases by a count, not by charges to budgets.
 
     Examples
     --------
@@ -473,7 +474,7 @@ def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
 def _get_ledgers(store: Any) -> list[Any]:
     """Return the ledger of a store, or the ledgers of a cluster's shards in this process."""
     shards = [client.transport.shard for client in getattr(store, "_clients", ())]
-    return [shard._server._parts.ledger for shard in shards] or [store._parts.ledger]
+    return [shard._server._store.ledger for shard in shards] or [store._store.ledger]
 
 
 def forget_erased_budgets(holder: Any) -> None:

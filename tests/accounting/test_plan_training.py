@@ -92,7 +92,7 @@ def test_a_model_in_the_filter_costs_nothing_beside_it():
         answers["alone"] == trained["epsilon"]
     )  # a subject enrolled later spends all of it on answers
     assert "parts" not in plain["releases"][0]
-    assert any("keeps what it has learnt" in words for words in trained["assumptions"])
+    assert any("does not change when a subject" in words for words in trained["assumptions"])
 
 
 @pytest.mark.parametrize("delta", [1e-4, 1e-5, 2e-6, 1.01e-7])

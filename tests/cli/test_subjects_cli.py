@@ -26,7 +26,7 @@ def path(tmp_path):
 
 def people(path):
     with Store.open(path) as store:
-        return set(store._parts.ledger.slot_table.slot_of)
+        return set(store._store.ledger.slot_table.slot_of)
 
 
 def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):

@@ -64,7 +64,7 @@ class Watch:
             check_erased(store, notes)
 
     def _check_budgets(self, store):
-        book = store._parts.ledger
+        book = store._store.ledger
         left = book.audiences["default"].account.remaining
         for person, slot in book.slot_table.slot_of.items():
             now = int(left[slot])
@@ -92,6 +92,6 @@ def check_erased(store, notes):
     for note in notes:
         gone |= set(note.get("gone", ()))
         gone -= set(note.get("coming", ()))
-    here = store._parts.ledger.slot_table.slot_of
+    here = store._store.ledger.slot_table.slot_of
     assert not any(person in here for person in gone)
     assert store.verify(sorted(gone))

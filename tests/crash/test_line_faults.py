@@ -110,7 +110,7 @@ def open_store(path):
 
 def enrolled_records(store):
     """Return the encoded rows on disk of every enrolled subject, sorted, by id; of one folder."""
-    parts = store._parts
+    parts = store._store
     slots = parts.record_files.read_slots(parts.record_files.slots.count_bytes() // 4)
     rows = np.vstack([*parts.record_files.read_feature_chunks()] or [np.zeros((0, tools.D))])
     held = {}
@@ -178,7 +178,7 @@ class Case:
 
     def _encode_added(self):
         with open_store(self.path) as store:
-            encoded = store._parts.schema.create_kernel().encode(NEW_X)
+            encoded = store._store.schema.create_kernel().encode(NEW_X)
         return [row.tobytes() for row in encoded]
 
     def copy(self):

@@ -20,4 +20,4 @@ def create_request(server, name=b"a block of any id", *, clock=5, size=6, **chan
 
 def copy_remaining_units(server):
     """Return a copy of the remaining units of all subjects on a shard."""
-    return server._parts.ledger.audiences["default"].account.remaining.copy()
+    return server._store.ledger.audiences["default"].account.remaining.copy()

@@ -229,11 +229,11 @@ def test_what_another_coordinator_orders_is_not_done(path, wrong):
         cluster.predict(tools.Q[10:14])
         client = cluster._clients[0]
         server = client.transport.shard._server
-        before = server._parts.ledger.last_commit
+        before = server._store.ledger.last_commit
         order = client.create_message(Erase(10**6, tools.PEOPLE))
         with pytest.raises(errors.StoreOutdated):
             server.handle(dataclasses.replace(order, **wrong))
-        assert server._parts.ledger.last_commit == before
+        assert server._store.ledger.last_commit == before
         assert cluster.presence(tools.PEOPLE).erased == 0
 
 

@@ -351,7 +351,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         erased_counts = [
-            len(client.transport.shard._server._parts.database.read(ERASED_HASHES))
+            len(client.transport.shard._server._store.database.read(ERASED_HASHES))
             for client in cluster._clients
         ]
     assert sorted(erased_counts) == [0, 0, 1]

@@ -193,7 +193,7 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 def create_client(folder, link):
     """Return a client of a shard, as of a coordinator that has seen its current state."""
     with closing(ShardServer.open(folder)) as server:
-        database, identity = server._parts.database, server._parts.folder.identity
+        database, identity = server._store.database, server._store.folder.identity
         cluster, number = database.get("cluster"), database.get_integer("number")
         record = ShardRecord(number, identity, ShardState.from_database(database), (b"epoch",))
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))

@@ -46,7 +46,7 @@ def find_shards(path):
     shard_of = {}
     for number, folder in enumerate(list_folders(path, 2)):
         server = shard_tools.ShardServer.open(folder)
-        shard_of |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
+        shard_of |= dict.fromkeys(server._store.ledger.slot_table.slot_of, number)
         server.close()
     return shard_of
 
@@ -216,7 +216,7 @@ def test_votes_of_who_is_erased_stay_in_no_file(path):
     with shard_tools.local(path) as cluster:
         shard_tools.charge_only(cluster, tools.Q[:6])
         server = cluster._clients[0].transport.shard._server
-        ((votes,),) = server._parts.database.read("SELECT sums FROM carried")
+        ((votes,),) = server._store.database.read("SELECT sums FROM carried")
         assert tools.files_with(path, votes[:64])
         cluster.erase(tools.PEOPLE[:4])
         assert not tools.files_with(path, votes[:64])
@@ -226,7 +226,7 @@ def test_digests_of_what_was_added_with_the_erased_stay_in_no_file(path):
     """Fails if the coordinator forgets them, and its log and free pages do not."""
     with shard_tools.local(path) as cluster:
         cluster.add(NEW_X[:2], NEW_Y[:2], NEW[1:3], idempotency_key="k")
-        ((digest,),) = cluster._parts.database.read("SELECT body FROM additions")
+        ((digest,),) = cluster._store.database.read("SELECT body FROM additions")
         assert tools.files_with(path, digest)
         cluster.erase(NEW[1:2])
         assert not tools.files_with(path, digest)
@@ -260,7 +260,7 @@ def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
     cluster = shard_tools.local(path)
     monkeypatch.setattr(ClusterChanges, "finish_pending", lambda _: pytest.fail("undecided"))
     with monkeypatch.context() as patch:
-        patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
+        patch.setattr(type(cluster._store.database), "put", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cluster.erase(["person-3"])
     cluster.close()

@@ -55,7 +55,7 @@ def cluster(tmp_path):
 def list_open_stores(anything):
     """Return the open folders of a store, or of a coordinator and its shards."""
     links = getattr(anything, "_clients", ())
-    return [anything._parts, *(one.transport.shard._server._parts for one in links)]
+    return [anything._store, *(one.transport.shard._server._store for one in links)]
 
 
 OPERATIONS = {
@@ -71,19 +71,19 @@ OPERATIONS = {
 def test_every_door_leaves_the_guard_at_the_last_commit(request, kind):
     found = request.getfixturevalue(kind)
     for name, operation in OPERATIONS.items():
-        before = found._parts.ledger.last_commit
+        before = found._store.ledger.last_commit
         operation(found)
-        assert found._parts.ledger.last_commit != before
+        assert found._store.ledger.last_commit != before
         assert not any(map(is_behind, list_open_stores(found))), name
 
 
 @pytest.mark.parametrize("kind", ["store", "cluster"])
 def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, kind, monkeypatch):
     found = request.getfixturevalue(kind)
-    before = found._parts.ledger.last_commit
+    before = found._store.ledger.last_commit
     with interrupt_after(monkeypatch, type(found._audience_states["default"]), "add_block"):
         found.predict(tools.Q[:3])
-    assert found._parts.ledger.last_commit != before
+    assert found._store.ledger.last_commit != before
     assert not any(map(is_behind, list_open_stores(found)))
 
 
@@ -91,7 +91,7 @@ def test_the_guard_knows_of_an_answer_before_shards_delete_its_votes(cluster, mo
     """Fails if a coordinator from before the answer could be put back, and draw a second noise."""
     is_behind_at_call = []
     monkeypatch.setattr(
-        type(cluster), "_delete_sums", lambda one: is_behind_at_call.append(is_behind(one._parts))
+        type(cluster), "_delete_sums", lambda one: is_behind_at_call.append(is_behind(one._store))
     )
     cluster.predict(tools.Q[:3])
     assert is_behind_at_call == [False]
@@ -103,7 +103,7 @@ def test_the_guard_knows_of_every_step_before_shards_delete_the_last_one(cluster
 
     def send(client, task):
         if isinstance(task, GradientRequest):
-            is_behind_at_call.append(is_behind(cluster._parts))
+            is_behind_at_call.append(is_behind(cluster._store))
         return honest(client, task)
 
     monkeypatch.setattr(ShardClient, "send", send)
@@ -167,7 +167,7 @@ def test_an_audience_that_was_never_open_is_not_in_the_guard(request, kind, monk
     """Fails if the guard records an uncommitted audience: its name would be barred after a loss."""
     found = request.getfixturevalue(kind)
     before = [parts.witness.state.audiences for parts in list_open_stores(found)]
-    with interrupt_after(monkeypatch, type(found._parts.ledger), "open_audience"):
+    with interrupt_after(monkeypatch, type(found._store.ledger), "open_audience"):
         found.open_audience("press", n_queries=5, n_records=300)
     assert [parts.witness.state.audiences for parts in list_open_stores(found)] == before
 

@@ -53,7 +53,7 @@ def server(cluster_maker):
 def test_a_block_that_was_overtaken_is_never_charged(server):
     """Fails if a shard charges out of order, also after it was opened again."""
     server.run_task(create_request(server, b"second", sequence=2))
-    before, folder = copy_remaining_units(server), server._parts.folder.path
+    before, folder = copy_remaining_units(server), server._store.folder.path
     with pytest.raises(PrivacyRefused, match="The block is over"):
         server.run_task(create_request(server, b"first", sequence=1))
     server.close()

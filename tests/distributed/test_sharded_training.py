@@ -410,12 +410,12 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
         patch.setattr(ClusterChanges, "run_on_shards", named)
         for one in (task, task, other):
             audience = cluster._ledger.audiences["second"]
-            steps = ShardedGradients(cluster._parts, audience, cluster._changes)
+            steps = ShardedGradients(cluster._store, audience, cluster._changes)
             with pytest.raises(Killed):
                 steps.publish(steps.mechanism.release(1e6), one.weights)
     assert names[0] == names[1] != names[2]
     with closing(ShardServer.open(path / "shard-1")) as server:
-        sums, account = server.run_task(task), server._parts.ledger.audiences["second"].account
+        sums, account = server.run_task(task), server._store.ledger.audiences["second"].account
         charged = account.remaining.copy()
         with pytest.raises(InvalidInput, match="Another block was charged under this name"):
             server.run_task(other)
@@ -431,7 +431,7 @@ def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
         for step in range(60):
             weights = rng.normal(size=first.weights.shape) * 9
             server.run_task(replace(first, name=b"%d" % step, clock=10**6 + step, weights=weights))
-        account = server._parts.ledger.audiences["second"].account
+        account = server._store.ledger.audiences["second"].account
         assert (account.remaining >= UNITS - UNITS // 2 - 1).all()
         assert (account.durable == account.remaining).all()
 
@@ -464,8 +464,8 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
             later = replace(task, clock=task.clock + 10)
             away = sums - sum(server.run_task(later) for server in servers)
             loss += (away.astype(float) ** 2).sum() / (2 * float(task.scale) ** 2)
-        left = [server._parts.ledger.audiences["second"].account for server in servers]
-        names = [server._parts.ledger.slot_table.slot_of for server in servers]
+        left = [server._store.ledger.audiences["second"].account for server in servers]
+        names = [server._store.ledger.slot_table.slot_of for server in servers]
         here = {who: int(units.remaining[slot]) for units, by in zip(left, names, strict=True)
                 for who, slot in by.items()}  # fmt: skip
     there = tools.budgets(everybody, "second")

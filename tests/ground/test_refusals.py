@@ -126,7 +126,7 @@ def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkey
     with pytest.raises(fault):
         store.predict(Q[:3])
     monkeypatch.undo()
-    account = store._parts.ledger.audiences["default"].account
+    account = store._store.ledger.audiences["default"].account
     left = account.remaining.copy()
     assert (left < UNITS).any()
     np.testing.assert_array_equal(left, account.durable)

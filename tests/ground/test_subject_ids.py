@@ -375,8 +375,8 @@ def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, n
 
     # The id may be similar to ids of the store or of earlier examples, as "05" is to 5.
     store.add(X[:1], Y[:1], read_spelling(), ids_differ=True)
-    store._parts.ledger.audiences["default"].account.set_units(
-        store._parts.ledger.slots([subject_id]), np.array([12345]), store._parts.ledger.size
+    store._store.ledger.audiences["default"].account.set_units(
+        store._store.ledger.slots([subject_id]), np.array([12345]), store._store.ledger.size
     )
     store.add(X[1:2], Y[1:2], read_spelling())
     assert store.erase(read_spelling()) == 2

@@ -55,8 +55,8 @@ def of_backup(path):
 
 def of_ledger(path):
     with tools.make(path) as store:
-        store._parts.database.put("format", "7")
-        store._parts.report_change()
+        store._store.database.put("format", "7")
+        store._store.report_change()
     return lambda: Store.open(path)
 
 
@@ -86,7 +86,7 @@ def of_receipt(path):
     key = SigningKey.create(path.with_name("signing"))
     with tools.make(path) as store:
         store.erase([tools.PEOPLE[0]])
-        receipt = create_erasure_receipt(store._parts, [tools.PEOPLE[0]], key)
+        receipt = create_erasure_receipt(store._store, [tools.PEOPLE[0]], key)
     assert receipt["format"] == 1
     content = {name: value for name, value in receipt.items() if name != "signature"}
     signed = key.sign({**content, "format": 7})

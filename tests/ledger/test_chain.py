@@ -83,7 +83,7 @@ def test_a_copy_that_ran_elsewhere_is_not_swapped_back(folder, tmp_path):
     with pytest.raises(PrivacyRefused, match="history differs"):
         Store.open(folder / "store")
     with Store.open(folder / "store", accept_loss=True) as store:
-        assert not store._parts.ledger.audiences["default"].account.remaining.any()
+        assert not store._store.ledger.audiences["default"].account.remaining.any()
         assert store.verify()
 
 
@@ -101,7 +101,7 @@ def test_a_restored_store_retires_the_folder_it_came_from(folder):
 
 def test_whoever_holds_an_earlier_epoch_answers_no_more(folder):
     with Store.open(folder / "store") as store:
-        before = store._parts.witness.state.epoch
+        before = store._store.witness.state.epoch
         state = WitnessState.read(folder / "store.witness")
         assert state.epoch == before
         # Simulates an opening by another machine, which the lock does not reach.
@@ -164,14 +164,14 @@ def test_a_loss_of_a_copy_that_went_another_way_erases_everybody_again(folder, t
         store.erase(["person-5"])
         for start in range(3, 23):
             store.predict(Q[start : start + 1])
-        clock = store._parts.ledger.clock
+        clock = store._store.ledger.clock
     for start in (3, 6, 9):
         predict(tmp_path / "elsewhere" / "store", start)
     shutil.rmtree(folder / "store")
     shutil.copytree(tmp_path / "elsewhere" / "store", folder / "store")
     with Store.open(folder / "store", accept_loss=True) as store:
         assert store.presence(["person-5"]).enrolled == 0
-        assert store._parts.ledger.clock > clock, "late blocks of the lost history come back"
+        assert store._store.ledger.clock > clock, "late blocks of the lost history come back"
 
 
 def limit_disk(room, monkeypatch):
@@ -282,7 +282,7 @@ def test_each_opening_draws_a_new_epoch(folder):
     epochs = set()
     for _ in range(3):
         with Store.open(folder / "store") as store:
-            epochs.add(store._parts.witness.state.epoch)
+            epochs.add(store._store.witness.state.epoch)
     assert len(epochs) == 3
 
 
@@ -366,7 +366,7 @@ def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeyp
         monkeypatch.setattr(RequestBatch, "answer_requests", broken)
         with pytest.raises(KeyboardInterrupt):
             store.predict(Q[:1])
-        ledger, state = store._parts.ledger, store._parts.witness.state
+        ledger, state = store._store.ledger, store._store.witness.state
         assert (state.clock, state.head) == (ledger.clock, ledger.head)
 
 

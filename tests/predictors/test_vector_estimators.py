@@ -184,7 +184,7 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
     settings = restore_plan(**TYPICAL)
     y = np.array([500, 5_000, 20_000, 80_000, 300_000])
     lengths = np.linalg.norm(settings.target.encode(y, 5).to_dense(), axis=1)
-    planned = settings.target.typical_length
+    planned = settings.target.typical_norm
     np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
     assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
     assert lengths.max() == pytest.approx(1, abs=1e-8)
@@ -211,7 +211,7 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
         1e6 * plain.target.encode(y, 4).to_dense(), np.full(4, 1e-3)
     )
     # Noise is planned smaller by the typical length.
-    ratios = settings.target.typical_length * found.errors / wide.errors
+    ratios = settings.target.typical_norm * found.errors / wide.errors
     assert ratios[1] < 0.75
     assert ratios[2] < 0.5
 

@@ -96,12 +96,15 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
     assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 0
     queries = tmp_path / "queries.npz"
     np.savez(queries, x=Q[:2])
+    csv = tmp_path / "queries.csv"
+    csv.touch()
     records = tmp_path / "records.npz"
     np.savez(records, x=Q[:1], y=[1], subjects=["person-301"])
     requests = {
         ("erase", "--subject", "person-5", "--yes"): "DELETE /v1/subjects/ID",
         ("add", "--data", records): "POST /v1/records",
-        ("predict", "--data", queries): "POST /v1/predict",
+        ("predict", "--data", queries): "POST /v1/predict with",
+        ("predict", "--data", csv): "POST /v1/predict-csv with",
         ("allow", "anna", "3"): "Stop the service",
         ("backup", tmp_path / "b", "--accept-loss"): "Stop the service",
         ("serve", "--port", "0"): "Stop the service",

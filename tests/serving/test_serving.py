@@ -146,7 +146,7 @@ def test_a_curator_adds_and_erases(tmp_path):
         for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
             reply = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
             assert reply.status == 422
-        enrolled = service.store._parts.ledger.slot_table.slot_of
+        enrolled = service.store._store.ledger.slot_table.slot_of
         assert {8, 9} <= enrolled.keys()
         assert not {7, "person-3", "a/b c?"} & enrolled.keys()
         assert service.store.verify(["person-3", 7])
@@ -378,7 +378,7 @@ def test_many_at_once_share_blocks_and_get_their_own_answers(tmp_path):
         assert stored.charged == 0
         for i in range(len(queries)):
             assert replies[i]["votes"][0] == stored.votes[i].tolist()
-        ((blocks,),) = service.store._parts.database.read("SELECT COUNT(*) FROM answers")
+        ((blocks,),) = service.store._store.database.read("SELECT COUNT(*) FROM answers")
         assert blocks < len(queries)
 
 

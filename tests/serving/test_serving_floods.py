@@ -245,7 +245,7 @@ def test_connections_leave_the_store_its_descriptors(monkeypatch):
 def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error):
     with tools.running(tmp_path / "store") as service:
         assert service.call("GET", "/healthz", key=None).status == 200
-        monkeypatch.setattr(service.store._parts.witness, "record_commit", raising(error))
+        monkeypatch.setattr(service.store._store.witness, "record_commit", raising(error))
         reply = service.predict([Q[0].tolist()])
         assert reply.status in (500, 503)
         assert "secret" not in str(reply.body)
@@ -344,12 +344,12 @@ def _request(chunks):
 def test_replays_under_new_keys_store_nothing(tmp_path):
     with make(tmp_path / "store") as store:
         first = store.predict(Q[:5], idempotency_key="first")
-        count = store._parts.database.read
-        state = count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock
+        count = store._store.database.read
+        state = count("SELECT COUNT(*) FROM requests"), store._store.ledger.clock
         for i in range(20):
             replay = store.predict(Q[4::-1], idempotency_key=f"again-{i}")
             assert (replay.charged, replay.votes.tolist()) == (0, first.votes[::-1].tolist())
-        assert (count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock) == state
+        assert (count("SELECT COUNT(*) FROM requests"), store._store.ledger.clock) == state
         assert state[0] == [(1,)]
 
 
@@ -358,7 +358,7 @@ def test_a_replay_and_its_original_in_one_block_store_one_key(tmp_path):
         queries = [Query(Q[:3], idempotency_key=f"{i}") for i in range(4)]
         replies = store.predict_many(queries)
         assert [reply.charged for reply in replies] == [3, 0, 0, 0]
-        assert store._parts.database.read("SELECT COUNT(*) FROM requests") == [(1,)]
+        assert store._store.database.read("SELECT COUNT(*) FROM requests") == [(1,)]
 
 
 # ---------------------------------------------------------------- start
@@ -387,7 +387,7 @@ def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, cap
     (tmp_path / "temporary").mkdir()
     replies = []
     with make(tmp_path / "store", **plan) as store:
-        state = store._parts.ledger.clock, store.quota()
+        state = store._store.ledger.clock, store.quota()
         predict_many = Store.predict_many
         monkeypatch.setattr(
             Store,
@@ -395,7 +395,7 @@ def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, cap
             lambda *arguments: replies.append(predict_many(*arguments)) or replies[-1],
         )
         warm_up(store)
-        assert (store._parts.ledger.clock, store.quota()) == state
+        assert (store._store.ledger.clock, store.quota()) == state
         assert [reply.charged for (reply,) in replies] == [8]
         assert caplog.text == ""
         assert list((tmp_path / "temporary").iterdir()) == []

@@ -53,7 +53,7 @@ def test_one_key_is_charged_once_however_often(tmp_path, times):
         tools.at_once(8, ask)
         assert len(votes) == 1
         assert service.store.quota().used == 1
-        assert service.store._parts.database.read(
+        assert service.store._store.database.read(
             "SELECT queries FROM charges WHERE queries > 0"
         ) == [(1,)]
 

@@ -91,7 +91,7 @@ def test_records_with_a_key_are_added_once(tmp_path):
     with running(tmp_path / "store") as service:
         rows, labels = points(2, 8)
         body = {"vectors": rows.tolist(), "labels": labels.tolist(), "subjects": ["new", "new"]}
-        size = len(service.store._parts.shard)
+        size = len(service.store._store.shard)
         send = functools.partial(service.call, "POST", "/v1/records", key="curator")
         key_header = {"Idempotency-Key": "k"}
         first = send(body, headers=key_header)
@@ -100,8 +100,8 @@ def test_records_with_a_key_are_added_once(tmp_path):
         other = send({**body, "labels": [int(labels[0] + 1) % 3, 0]}, headers=key_header)
         assert (other.status, other.body["type"].rpartition("/")[2]) == (409, "key-used")
         assert send(body, headers={"Idempotency-Key": "x" * 300}).status == 400
-        assert len(service.store._parts.shard) == size + 2
+        assert len(service.store._store.shard) == size + 2
         assert send(body).body["version"] == first.body["version"] + 1
         service.call("DELETE", "/v1/subjects/new", key="curator")
         assert send(body, headers=key_header).status == 409
-        assert len(service.store._parts.shard) == size
+        assert len(service.store._store.shard) == size

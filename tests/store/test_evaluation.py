@@ -60,7 +60,7 @@ def silence_noise(store, monkeypatch):
 
 def read_budgets(store, subjects):
     state = store._audience_states["default"]
-    slots = store._parts.ledger.slot_table.find_slots(subjects)
+    slots = store._store.ledger.slot_table.find_slots(subjects)
     return state.audience.account.remaining[slots].copy()
 
 
@@ -122,11 +122,11 @@ def test_asking_private_rows_would_tell_who_was_evaluated(store, monkeypatch):
 
 
 def test_people_without_records_get_an_account_that_is_kept(store):
-    ledger, number = store._parts.ledger, store._audience_states["default"].audience.number
+    ledger, number = store._store.ledger, store._audience_states["default"].audience.number
 
     def read_remaining(subject_id):
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
-        return store._parts.database.read(query, (ledger.hash_id(subject_id), number))[0][0]
+        return store._store.database.read(query, (ledger.hash_id(subject_id), number))[0][0]
 
     store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     remaining_after_one = read_remaining("visitor")
@@ -141,19 +141,19 @@ def test_people_without_records_get_an_account_that_is_kept(store):
 
 
 def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
-    ledger, key = store._parts.ledger, SigningKey.create(tmp_path / "key")
+    ledger, key = store._store.ledger, SigningKey.create(tmp_path / "key")
     store.evaluate(Q[:2], T[:2], ["visitor", IDS[0]], share=0.1, accept_noise=True)
     store.erase([IDS[1]])
     assert store.presence(["visitor", IDS[0], IDS[1], "nobody"]) == Presence(1, 1, 2)
     assert store.facts(curator=True)["private"]["departed"] == 1
     with pytest.raises(PrivacyRefused, match="Not all"):
-        create_erasure_receipt(store._parts, ["visitor"], key)
+        create_erasure_receipt(store._store, ["visitor"], key)
     store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1, accept_noise=True)
     assert ledger.find_status(IDS[1]) == EnrollmentStatus.ERASED, "evaluations undo no erasure"
     store.add(Q[:1], T[:1], ["visitor"])
     store.erase(["visitor"])
     assert ledger.find_status("visitor") == EnrollmentStatus.ERASED, "it had a record in between"
-    assert create_erasure_receipt(store._parts, ["visitor"], key)
+    assert create_erasure_receipt(store._store, ["visitor"], key)
     assert store.verify()
 
 

@@ -51,7 +51,7 @@ def make_renewing_store(path, unspent="lost", every=10, periods=4, **plan):
 
 
 def get_audience(store, audience="default"):
-    return store._parts.ledger.audiences[audience]
+    return store._store.ledger.audiences[audience]
 
 
 def begin_period(store):
@@ -99,11 +99,11 @@ def test_parts_come_once_and_add_up_to_the_whole(tmp_path, calendar, unspent):
         assert left(store) == spent
         calendar(10)
         assert store.quota().left == 15, "what is due is known before it comes"
-        ledger = store._parts.ledger
+        ledger = store._store.ledger
         version, clock = store.version, ledger.clock
         for _ in range(3):
             begin_period(store)
-        assert (store.version, store._parts.witness.state.clock > clock) == (version, True)
+        assert (store.version, store._store.witness.state.clock > clock) == (version, True)
         renewed = {who: part if unspent == "lost" else units + part for who, units in spent.items()}
         assert left(store) == renewed
         assert [e["what"] for e in store.facts()["history"]].count("renewal") == 1
@@ -243,7 +243,7 @@ def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, 
         assert tools.units(store, "new") == (part if unspent == "lost" else 2 * part)
         store.predict(Q[:5])
         store.evaluate(Q[:5], Y[:5], ["visitor"] * 5, share=0.2, accept_noise=True)
-        ledger = store._parts.ledger
+        ledger = store._store.ledger
         before = ledger.load_unenrolled_units(get_audience(store), ["visitor", "nobody"]).tolist()
         assert before[0] < before[1] == (part if unspent == "lost" else 2 * part)
         calendar(20)
@@ -346,7 +346,7 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
             calendar(10 * period)
             store.predict(Q[period * 15 : period * 15 + 15])
             store.predict(Q[period * 15 : period * 15 + 15], audience="plain")
-            total = store._parts.ledger.total
+            total = store._store.ledger.total
             account = total.audience.account.remaining
             assert (account >= 0).all()
             assert (
@@ -521,9 +521,9 @@ def test_a_change_that_no_opening_could_read_is_not_committed(tmp_path, damage):
     with make(tmp_path / "store") as store:
         store.predict(Q[:1])
         get_audience(store).plan = damage
-        change = store._parts.ledger.change("add")
+        change = store._store.ledger.change("add")
         with pytest.raises(StoreDamaged), store._change_data(), change:
-            get_audience(store).write_row(store._parts.database)
+            get_audience(store).write_row(store._store.database)
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         store.predict(Q[1:2])

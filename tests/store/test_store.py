@@ -63,8 +63,8 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
         memory = classifier._engine.shard.ledger
         for subject_id in set(PEOPLE):
             assert units(store, subject_id) == memory.remaining[memory.slots([subject_id])[0]]
-        audience = store._parts.ledger.audiences["default"]
-        spent, _ = sum_logged_charges(store._parts.database, audience.number)
+        audience = store._store.ledger.audiences["default"]
+        spent, _ = sum_logged_charges(store._store.database, audience.number)
         assert spent + audience.checkpointed == sum(memory.journal) > 0
         assert store.verify()
 
@@ -114,7 +114,7 @@ def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store = reopen(store, tmp_path / "store")
     assert units(store, "person-7") == units_left
     assert units(store, "new") == UNITS
-    assert "person-8" not in store._parts.ledger.slot_table.slot_of
+    assert "person-8" not in store._store.ledger.slot_table.slot_of
     assert store.facts(curator=True)["private"]["records"] == 301
     assert store.verify(["person-8"])
     store.close()
@@ -127,7 +127,7 @@ def test_records_without_subjects_are_people_who_cannot_be_erased(tmp_path):
             with pytest.raises(NoSubjectIds, match="every row is a subject of its own"):
                 store.erase([299])
             store.add(*points(2, 3))
-        assert store._parts.ledger.slot_table.slot_of.keys() == set(range(304))
+        assert store._store.ledger.slot_table.slot_of.keys() == set(range(304))
 
 
 @pytest.mark.usefixtures("store")
@@ -186,7 +186,7 @@ def test_a_key_twice_in_one_batch_is_one_request(store):
 
 def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
     first = store.predict(Q[:1], idempotency_key="0")
-    database, asked = store._parts.database, []
+    database, asked = store._store.database, []
     run = database._run
     monkeypatch.setattr(
         database, "_run", lambda text, *rest: asked.append(text) or run(text, *rest)
@@ -379,8 +379,8 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
 
         with ThreadPoolExecutor(64) as threads:
             list(threads.map(client, range(64)))
-        audience = store._parts.ledger.audiences["default"]
-        spent, _ = sum_logged_charges(store._parts.database, audience.number)
+        audience = store._store.ledger.audiences["default"]
+        spent, _ = sum_logged_charges(store._store.database, audience.number)
         units_left = sum_exactly(audience.account.remaining)
         assert spent + audience.checkpointed + units_left == 150 * UNITS
         assert (audience.account.remaining == 0).any() or units_left < 15 * UNITS, (
@@ -400,8 +400,8 @@ def test_threads_that_add_the_same_people_take_turns_with_those_who_ask(store):
         assert checked.result(60)
         assert sorted(one.result(60) for one in added) == [before + 1, before + 2, before + 3]
         assert all(one.result(60).charged <= 1 for one in asked)
-    assert len(store._parts.shard) == 300 + 3 * len(new)
-    assert len(store._parts.ledger.slot_table) == 150 + 19
+    assert len(store._store.shard) == 300 + 3 * len(new)
+    assert len(store._store.ledger.slot_table) == 150 + 19
     assert store.verify()
 
 
@@ -435,11 +435,11 @@ BAD = {
 
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD)
 def test_bad_input_is_refused_before_anything_changes_and_not_repeated(shared, call):
-    before = shared.facts(curator=True), shared._parts.ledger.clock
+    before = shared.facts(curator=True), shared._store.ledger.clock
     with pytest.raises(InvalidInput) as caught:
         call(shared)
     assert "canary" not in str(caught.value)
-    assert (shared.facts(curator=True), shared._parts.ledger.clock) == before
+    assert (shared.facts(curator=True), shared._store.ledger.clock) == before
     assert len(shared.predict(Q[:1]).labels) == 1, "and the store goes on"
 
 
@@ -497,14 +497,14 @@ def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
 def test_records_with_a_key_are_added_once(tmp_path, ledger):
     store = make(tmp_path / "store", ledger=ledger())
     records = (*points(3, 8), ["new", "new", "newer"])
-    size = len(store._parts.shard)
+    size = len(store._store.shard)
     version = store.add(*records, curator="carl", idempotency_key="k")
     assert version == store.version
     store.predict(Q[:2])
     assert store.add(*records, curator="carl", idempotency_key="k") == version
     store = reopen(store, tmp_path / "store")
     assert store.add(*records, curator="carl", idempotency_key="k") == version == store.version
-    assert len(store._parts.shard) == size + 3
+    assert len(store._store.shard) == size + 3
     assert store.predict(Q[:2]).charged == 0, "no new version of the data"
     others = {
         "features": (*points(3, 9)[:1], *records[1:]),
@@ -516,10 +516,10 @@ def test_records_with_a_key_are_added_once(tmp_path, ledger):
     for name, other in others.items():
         with pytest.raises(KeyReused):
             store.add(*other, curator="carl", idempotency_key="k")
-        assert len(store._parts.shard) == size + 3, name
+        assert len(store._store.shard) == size + 3, name
     assert store.add(*records, curator="cora", idempotency_key="k") == version + 1
     assert store.add(*records, curator="carl") == version + 2
-    assert len(store._parts.shard) == size + 9
+    assert len(store._store.shard) == size + 9
     assert store.verify()
     store.close()
 
@@ -531,13 +531,13 @@ def test_a_late_repetition_brings_nobody_back(tmp_path):
     store.add(*records, idempotency_key="k")
     store.erase(["new"])
     assert {
-        bytes(body) for (body,) in store._parts.database.read("SELECT body FROM additions")
+        bytes(body) for (body,) in store._store.database.read("SELECT body FROM additions")
     } == {b""}
     for _ in range(2):
         with pytest.raises(KeyReused):
             store.add(*records, idempotency_key="k")
         store = reopen(store, tmp_path / "store")
-    assert "new" not in store._parts.ledger.slot_table.slot_of
+    assert "new" not in store._store.ledger.slot_table.slot_of
     assert store.verify(["new"])
     store.close()
 
@@ -553,18 +553,18 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
     full = StorageFailed("The disk is full.")
-    with tools.broken_off(monkeypatch, type(store._parts.record_files), "append", error=full):
+    with tools.broken_off(monkeypatch, type(store._store.record_files), "append", error=full):
         store.add(*records, idempotency_key="k")
     store = reopen(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")
-    assert "new" in store._parts.ledger.slot_table.slot_of
+    assert "new" in store._store.ledger.slot_table.slot_of
     store.close()
 
 
 def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
     """The id of a subject about to be enrolled again must not stay behind the log's last commit."""
     store = tools.make(tmp_path / "store")
-    database = store._parts.database
+    database = store._store.database
     # So that pages reach the log before the commit:
     database._connection.execute("PRAGMA cache_size = 1")
     with suppress(KeyboardInterrupt), database.transaction():

@@ -63,7 +63,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
     with make(tmp_path / "store") as store:
         store.predict(Q[:10])
         previous_usage = usage(store)
-        monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
+        monkeypatch.setattr(store._store.ledger, "commit", raising(RuntimeError))
         with broken_off(
             monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError
         ):

@@ -32,7 +32,7 @@ def with_canary(store):
 
 
 def encode_features(store, features):
-    kernel = store._parts.shard.index.kernel
+    kernel = store._store.shard.index.kernel
     return [row.tobytes() for row in kernel.encode(features)]
 
 
@@ -53,15 +53,15 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
 
 def test_files_end_where_the_records_end(store):
     store.erase(PEOPLE[:200])
-    for column in store._parts.record_files.file_of.values():
+    for column in store._store.record_files.file_of.values():
         assert column.count_bytes() == 100 * column.row_bytes
 
 
 def test_nobody_has_records_left_whose_records_went(store):
     """Fails if a counted number of records differs from the records: charges depend on it."""
     store.erase(["person-3", "person-4", "nobody"])
-    shard = store._parts.shard
-    left = np.bincount(shard._slots, minlength=store._parts.ledger.size)
+    shard = store._store.shard
+    left = np.bincount(shard._slots, minlength=store._store.ledger.size)
     assert (left == 0).any()
     np.testing.assert_array_equal(shard._records, left)
 
@@ -92,7 +92,7 @@ def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, mo
     store = make(tmp_path / "store")
     features = with_canary(store)
     needles = [CANARY.encode(), *encode_features(store, features)]
-    owner = store._parts.database if step == "scrub" else erasure
+    owner = store._store.database if step == "scrub" else erasure
     with tools.broken_off(monkeypatch, owner, step, error=StorageFailed("injected")):
         store.erase([CANARY])
     with pytest.raises(StorageFailed, match="Open it again"):
@@ -104,7 +104,7 @@ def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, mo
 
 
 def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
-    monkeypatch.setattr(store._parts.database, "scrub", lambda: None)
+    monkeypatch.setattr(store._store.database, "scrub", lambda: None)
     with pytest.raises(StorageFailed, match="not here any more"):
         store.erase(["person-3"])
     assert not store.is_consistent
@@ -112,15 +112,15 @@ def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
 
 def damage(sql, *values):
     def apply(store):
-        with store._parts.database.transaction():
-            store._parts.database._run(sql, values)
+        with store._store.database.transaction():
+            store._store.database._run(sql, values)
 
     return apply
 
 
 def overwrite(part, offset, content):
     def apply(store):
-        path = store._parts.record_files.file_of[part].path
+        path = store._store.record_files.file_of[part].path
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(content)
@@ -129,7 +129,7 @@ def overwrite(part, offset, content):
 
 
 def forgotten_charge(store):
-    store._parts.ledger.audiences["default"].account.remaining[3] += 1
+    store._store.ledger.audiences["default"].account.remaining[3] += 1
 
 
 DAMAGES = {
@@ -150,7 +150,7 @@ DAMAGES = {
         damage("INSERT INTO meta (name, value) VALUES ('x', ?)", "<id:sperson-9999>"),
         "not here any more",
     ),
-    "witness": (lambda store: store._parts.witness.record_commit(10**6, bytes(32)), "witness"),
+    "witness": (lambda store: store._store.witness.record_commit(10**6, bytes(32)), "witness"),
 }
 
 
@@ -246,8 +246,8 @@ def test_an_accepted_loss_spends_everything_and_erases_the_erased_again(tmp_path
     store.close()
     shutil.move(tmp_path / "store", tmp_path / "lost")
     with Store.restore(tmp_path / "backup", tmp_path / "store", accept_loss=True) as restored:
-        assert not restored._parts.ledger.audiences["default"].account.remaining.any()
-        assert CANARY not in restored._parts.ledger.slot_table.slot_of
+        assert not restored._store.ledger.audiences["default"].account.remaining.any()
+        assert CANARY not in restored._store.ledger.slot_table.slot_of
         assert restored.verify([CANARY, "person-9"])
         restored.add(*points(2, 8), ["new", "person-9"])
         assert units(restored, "new") == units(restored, "person-9") == 0
@@ -282,7 +282,7 @@ def test_a_file_of_another_store_is_not_believed(tmp_path, place):
 
 
 def test_sqlite_flushes_every_commit(store):
-    connection = store._parts.database._connection
+    connection = store._store.database._connection
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
@@ -292,7 +292,7 @@ def test_sqlite_flushes_every_commit(store):
 def test_an_erasure_is_not_decided_while_the_note_of_another_exists(path):
     """Fails if the note with the rows that are still to be erased is overwritten."""
     with Store.open(path) as store:
-        ledger, rows = store._parts.ledger, np.array([0, 1])
+        ledger, rows = store._store.ledger, np.array([0, 1])
         note = rows, np.zeros(2, np.int32), len(X), [b"h" * 32]
         with ledger.change("erase"):
             write_erasure(ledger, *note)
@@ -304,7 +304,7 @@ def test_an_erasure_is_not_decided_while_the_note_of_another_exists(path):
 def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
     """As after an erasure that took the wrong rows: files and digests agree with each other."""
     with Store.open(path) as store:
-        parts = store._parts
+        parts = store._store
         slots = parts.record_files.read_slots(len(X))
         changed = np.flatnonzero(slots != slot)[:1]
         parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))

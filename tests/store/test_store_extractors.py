@@ -62,7 +62,7 @@ def test_folders_of_images_through_a_network_to_answers(tmp_path):
     assert features["number"] == 8
     with Store.open(store) as opened:
         assert opened.schema.extractor.raw_form == "images"
-        assert len(opened._parts.ledger.slot_table.slot_of) == len({(i // 2) for i in range(20)}), (
+        assert len(opened._store.ledger.slot_table.slot_of) == len({(i // 2) for i in range(20)}), (
             "the folders of people are subjects"
         )
         photos = [image[: 10 + i] for i, image in enumerate(pictures(3, 3)[0])]

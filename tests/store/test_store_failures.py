@@ -20,8 +20,8 @@ def state(path):
     """Return the contents of a store, after verifying it."""
     with Store.open(path) as store:
         assert store.verify()
-        account = store._parts.ledger.audiences["default"].account
-        return account.remaining.copy(), store.quota().used, len(store._parts.shard)
+        account = store._store.ledger.audiences["default"].account
+        return account.remaining.copy(), store.quota().used, len(store._store.shard)
 
 
 def unchanged(path, before):
@@ -50,7 +50,7 @@ works = pytest.mark.parametrize("work", WORKS.values(), ids=WORKS)
 def test_a_full_database_answers_nothing_and_loses_nothing(path, work):
     before = state(path)
     store = Store.open(path)
-    connection = store._parts.database._connection
+    connection = store._store.database._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFailed, match="SQLITE_FULL"):
@@ -93,7 +93,7 @@ def test_a_flush_that_fails_while_erasing_is_made_up_for(path, monkeypatch, time
     store.close()
     with Store.open(path) as store:
         assert store.verify(PEOPLE[:50])
-        assert len(store._parts.shard) == 250
+        assert len(store._store.shard) == 250
 
 
 def test_a_witness_that_cannot_be_written_stops_the_store(path, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_witness_that_cannot_be_written_stops_the_store(path, monkeypatch):
 
 def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path, monkeypatch):
     with Store.open(path) as store:
-        account = store._parts.ledger.audiences["default"].account
+        account = store._store.ledger.audiences["default"].account
         before = account.remaining.copy()
         with monkeypatch.context() as broken:
             broken.setattr("vicinal.store.request_batch.RequestBatch._assign_block_numbers", None)

@@ -72,7 +72,7 @@ def test_a_loss_can_be_accepted_wherever_a_witness_can_be_lost(killed, tmp_path,
     with pytest.raises((StorageFailed, PrivacyRefused), match="accept the loss"):
         Store.open(here / "store")
     with Store.open(here / "store", accept_loss=True) as store:
-        assert not store._parts.ledger.audiences["default"].account.remaining.any()
+        assert not store._store.ledger.audiences["default"].account.remaining.any()
     with Store.open(here / "store") as store:
         assert store.verify()
 

@@ -20,10 +20,10 @@ def test_an_index_is_the_same_after_a_restart_and_an_erasure(tmp_path, kernel):
     quiet = {"n_records": 300, "n_queries": 200, "epsilon": 20.0, "noise_multiplier": 0.2}
     store.open_audience("press", **{**PLAN, **quiet})
     wanted = found_by(store)
-    kind = type(store._parts.shard.index)
+    kind = type(store._store.shard.index)
     store.close()
     store = Store.open(tmp_path / "store")
-    assert type(store._parts.shard.index) is kind
+    assert type(store._store.shard.index) is kind
     assert found_by(store) == wanted
     reply = store.predict(Q[20:120], audience="press")
     assert (reply.labels == QY[20:120]).mean() > 0.7
@@ -35,7 +35,7 @@ def found_by(store):
     """Return the rows that an index finds, as a set for each of some queries."""
     engine = store._audience_states["default"].engine
     queries = engine.votes.kernel.encode(Q[:30])
-    near = store._parts.shard.get_index().search(queries, engine.radius.thresholds(queries))
+    near = store._store.shard.get_index().search(queries, engine.radius.thresholds(queries))
     return [
         set(near.rows[a:b].tolist()) for a, b in zip(near.starts, near.starts[1:], strict=False)
     ]

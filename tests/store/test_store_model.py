@@ -75,7 +75,7 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, 
 
 def test_training_is_charged_in_the_ledger(tmp_path):
     with make(tmp_path / "store") as store:
-        left = store._parts.ledger.audiences["default"].account.durable
+        left = store._store.ledger.audiences["default"].account.durable
         assert (left >= UNITS - UNITS // 2).all()
         assert (left < UNITS).all()
         assert store.verify()
@@ -127,7 +127,7 @@ def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened, monkeypatch):
-    path, before = opened._parts.folder.path, units(opened, "person-0")
+    path, before = opened._store.folder.path, units(opened, "person-0")
     with monkeypatch.context() as patch:
         dies_at(patch, GradientRelease, "publish", 40, done=True)
         with pytest.raises(Killed):
@@ -136,7 +136,7 @@ def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened
     with Store.open(path) as again:
         assert again.audiences == ("default",)
         assert units(again, "person-0") == before
-        assert not read_components(again._parts.database, 2)
+        assert not read_components(again._store.database, 2)
         assert again.verify()
         again.open_audience("other", **SHARE)
         assert (model_of(again).model.weights != model_of(again, "other").model.weights).any()
@@ -146,22 +146,22 @@ def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened
 
 def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
     """The charges are written after the model, in one transaction: if they fail, it is gone."""
-    path, ledger = opened._parts.folder.path, type(opened._parts.ledger)
+    path, ledger = opened._store.folder.path, type(opened._store.ledger)
     with tools.broken_off(monkeypatch, ledger, "write_charges", error=Killed):
         opened.open_audience("other", **SHARE)
     opened.close()
     with Store.open(path) as again:
-        assert not read_components(again._parts.database, 2)
+        assert not read_components(again._store.database, 2)
 
 
 def test_the_records_in_the_metric_follow_the_store(opened):
-    path = opened._parts.folder.path
+    path = opened._store.folder.path
     opened.erase(["person-3", "person-149"])
     opened.add(X[:4] + 0.1, Y[:4], ["new", "new", "person-3", "person-7"])
     opened.predict(Q[30:45])
     shard = opened._audience_states["default"].engine.shard
     rows = shard.mapped.index.features.copy()
-    assert len(rows) == len(opened._parts.shard) == 300
+    assert len(rows) == len(opened._store.shard) == 300
     opened.close()
     with Store.open(path) as again:
         assert (again._audience_states["default"].engine.shard.mapped.index.features == rows).all()
@@ -171,7 +171,7 @@ def test_the_records_in_the_metric_follow_the_store(opened):
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
     n_asked, usage = state.n_private_queries, state.proxies.used_shares.copy()
-    with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
+    with tools.broken_off(monkeypatch, type(opened._store.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
     state.reset_counters()
     assert state.n_private_queries == n_asked
@@ -191,7 +191,7 @@ def test_without_a_model_nothing_is_kept(tmp_path):
         tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300,
         model_share=0, **PLAN,
     ) as store:  # fmt: skip
-        assert not read_components(store._parts.database, 1)
+        assert not read_components(store._store.database, 1)
         assert store._audience_states["default"].n_private_queries is None
         assert "model" not in str(store.guarantee())
 
@@ -222,7 +222,7 @@ def test_by_default_the_rule_decides(tmp_path):
 
 def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     before = model_of(opened).model.weights.copy()
-    path = opened._parts.folder.path
+    path = opened._store.folder.path
     opened.close()
     said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
     assert said.exit_code == 0, said.output
@@ -231,7 +231,7 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
         assert (model_of(again).model.weights == before).all()
         key = SigningKey.create(tmp_path / "key")
         receipt = create_erasure_receipt(
-            again._parts, [PEOPLE[0]], key, models_kept=again.models_stay
+            again._store, [PEOPLE[0]], key, models_kept=again.models_stay
         )
         assert receipt["models"] == "kept"
         assert check_receipt(receipt, key.public_key)
@@ -245,7 +245,7 @@ def test_no_byte_of_the_erased_is_left_beside_a_model_with_trees(tmp_path):
         store.add(features, [0, 1, 2], [canary] * 3)
         store.predict(Q[:5])
         store.refresh_model()  # the model has learnt of the canary, too
-        stored = store._parts.schema.create_kernel().encode(features)
+        stored = store._store.schema.create_kernel().encode(features)
         mapped = store._audience_states["default"].private_model.map_records(stored)
         rows = [row.tobytes() for row in stored]
         needles = [canary.encode(), *rows, *(row.tobytes() for row in mapped)]
@@ -290,7 +290,7 @@ def refreshable(fresh, tmp_path):
 
 
 def test_every_training_is_charged_its_part(refreshable):
-    account = refreshable._parts.ledger.audiences["default"].account
+    account = refreshable._store.ledger.audiences["default"].account
     before, part = account.durable.copy(), UNITS // 6
     assert refreshable.refresh_model() == 1
     after = account.durable
@@ -308,7 +308,7 @@ def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypat
     """Where gradients are cut nothing stops a subject, so noise must not be for more."""
     monkeypatch.setattr("vicinal.linear.descent.MAX_CLIP", 0.25)
     with make(tmp_path / "store", model_share=0.8, model_refreshes=1) as store:
-        durable = store._parts.ledger.audiences["default"].account.durable
+        durable = store._store.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS
 
 
@@ -320,7 +320,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     refreshable.refresh_model()
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
-    assert len(refreshable._parts.shard._mapped) == 1  # the old model's rows are let go of
+    assert len(refreshable._store.shard._mapped) == 1  # the old model's rows are let go of
     queries = refreshable.schema.create_kernel().encode(Q).astype(np.float32)
     wrong = (new.predict(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
@@ -335,7 +335,7 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     assert (state.budget_usage > usage).any()
     assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
     weights, asked = model_of(refreshable).model.weights, state.n_private_queries
-    path = refreshable._parts.folder.path
+    path = refreshable._store.folder.path
     refreshable.close()
     with Store.open(path) as opened:
         assert (model_of(opened).model.weights == weights).all()
@@ -344,7 +344,7 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
 
 
 def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
-    path = refreshable._parts.folder.path
+    path = refreshable._store.folder.path
     weights = model_of(refreshable).model.weights.copy()
     with monkeypatch.context() as patch:
         dies_at(patch, GradientRelease, "publish", 20, done=True)
@@ -361,7 +361,7 @@ def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
 @pytest.mark.parametrize("step", ["open_audience_state", "StoredModel.shard"])
 def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatch, step):
     """Fails if the index of the old model goes on answering, which no erasure reaches any more."""
-    path = refreshable._parts.folder.path
+    path = refreshable._store.folder.path
     owner, name = {
         "open_audience_state": (audience_state, "open_audience_state"),
         "StoredModel.shard": (audience_state.StoredModel, "open_shard"),
@@ -394,7 +394,7 @@ def of_components(tmp_path, monkeypatch):
 
 
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
-    path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
+    path, kernel = of_components._store.folder.path, model_of(of_components).model.features.kernel
     queries = of_components.schema.create_kernel().encode(Q).astype(np.float32)
     scores = model_of(of_components).model.compute_scores(queries)
     of_components.close()

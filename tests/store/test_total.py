@@ -99,7 +99,7 @@ def test_audiences_of_one_batch_share_the_total(tmp_path, request, kind):
         for at in range(0, 60, 20):
             replies = store.predict_many([Query(Q[at : at + 20], each) for each in store.audiences])
             assert all(reply.charged == 20 for reply in replies)
-        total = store._parts.ledger.total.audience.account.remaining
+        total = store._store.ledger.total.audience.account.remaining
         assert (total >= 0).all()
         assert total.min() < UNITS // 100
         assert store.verify()
@@ -114,7 +114,7 @@ def test_evaluated_visitors_pay_the_total_and_newcomers_start_from_it(tmp_path):
             for _ in range(6):
                 store.evaluate(rows, labels, ["v"] * 6, audience=name, share=1.0, accept_noise=True)
         store.add(rows[:1], labels[:1], ["v"])
-        book = store._parts.ledger
+        book = store._store.ledger
         assert tools.units(store, "v", "one") < UNITS // 100
         left = book.total.audience.account.remaining[book.slots(["v"])]
         assert 0 <= left[0] < UNITS // 100

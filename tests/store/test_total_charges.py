@@ -26,13 +26,13 @@ MODEL = {
 
 def left_of_total(store):
     """Return the remaining units of all subjects in the total."""
-    book = store._parts.ledger
+    book = store._store.ledger
     return book.total.audience.account.remaining[book.slot_table.taken_slots]
 
 
 def assert_total_paid(store):
     """Where the total is large nothing is cut: all that audiences lack was charged to it."""
-    book = store._parts.ledger
+    book = store._store.ledger
     paid = np.zeros(len(book.slot_table.taken_slots), int)
     for each in book.audiences.values():
         units = each.account.remaining[book.slot_table.taken_slots]
@@ -88,7 +88,7 @@ def breaking_noise(monkeypatch, store, name):
 
 def breaking_total(monkeypatch, store, name):  # noqa: ARG001
     """Let the total fail once, just before it is taken from."""
-    account = store._parts.ledger.total.audience.account
+    account = store._store.ledger.total.audience.account
     whole = account.remaining
 
     class Breaking(np.ndarray):
@@ -101,7 +101,7 @@ def breaking_total(monkeypatch, store, name):  # noqa: ARG001
 
 def breaking_note(monkeypatch, store, name):  # noqa: ARG001
     """Let the total fail once, when it was taken from and takes note of that."""
-    account = store._parts.ledger.total.audience.account
+    account = store._store.ledger.total.audience.account
 
     def broken(_):
         del account.note_charged_total
@@ -122,13 +122,13 @@ def dropping_broken(monkeypatch, store, name):
 def test_what_was_broken_off_reaches_the_total_in_one_commit(tmp_path, monkeypatch, asked, broken):
     with make(tmp_path / "store", epsilon_total=8.0, **SMALL) as store:
         store.open_audience("two", **SMALL)
-        links = store._parts.database.chain.last.number
+        links = store._store.database.chain.last.number
         with monkeypatch.context() as patch:
             broken(patch, store, asked[-1])
             with pytest.raises((MemoryError, KeyboardInterrupt)):
                 store.predict_many([Query(points(20, 9)[0], name) for name in asked])
-        assert store._parts.database.chain.last.number == links + 1
-        assert store._parts.ledger.is_consistent
+        assert store._store.database.chain.last.number == links + 1
+        assert store._store.ledger.is_consistent
         slack = [state.slack.spent for state in store._audience_states.values()]
     with Store.open(tmp_path / "store") as store:
         assert_total_paid(store)
@@ -171,7 +171,7 @@ def test_answers_total_and_cuts_are_one_commit_and_the_clock_tells_of_no_cut(tmp
     """A receipt has the clock, and it is private which subjects the total has cut."""
     with make(tmp_path / "store", epsilon_total=6.0, noise_multiplier=0.5) as store:
         store.open_audience("two", **PLAN, n_records=300)
-        book, ticks, cut = store._parts.ledger, set(), set()
+        book, ticks, cut = store._store.ledger, set(), set()
         for row in Q[:40]:
             links, clock = book.database.chain.last.number, book.clock
             before = book.audiences["two"].account.remaining.sum()
@@ -198,7 +198,7 @@ def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
 
     with make(tmp_path / "store", **total, **SMALL) as store:
         store.open_audience("two", **SMALL)
-        book = store._parts.ledger
+        book = store._store.ledger
         before = book.audiences["default"].account.remaining.sum()
         somebody = moves(Q[0])
         assert book.audiences["default"].account.remaining.sum() < before
@@ -213,7 +213,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
     with make(tmp_path / "store", epsilon_total=8.0, **SMALL) as store:
         store.open_audience("two", **SMALL)
         store.predict(Q[:5])
-        book = store._parts.ledger
+        book = store._store.ledger
         (account,) = [each.account for each in book.accounts if each.name == name]
         slot = book.slot_table.slot_of["person-1"]
         with completed_change(book, "test"):
@@ -232,7 +232,7 @@ def test_after_a_lost_history_nobody_has_a_budget_of_an_old_or_a_new_audience(tm
         store.add(*points(1, 3), ["lost"])
         store.predict(Q[:5])
     with Store.restore(tmp_path / "backup", tmp_path / "again", accept_loss=True) as store:
-        assert not store._parts.ledger.total.audience.account.remaining.any()
+        assert not store._store.ledger.total.audience.account.remaining.any()
         store.add(*points(1, 3), ["lost"])
         assert tools.units(store, "lost") == 0
         store.open_audience("new", n_records=300, **PLAN)

@@ -96,7 +96,7 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
 
 def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind):
     state = store._audience_states["default"]
-    account, slots = state.audience.account, store._parts.ledger.slot_table.find_slots(IDS)
+    account, slots = state.audience.account, store._store.ledger.slot_table.find_slots(IDS)
     remaining_before = account.remaining[slots].copy()
     evaluation = store.evaluate(
         Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01, accept_noise=True

@@ -115,7 +115,7 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
 def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
     """Too few weights would have compiled products read what lies behind them in memory."""
     with make_store(tmp_path / "store", "number") as store:
-        ledger = store._parts.ledger
+        ledger = store._store.ledger
         with completed_change(ledger, "test"):
             content = {part: value} if isinstance(value, str) else _encode_arrays({part: value})
             write_components(ledger.database, ledger.audiences["default"].number, content)
@@ -142,14 +142,14 @@ def test_a_reopened_store_has_the_same_vectors_and_answers(tmp_path, kind):
     y, _ = KINDS[kind]
     with make_store(tmp_path / "store", kind) as store:
         first = store.predict(Q)
-        old_targets = store._parts.shard.subject_table.targets
+        old_targets = store._store.shard.subject_table.targets
         added = store.add(X[:4], y[:4], ["new", "new", *PEOPLE[:2]])
         assert "votes" not in json.loads(json.dumps(first.to_dict(), allow_nan=False))
         facts = json.loads(json.dumps(store.facts(), allow_nan=False))
         assert (facts["target"]["kind"], facts["classes"]) == (store.schema.target.kind, [])
         assert "the class names" not in facts["audiences"]["default"]["guarantee"]["text"]
     with Store.open(tmp_path / "store") as store:
-        new_targets = store._parts.shard.subject_table.targets
+        new_targets = store._store.shard.subject_table.targets
         np.testing.assert_array_equal(new_targets.to_steps()[:N], old_targets.to_steps())
         np.testing.assert_array_equal(new_targets.to_steps()[N:], old_targets.to_steps()[:4])
         assert store.version == added

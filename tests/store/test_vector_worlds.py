@@ -67,8 +67,8 @@ def measure_shift(tmp_path, target, damage=None):
 
 def forget_who_left(store):
     """Broken control: the budgets of erased subjects are forgotten."""
-    with store._parts.database.transaction():
-        store._parts.database.delete(Tables.DEPARTED)
+    with store._store.database.transaction():
+        store._store.database.delete(Tables.DEPARTED)
 
 
 @targets

@@ -23,15 +23,16 @@ from vicinal.arrays import Floats
 
 
 def compute_grid_excess(scale: float, shift: float) -> float:
-    """Return tau of grid_noise.md, rounded up: the largest excess of a hockey-stick divergence.
+    """Return an upper bound on the delta that discrete noise adds to that of continuous noise.
 
-    It is the excess of discrete over continuous Gaussian noise of `scale` s >= 1, moved by `shift`,
-    0 <= shift <= s; both are in grid steps.
+    It is tau of grid_noise.md, rounded up, a bound for every epsilon on the absolute difference of
+    the hockey-stick divergences of Gaussian noise from the same noise moved by `shift`. `scale` s
+    >= 1, the standard deviation, and 0 <= `shift` <= s are in grid steps.
     """
     scale = checks.check_real("scale", scale, minimum=1)
     ratio = checks.check_real("shift", shift, minimum=0, maximum=scale) / scale
-    normaliser = 8 * math.exp(-2 * math.pi**2 * scale**2)
-    return math.nextafter((1.77 + 0.8 * ratio) / (12 * scale**2) + normaliser, 1.0)
+    normalization_error = 8 * math.exp(-2 * math.pi**2 * scale**2)
+    return math.nextafter((1.77 + 0.8 * ratio) / (12 * scale**2) + normalization_error, 1.0)
 
 
 @lru_cache(maxsize=4096)

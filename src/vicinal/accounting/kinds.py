@@ -39,15 +39,15 @@ from vicinal.errors import InvalidInput
 from vicinal.parameters import Check, Choice, Integer, Real, get_checks, parameter
 
 ASSUMES_POISSON_SAMPLING = (
-    "with gamma < 1 every subject takes part by an independent coin of probability gamma, tossed "
-    "anew for every release; never a sample of fixed size"
+    "with gamma < 1 every subject is sampled independently with probability gamma, anew for every "
+    "release; never a sample of fixed size"
 )
 ASSUMES_KNOWN_COINS = (
-    "with gamma < 1 the lower bound is for an attacker who knows everybody else's coins, as in "
-    "every analysis of sampling"
+    "with gamma < 1 the lower bound is for an attacker who knows which other subjects are sampled, "
+    "as in every analysis of sampling"
 )
 ASSUMES_LABEL_ONLY = (
-    "where only the label is released, nobody sees the noisy votes, and nothing else is "
+    "where only the label is released, the noisy votes remain secret, and nothing else is "
     "computed from them"
 )
 ASSUMES_ONE_VOTE_PER_SUBJECT = (
@@ -55,12 +55,12 @@ ASSUMES_ONE_VOTE_PER_SUBJECT = (
     "vector by at most one vote in and one vote out"
 )
 ASSUMES_MODEL_IS_KEPT = (
-    "a trained model keeps what it has learnt about subjects who leave, and knows nothing of "
-    "those who come later"
+    "a trained model does not change when a subject is erased, and does not use records that are "
+    "added after its training"
 )
 _ASSUMES_SHARED_FILTER = (
-    "gradients and answers are charged in one filter, each subject for its own: what training "
-    "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
+    "gradients and answers are charged to the same budget of each subject: answers may use the "
+    "budget that training does not, and all the budget of a subject enrolled after training"
 )
 _ASSUMES_NO_GRID_COST = (
     "the cost of a budget B is that of B alone: an estimator in Gaussian DP may add 1 % of its own "
@@ -289,7 +289,7 @@ class PlannedNoisyMax(_EqualComponents):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedGaussian(_EqualComponents):
-    """A vector with Gaussian noise."""
+    """A planned release of a vector with Gaussian noise."""
 
     kind: ClassVar[str] = "gaussian"
 

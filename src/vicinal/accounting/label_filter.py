@@ -1,6 +1,7 @@
 r"""The charge of a released label in an individual filter under Gaussian DP.
 
-Budgets are in units of mu^2. A subject has z' of its budget remaining. A label is charged p, fixed
+Budgets z are in units of mu^2, unless called zCDP budgets (mu^2 / 2). A subject has z' of its
+budget remaining. A label is charged p, fixed
 before the label is sampled, so that z = z' - p remains after the charge: the *residue*. The charge
 is valid if every threshold test of the subject's shift m, composed with a Gaussian release of z,
 has at most the hockey-stick divergence of a Gaussian release of z', up to a tail proportional to p.
@@ -137,8 +138,9 @@ def charge_table(budget: float, tail: float, classes: int | None = None) -> Char
 
 @lru_cache(maxsize=16)
 def _compute_shares(budget: float, tail: float) -> Floats:
-    """Return the shares of :func:`charge_table`, (rows, cells), for a `tail` > 0.
+    """Return the certified shares s, float64 (rows, cells + 1), by residue and relative shift.
 
+    `budget`: zCDP budget, mu^2 / 2. `tail` > 0: the tail of the whole budget, which adds to delta.
     The first row (no residue) and the last cell (larger shifts) are 1; shares increase along rows.
     """
     mu = math.sqrt(2 * budget)

@@ -195,9 +195,9 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return the checked step of an entry of ``releases``, called `name` in error messages.
+    """Return an entry of ``releases``, a JSON object, as a checked step: a release and its count.
 
-    `delta` is the plan's.
+    `name`: that of the entry in error messages. `delta`: the plan's.
     """
     fields = check_mapping(name, release)
     if "kind" not in fields:

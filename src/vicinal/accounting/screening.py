@@ -306,13 +306,14 @@ def _compute_cover_excess(cover: _Cover, epsilons: Floats) -> Floats:
 
 
 def _compute_shift_weights(
-    covers: Sequence[_Cover], step: float, half: int
+    covers: Sequence[_Cover], step: float, max_cells: int
 ) -> tuple[Ints, Floats, Floats]:
-    """Return whole shifts of a profile by each outcome, and the weights of its interpolation.
+    """Return the shift of the excess divergence C by each outcome, and interpolation weights.
 
-    The outcome of mass r and loss U adds r C(eps - U) to a profile. Returned are three arrays
-    (covers, outcomes): the shift -U in whole cells of the grid `step`, within +-`half`, and the
-    weights (times r) of the grid points at that shift and one above, linear in e^eps.
+    An outcome of mass r and loss U contributes r C(eps - U), interpolated between points of a grid
+    of eps with cells of width `step`. Returned are three arrays (covers, outcomes): the shift -U in
+    whole cells, rounded down and within +-`max_cells`; and r times the weights of the grid points
+    at that shift and one above, for interpolation linear in e^eps.
     """
     n_outcomes = max(len(cover.masses) for cover in covers)
     # Covers with fewer outcomes are padded with masses of 0.
@@ -321,7 +322,7 @@ def _compute_shift_weights(
         masses[index, : len(cover.masses)] = cover.masses
         losses[index, : len(cover.losses)] = cover.losses
     shifts = -losses / step
-    cells = np.clip(np.floor(shifts), -half, half - 1)
+    cells = np.clip(np.floor(shifts), -max_cells, max_cells - 1)
     upper_weights = np.expm1(step * np.clip(shifts - cells, 0.0, 1.0)) / math.expm1(step)
     return cells.astype(np.int64), masses * (1 - upper_weights), masses * upper_weights
 
@@ -343,7 +344,7 @@ def _build_covers(screening: Screening) -> list[_Cover]:
     """Return covers that together dominate the answer at every largest vote count t."""
     max_margin = _CERTAIN_MARGIN + 1 / screening.sigma
     all_margins = _list_margins(screening)
-    covers = _build_certain_covers(screening, max_margin, all_margins)
+    covers = _build_tail_covers(screening, max_margin, all_margins)
     margins = all_margins[np.abs(all_margins) <= max_margin]
     first = 0
     while first < len(margins):
@@ -356,11 +357,12 @@ def _build_covers(screening: Screening) -> list[_Cover]:
     return covers
 
 
-def _build_certain_covers(screening: Screening, max_margin: float, margins: Floats) -> list[_Cover]:
-    """Return covers of the `margins` (m,), ascending, that lie beyond +-`max_margin`; at most two.
+def _build_tail_covers(screening: Screening, max_margin: float, margins: Floats) -> list[_Cover]:
+    """Return covers, at most two, that dominate all `margins` below -`max_margin` or above it.
 
-    Below, the probability r to pass, at most that at -max_margin, counts as unbounded loss. Above,
-    failing without the subject is at most as probable as at max_margin; with it, perhaps never.
+    `margins` (m,): ascending. In these tails one outcome is almost certain. Below, the probability
+    of passing is at most that at -max_margin, and passing is assigned the largest loss. Above, that
+    of failing is at most that at max_margin, and failing is assigned the most negative loss.
     """
     log_pass, log_fail, pass_loss, _ = screening.compute_answers(
         np.array([-max_margin, max_margin])

@@ -68,7 +68,7 @@ def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
         "restart": audit.build_restart_attack,
         "size": audit.build_size_attack,
         "evaluation": audit.build_evaluation_attack,
-        "total": lambda: audit.build_total_attack(audit.epsilon),
+        "total": lambda: audit.build_all_audiences_attack(audit.epsilon),
         "shards": audit.build_shards_attack,
         **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
         "count": audit.build_count_attack,
@@ -127,7 +127,7 @@ def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) ->
         release = "label" if is_label else "votes"
         return {
             **list_ind_knn_attacks(audit, (release,)),
-            **_list_model_attack(audit, release, values),
+            **_create_model_attack_factory(audit, release, values),
         }
     if kind == "screening":
         return {"screening": lambda: create_private_knn_attack("screening", gamma, delta)}
@@ -170,8 +170,8 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
         attacks["evaluation"] = lambda: audit.build_evaluation_attack(release, target_spec)
     total = facts.get("total", {})
     if total.get("capped"):
-        attacks["total"] = lambda: audit.build_total_attack(total["epsilon"])
-    return {**attacks, **_list_model_attack(audit, release, plan, target_spec)}
+        attacks["total"] = lambda: audit.build_all_audiences_attack(total["epsilon"])
+    return {**attacks, **_create_model_attack_factory(audit, release, plan, target_spec)}
 
 
 def read_audit_settings(
@@ -198,10 +198,10 @@ def read_audit_settings(
     return audit, "votes", target_spec
 
 
-def _list_model_attack(
+def _create_model_attack_factory(
     audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
 ) -> AttackFactories:
-    """Return the attack on a private model, by name; empty if no budget is planned for a model.
+    """Return the factory of the attack on a private model, by name; empty without a planned model.
 
     `release`: released values, "votes" or "label". `plan`: JSON object with the fields
     "model_share" and "model_refreshes", if there is a model.

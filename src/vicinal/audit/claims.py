@@ -210,7 +210,7 @@ def _compute_lower_rate_bounds(
 ) -> Floats:
     """Return the lower Clopper-Pearson bounds on t success probabilities, float64 (t,).
 
-    `successes` (t,): numbers of successes among `total` trials, which may be fractional.
+    `successes` (t,): numbers of successes, also fractional, among `total` trials, also fractional.
     `failure_probability`: maximal probability that a bound exceeds its success probability.
     """
     return np.where(

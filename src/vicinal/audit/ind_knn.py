@@ -124,7 +124,7 @@ class IndKNNAudit:
     def build_votes_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that spends its whole budget on the votes of one answer.
 
-        It has many records of one class, or with the longest vector.
+        The victim has many records, all of one class or with the target vector of largest norm.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         n_records = math.ceil(self.n_budget_records / norm)
@@ -224,10 +224,10 @@ class IndKNNAudit:
             name, victim, background, scenario, faults, actions, release, target_spec, **overrides
         )
 
-    def build_total_attack(self, epsilon: float) -> SumsAttack:
-        """Return the attack that combines the answers to two audiences to test a store's guarantee.
+    def build_all_audiences_attack(self, epsilon: float) -> SumsAttack:
+        """Return the attack on a store's guarantee over all audiences, by the answers to two.
 
-        Audiences are groups of recipients with budgets of their own. `epsilon`: the store's total
+        Audiences are groups of recipients with budgets of their own. `epsilon`: that of the
         guarantee over all audiences, at the delta of the settings.
         """
         budget = compute_total_budget(epsilon, self.delta)

@@ -437,7 +437,7 @@ class _StoreSession(_EstimatorSession):
         return Store.open(self._path)
 
     def do_restart(self, _: int, __: Bools | bool) -> None:
-        """Close the store and open it again; with a fault, all budgets are full afterwards."""
+        """Close and reopen the store; the fault `refills_on_restart` then refills all budgets."""
         self.system.close()
         self.system = self._open_system()
         if self.fault.refills_on_restart:

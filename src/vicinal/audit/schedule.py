@@ -2,8 +2,8 @@
 
 The number of runs of an attack on the installed version does not depend on its scores, so its
 bounds need no correction for repeated testing. A control, which has an injected fault, stops as
-soon as it is caught: it is tested whenever its number of runs has doubled, each time with an equal
-share of the failure probability.
+soon as the fault is detected: a test is made whenever the number of runs has doubled, each time
+with an equal share of the failure probability.
 
 A *world* is a made-up data set with or without the attacked subject. Arguments of the functions:
 `confidence`, probability with which all bounds of a result hold, at least; `max_runs`, number of

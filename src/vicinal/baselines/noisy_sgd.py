@@ -46,7 +46,7 @@ _SIZE_NOISE_TIMES_EPSILON = 50.0
 With 50 the release costs less than 1 % of the budget.
 """
 
-_DEFAULT_FEATURES = 1000
+_DEFAULT_N_FEATURES = 1000
 """Number of features assumed before ``fit`` to count noise samples; most data have fewer."""
 
 
@@ -122,8 +122,8 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": size_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def count_draws(self, n_features: int = _DEFAULT_FEATURES) -> dict[int, float]:
-        """Return the planned number of noise samples for each noise scale in grid steps (key).
+    def count_draws(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
+        """Return the planned numbers of noise samples, by noise scale in grid steps.
 
         The accounting adds the delta slack of the discrete noise for each sample. Every step has
         `n_features` + 1 samples for each class, one per weight and intercept; a released number of
@@ -137,17 +137,17 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
         )
 
-    def create_training(self, records: SubjectRows, unit: float) -> NoisyTraining:
+    def create_training(self, records: SubjectRows, steps_per_unit: float) -> NoisyTraining:
         """Return the planned training on private records, not yet run; nothing is released yet.
 
-        `records`: integer training features, class indices and subjects. `unit`: number of integer
-        steps per feature value of 1.
+        `records`: integer training features, class indices and subjects. `steps_per_unit`: number
+        of integer steps per feature value of 1.
         """
         noise = create_noise_source(self.simulation_seed)
         gradient = NoisyGradient(
             records,
             len(self.classes),
-            unit,
+            steps_per_unit,
             self.sampling_rate,
             self.clip,
             self.noise_multiplier,
@@ -270,8 +270,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.intercept_ = BIAS * weights[-1]
 
     def _count_draws(self) -> dict[int, float]:
-        """Return the planned number of noise samples for each noise scale in grid steps (key)."""
-        return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_FEATURES))
+        """Return the planned numbers of noise samples, by noise scale in grid steps."""
+        return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_N_FEATURES))
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return integer-valued training features, float32 (n, D + 1), in grid steps.

@@ -56,8 +56,8 @@ class PATEParameters(AnsweringParameters):
 class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier.
 
-    If `sigma_votes` is None, the noise is calibrated to `epsilon`; if that is None too, it is 40
-    votes. If `sigma_screen` and `threshold` are None, nothing is screened.
+    If `sigma_votes` is None, the noise is calibrated to `epsilon`; if `epsilon` is None too, its
+    standard deviation is 40 votes. If `sigma_screen` and `threshold` are None, nothing is screened.
     """
 
     _name = "PATE"

@@ -1,4 +1,4 @@
-"""`vicinal init` and `audience`: make a store, and open an audience with a plan of its own.
+"""`vicinal init` and `audience`: create a store, and open an audience with a plan of its own.
 
 The parameters of the plan are not in the signatures of the commands: :class:`options.PlanCommand`
 adds their options and keeps the values in click's context `ctx`.
@@ -10,7 +10,7 @@ old copies of the store; `yes`, accept a weak guarantee; `dry_run`, show costs a
 `quiet` and `json`, print no summary, or one JSON object. `accept_lost_charges` opens a store that
 has lost its newest charges, and counts all its budgets as spent. `feature_options`,
 `reference_options` and `renewal_options` are groups of options: the feature extractor, the public
-rows, and the schedule of budgets that are released in parts.
+rows, and the schedule of budgets of which every period makes a part available.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def init(
     yes: options.AcceptWeakPlan = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Make a store from private records. Prints its guarantee.
+    """Create a store from private records. Prints its guarantee.
 
     For example: vicinal init store --data patients.parquet --label diagnosis --subject patient
     --features table --schema schema.json --public volunteers.parquet --classes healthy,ill
@@ -205,14 +205,14 @@ def _print_advice(
 
 
 def _format_summary(
-    store: Path, facts: dict[str, Any], target: Target, points: AnyArray | None
+    store: Path, facts: dict[str, Any], target: Target, public_rows: AnyArray | None
 ) -> str:
     """Return the text on a new store in the folder `store`: its plan, features, noise and model.
 
     `facts`: its public facts, by name. `target`: the classes or other targets that it predicts.
-    `points`, array (m, d): public features, None if there are none.
+    `public_rows`, array (m, d): their features, None if there are none.
     """
-    n_public_rows = 0 if points is None else len(points)
+    n_public_rows = 0 if public_rows is None else len(public_rows)
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]
     multiplier = plan.get("noise_multiplier")

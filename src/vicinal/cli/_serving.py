@@ -73,7 +73,7 @@ def add(
     role: Annotated[str, Option(help="analyst, curator or monitor.")] = "analyst",
     audience: Annotated[str, Option(help="Audience whose budgets it charges.")] = "default",
 ) -> None:
-    """Make a key and print it. It is printed only this once, and stored nowhere."""
+    """Create a key and print it once. Only its hash is stored, so it cannot be printed again."""
     from vicinal.serving.keys import KeyFile
 
     KeyFile(store).add(name, role, audience, show=echo)

@@ -39,6 +39,7 @@ _MODEL_NOTE = (
     "The private model was trained before and keeps its weights. The guarantee covers them, as it "
     "covers past answers. If the plan has refreshes, `vicinal refresh` trains the model again."
 )
+_CSV_SUFFIXES = {".csv", ".tsv", ".txt"}
 _FORMATS = (".csv", ".parquet")
 _FIGURE_NAMES = {
     "accuracy": "Accuracy",
@@ -146,11 +147,12 @@ def predict(
             copied, columns, result = _answer_with_student(store, model, path, id_column)
             summary = "Answers of a student are not charged."
         else:
+            route = "predict-csv" if _CSV_SUFFIXES.intersection(path.suffixes) else "predict"
             with records.open_store(
                 store,
                 shard_timeout_s=shard_timeout_s,
                 accept_lost_charges=accept_lost_charges,
-                http_request="POST /v1/predict with the key of an analyst",
+                http_request=f"POST /v1/{route} with the key of an analyst",
             ) as opened:
                 answer_columns = opened.schema.target.answer_columns
                 copied, dataset = input_files.read_queries(

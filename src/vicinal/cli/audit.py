@@ -369,7 +369,7 @@ def sign_erasure(
     signer = SigningKey(key)
     with _open_single_store(store) as opened:
         ids = collect_subject_ids(subject, subjects)
-        receipt = create_erasure_receipt(opened._parts, ids, signer, models_kept=opened.models_stay)
+        receipt = create_erasure_receipt(opened._store, ids, signer, models_kept=opened.models_stay)
     text = output.as_json(receipt)
     if out is None:
         echo(text)
@@ -395,7 +395,7 @@ def verify(
     if store is not None:
         with _open_single_store(store) as opened:
             errors = find_receipt_faults(
-                opened._parts, content, collect_subject_ids(subject, subjects)
+                opened._store, content, collect_subject_ids(subject, subjects)
             )
     if json:
         in_force = None if store is None else not errors

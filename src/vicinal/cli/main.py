@@ -62,7 +62,7 @@ _PHRASE_OF_PARAMETER = {"y": "records' labels", "classes": "store's classes"}
 """Phrases for parameters that are not options of the command whose error names them."""
 
 _ACCEPT_LOSS_PHRASE = "accept the loss"
-"""Words of errors about lost charges, after which the program names its option."""
+"""Words of errors about lost charges, to which the program appends its option."""
 _NAMED_PARAMETER = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 
@@ -85,8 +85,8 @@ def with_flags(message: str, command: Any) -> str:
 def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
     """Yield pairs (Python parameter, flag), by which flags replace parameters in messages.
 
-    `command`: a click command, or a group, whose commands are all listed. The first of a pair is
-    also the flag's own name without dashes.
+    `command`: a click command, or a group, whose commands are all listed. Each option gives two
+    pairs: with its Python parameter, and with the flag's name written as a parameter's.
     """
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
@@ -242,7 +242,7 @@ class Commands(CommandGroup):
     }
     commands_by_heading: ClassVar = {
         "Start here": ("demo", "doctor"),
-        "Make a store and query it": ("schema", "init", "predict", "evaluate"),
+        "Create a store and query it": ("schema", "init", "predict", "evaluate"),
         "Change the records": ("add", "erase", "refresh"),
         "Run a service": ("serve", "keys", "audience", "allow"),
         "Maintain a store": ("inspect", "verify", "backup", "restore", "shard"),

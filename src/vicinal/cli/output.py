@@ -28,15 +28,16 @@ from vicinal.ledger.output_files import check_free_space, check_output, write_ou
 from vicinal.progress import Begin, Step, show_progress
 
 FIRST_COMPILE_NOTE_S = 2.0
+"""Seconds from the start of the first compilation to the first note on it."""
 _COMPILE_NOTE_INTERVAL_S = 5.0
-"""Seconds from the first compilation to the first note on it, and between notes."""
+"""Seconds between notes on compilation."""
 
 
 def check_standard_output() -> None:
-    """Raise OSError if standard output is on a full disk or device, or a pipe without a reader.
+    """Raise OSError if standard output cannot be written.
 
-    Also if it is open for reading alone. Nothing is written, so a command that is refused later
-    leaves an empty output.
+    It can be on a full disk or device, a pipe without a reader, or open for reading alone. Nothing
+    is written, so a command that is refused later leaves an empty output.
     """
     try:
         descriptor = sys.stdout.fileno()

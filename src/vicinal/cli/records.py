@@ -75,7 +75,7 @@ def open_store(
     from vicinal.store.store import Store
 
     with ExitStack() as resources:
-        resources.enter_context(_explain_service(path, http_request))
+        resources.enter_context(_advise_on_store_in_use(path, http_request))
         if is_cluster(path):
             connect = local_transports
             if ray is not None:
@@ -95,13 +95,12 @@ def open_store(
 
 
 @contextmanager
-def _explain_service(path: Path, http_request: str | None) -> Iterator[None]:
-    """Add advice to StoreInUse, raised in the body, which opens the store at `path`.
+def _advise_on_store_in_use(path: Path, http_request: str | None) -> Iterator[None]:
+    """Add advice to a StoreInUse error of the with-block, if a running service has the store open.
 
-    If a service has the store open, the message names the request that does the command's work.
-
-    `http_request`: method and path of the equivalent HTTP request, with the kind of key that it
-    needs; None if there is none.
+    `path`: folder of the store, which the with-block opens. `http_request`: method and path of the
+    HTTP request that does the command's work, and the role of the key, for the advice; None if
+    there is none.
     """
     from vicinal.serving.local_socket import ServedStore
 

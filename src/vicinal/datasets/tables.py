@@ -48,8 +48,8 @@ _READ_ERRORS = (
 )
 """Errors of a damaged file. Too little memory, also pyarrow's ArrowMemoryError, is none of them."""
 
-_NO_DELIMITER = "\x1f"
-"""The delimiter given to Arrow for a file of one column: the unit separator, used in no text."""
+_UNUSED_DELIMITER = "\x1f"
+"""Delimiter of files of one column: the unit separator, which occurs in no text."""
 
 
 def load_table(
@@ -246,7 +246,7 @@ class _Columns:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if column.null_count and not allow_missing:
-            raise _build_missing_error(description)
+            raise _build_missing_values_error(description)
         return column
 
 
@@ -288,11 +288,12 @@ def detect_csv_format(
 def _detect_delimiter(
     path: Path, delimiter: str | None, encoding: str | None, base_format: CsvForm
 ) -> tuple[CsvForm, int]:
-    """Return a CSV file's format, with a decimal point as placeholder, and its number of columns.
+    """Return a CSV file's format, with its delimiter and encoding, and its number of columns.
 
-    Only delimiters in the header are tried, because a text may contain any of them. Raises
-    ValueError if rows have different lengths with each. `delimiter`, `encoding`: None if to be
-    detected. `base_format`: has the quote, escape and comment marks.
+    The decimal mark is ".", and is detected later. Only delimiters in the header are tried, because
+    a text field may contain any delimiter. Raises ValueError if rows have different lengths with
+    every delimiter. `delimiter`, `encoding`: None if to be detected. `base_format`: has the quote,
+    escape and comment marks.
     """
     encoding = encoding or _detect_encoding(path)
     used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])
@@ -464,7 +465,7 @@ def _build_options(form: CsvForm, n_columns: int) -> tuple[Any, Any]:
     return (
         csv.ReadOptions(block_size=_BLOCK, encoding="utf-8" if form.comment else form.encoding),
         csv.ParseOptions(
-            delimiter=form.delimiter if n_columns > 1 else _NO_DELIMITER,
+            delimiter=form.delimiter if n_columns > 1 else _UNUSED_DELIMITER,
             quote_char=form.quote or False,
             escape_char=form.escape or False,
             newlines_in_values=True,
@@ -638,7 +639,7 @@ def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
             "subject. A table with texts, dates or gaps needs a schema and the features 'table'."
         )
     if np.isnan(parsed.codes).any():
-        raise _build_missing_error(description)
+        raise _build_missing_values_error(description)
     return parsed.codes
 
 
@@ -648,10 +649,10 @@ def _read_labels(columns: _Columns, name: str) -> AnyArray:
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
     if not is_text(column):
-        return _convert_integers(column)
+        return _convert_integer_labels(column)
     texts = list(map(plain_text, column.to_pylist()))
     if "" in texts:
-        raise _build_missing_error("label column")
+        raise _build_missing_values_error("label column")
     return build_label_column(texts)
 
 
@@ -669,7 +670,7 @@ def _read_subjects(columns: _Columns, name: str) -> AnyArray:
     return build_subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
-def _convert_integers(column: pa.ChunkedArray) -> AnyArray:
+def _convert_integer_labels(column: pa.ChunkedArray) -> AnyArray:
     """Return a `column` of labels as int64 (n,); fractions and other types are refused."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         with suppress(ValueError, pa.ArrowException):
@@ -679,7 +680,7 @@ def _convert_integers(column: pa.ChunkedArray) -> AnyArray:
     )
 
 
-def _build_missing_error(description: str) -> InvalidInput:
+def _build_missing_values_error(description: str) -> InvalidInput:
     """Return the error for a column with missing values, which `description` names."""
     return InvalidInput(
         f"The {description} lacks values; fill them in or drop these records first."

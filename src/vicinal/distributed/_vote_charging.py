@@ -32,7 +32,7 @@ from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import load_feature_map
 
 _CLOCK_KEY = "turn"
-"""Database key of the coordinator's clock; also the column of the clock in the table `carried`."""
+"""Stored name of the coordinator's clock: a database key, and a column of the table `carried`."""
 
 _SEQUENCE_KEY = "sequence"  # database key of the sequence number of the last charged block
 
@@ -58,7 +58,7 @@ class ChargeJournal:
         """
         rows = self._database.read(
             "SELECT digest, sums FROM carried WHERE name = ? AND round = ?",
-            (request.name, request.round),
+            (request.name, request.sum_kind),
         )
         if not rows:
             return None
@@ -89,7 +89,7 @@ class ChargeJournal:
             self._database.put(_SEQUENCE_KEY, str(request.sequence))
         row = (
             request.name,
-            request.round,
+            request.sum_kind,
             request.clock,
             request.compute_digest(),
             sums.astype("<i8").tobytes(),

@@ -115,9 +115,10 @@ class ClusterChange:
 
     @classmethod
     def read(cls, path: Path, digest: str | None = None) -> Self:
-        """Return the change in a file.
+        """Read a change from its file.
 
-        Raises StoreDamaged if the file has another digest than `digest`; None accepts any file.
+        `digest`: the expected SHA-256 of the file, hexadecimal, or StoreDamaged is raised; None
+        accepts any file.
         """
         with translate_os_errors(path):
             content = read_bytes(path)

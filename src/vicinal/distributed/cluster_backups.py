@@ -18,7 +18,7 @@ from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
 from vicinal.store.backups import restore_folder
 from vicinal.store.folder import create_new_folder, create_private_folder
-from vicinal.store.opening import LOST, OpenStore, open_folder
+from vicinal.store.opening import LOSS_ACCEPTED, OpenStore, open_folder
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -60,7 +60,7 @@ def accept_cluster_loss(path: str | Path) -> None:
         clocks = [ChargeJournal(store.database).clock for store in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
         for store in (coordinator, *shards):
-            with store.ledger.change(LOST):
+            with store.ledger.change(LOSS_ACCEPTED):
                 store.ledger.spend_all_budgets()
                 membership.write_epoch(store.database, b"")
             store.report_change()

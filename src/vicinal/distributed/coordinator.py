@@ -98,7 +98,7 @@ class Coordinator(BaseStore):
         self._deadline = deadline
         self._is_read_only = read_only
         self._ledger = sharded.CoordinatorLedger(store.database, store.folder.read_key(), records)
-        self._parts = dataclasses.replace(store, ledger=self._ledger)
+        self._store = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, read_only)
             for transport, record in zip(transports, records, strict=True)
@@ -200,7 +200,7 @@ class Coordinator(BaseStore):
 
     def close(self) -> None:
         """Delete the shards' votes of durable answers, and close all shards and the coordinator."""
-        with self._lock, self._parts.resources as resources:
+        with self._lock, self._store.resources as resources:
             for client in self._clients:
                 resources.callback(client.transport.close)
             was_consistent = not self._failed
@@ -214,11 +214,11 @@ class Coordinator(BaseStore):
         """Return an empty batch of requests, after numbering the blocks of queries from 0."""
         for audience_shards in self._remote_shards.values():
             audience_shards.begin_batch()
-        return RequestBatch(self._ledger, self._parts.schema, self._audience_states)
+        return RequestBatch(self._ledger, self._store.schema, self._audience_states)
 
     def _finish_answers(self) -> None:
         """Note durable answers in the witness, and then have the shards delete their votes."""
-        self._parts.report_commit()
+        self._store.report_commit()
         self._delete_sums()
 
     @contextmanager
@@ -242,7 +242,7 @@ class Coordinator(BaseStore):
 
         `addition`: the request with its idempotency key, stored with the change; None without key.
         """
-        database = self._parts.database
+        database = self._store.database
         change = self._changes.route_addition(records)
 
         def decide_change() -> changes.ClusterChange:
@@ -270,7 +270,7 @@ class Coordinator(BaseStore):
         ids = self._check_erasable_ids(subjects)
 
         def decide_change() -> changes.ClusterChange:
-            forget_addition_digests(self._parts.database)
+            forget_addition_digests(self._store.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._hold_exclusively():
@@ -316,10 +316,10 @@ class Coordinator(BaseStore):
         def decide_change() -> changes.ClusterChange:
             """Open the audience in the coordinator's ledger, and return the change for shards."""
             audience = self._ledger.open_audience(name, plan_json)
-            audience.plan = decide_and_train_model(self._parts, audience, begin_model_training)
+            audience.plan = decide_and_train_model(self._store, audience, begin_model_training)
             self._remote_shards[name] = self._create_remote_shards(name)
-            change = self._plan_audience(audience)
-            if is_training_pending(self._parts, audience):
+            change = self._resolve_audience_plan(audience)
+            if is_training_pending(self._store, audience):
                 training.begin_training(self._ledger, audience)
             return change
 
@@ -339,14 +339,14 @@ class Coordinator(BaseStore):
         audience = training.find_training_audience(self._ledger)
         if audience is None:
             return
-        gradients = training.ShardedGradients(self._parts, audience, self._changes)
+        gradients = training.ShardedGradients(self._store, audience, self._changes)
         model = gradients.train()
         state = self._audience_states.get(audience.name)
 
         def decide_change() -> changes.ClusterChange:
             """Store the trained model, and return the change that sends it."""
             gradients.write(model, state)
-            return self._plan_audience(audience)
+            return self._resolve_audience_plan(audience)
 
         kind = changes.MODEL_TRAINED if state is None else changes.MODEL_REFRESHED
         self._make_change(kind, decide_change)
@@ -356,7 +356,7 @@ class Coordinator(BaseStore):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values; with `curator` also private ones of every shard."""
         with self._hold_exclusively(read_only=True):
-            facts = collect_public_facts(self._parts, self._audience_states)
+            facts = collect_public_facts(self._store, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.run_on_shards(tasks.Facts())
@@ -367,7 +367,7 @@ class Coordinator(BaseStore):
 
         `erased`: erased subjects' ids. `rows`, (m, d): erased records' integer features, or None.
         """
-        own = verify(self._parts, erased, rows)
+        own = verify(self._store, erased, rows)
         faults: list[str] = []
         for number, result in self._changes.run_on_shards(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in result.faults]
@@ -382,7 +382,7 @@ class Coordinator(BaseStore):
             target = Path(path).absolute()
             self._delete_sums()
             create_new_folder(target)
-            write_backup(self._parts, target / COORDINATOR)
+            write_backup(self._store, target / COORDINATOR)
             paths = list_folders(target, len(self._clients))
             self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
             self._description.save(target)  # Written last: a folder without it is not a backup.
@@ -415,18 +415,18 @@ class Coordinator(BaseStore):
                     state.answers.forget_queries()
             # An open transaction means that the deciding commit was interrupted.
             if not self._ledger.database.in_transaction:
-                self._parts.report_change()
+                self._store.report_change()
                 # A change that some shards have not made counts as complete here, because it stays
                 # pending and is finished before the next operation.
                 self._ledger.complete_change()
 
-    def _plan_audience(self, audience: Audience) -> changes.ClusterChange:
-        """Set the automatic parameters of an audience's plan, inside the transaction of a change.
+    def _resolve_audience_plan(self, audience: Audience) -> changes.ClusterChange:
+        """Replace the automatic parameters of an audience's plan by values, and describe the plan.
 
-        They remain automatic while they depend on a model that is not trained yet. Returns the
-        change that sends plan and model to every shard.
+        They remain automatic while the audience's model is not trained. Must be called in the
+        transaction of a change. Returns the change that sends plan and model to every shard.
         """
-        store = self._parts
+        store = self._store
         is_planned = not is_training_pending(store, audience)
         if is_planned:
             pin_plan(store, audience, self._lock)
@@ -440,7 +440,7 @@ class Coordinator(BaseStore):
 
     def _describe_audience(self, audience: Audience) -> changes.ClusterChange:
         """Return the change that sends an audience's plan and model to every shard."""
-        model = read_components(self._parts.database, audience.number)
+        model = read_components(self._store.database, audience.number)
         fields = {"number": audience.number, "name": audience.name, "plan": audience.plan}
         return changes.ClusterChange(changes.AUDIENCE, audience={**fields, "model": model})
 
@@ -488,7 +488,7 @@ class Coordinator(BaseStore):
     def _open_audience_state(self, name: str) -> AudienceState:
         """Return plan, counters and engine of the audience `name`; the engine is on the shards."""
         audience = self._ledger.audiences[name]
-        state, _ = open_audience_state(self._parts, audience, self._ledger.version, self._lock)
+        state, _ = open_audience_state(self._store, audience, self._ledger.version, self._lock)
         engine = dataclasses.replace(state.engine, shard=self._remote_shards[name])
         return dataclasses.replace(state, engine=engine)
 

@@ -26,7 +26,8 @@ from vicinal.neighbours.kernels import IntegerMatrix
 
 VOTES, EVALUATION, GRADIENT = "votes", "tally", "gradient"
 """Kinds of sums that a shard returns: of the neighbours' votes for a query block; of the subjects'
-contributions to an evaluation; of the training subjects' clipped gradients."""
+contributions to an evaluation (stored as "tally" by all releases); of the training subjects'
+clipped gradients."""
 
 _NAME_BYTES = 16  # length of a request's name in bytes, a BLAKE2b digest of 128 bits
 
@@ -41,13 +42,13 @@ class NamedRequest(ABC):
     - `name`: identifies the request, 16 bytes; repeated requests of this name are charged once.
     - `clock`: the coordinator's clock at the request.
     - `audience`: name of the audience that is charged.
-    - `round`: the kind of sum, :data:`VOTES`, :data:`EVALUATION` or :data:`GRADIENT`.
+    - `sum_kind`: :data:`VOTES`, :data:`EVALUATION` or :data:`GRADIENT`.
     """
 
     name: bytes
     clock: int
     audience: str
-    round: ClassVar[str]
+    sum_kind: ClassVar[str]
 
     @property
     @abstractmethod
@@ -59,9 +60,9 @@ class NamedRequest(ABC):
         """Return a SHA-256 digest of every value that determines the charges."""
 
     def _hash_fields(self, *contents: bytes) -> bytes:
-        """Return a SHA-256 digest of the fields of every request, followed by `contents`."""
+        """Return the SHA-256 of the four fields above and `contents`, the subclass's own fields."""
         clock = self.clock.to_bytes(8)
-        header = [self.name, clock, self.audience.encode(), self.round.encode()]
+        header = [self.name, clock, self.audience.encode(), self.sum_kind.encode()]
         return hashlib.sha256(join_with_lengths([*header, *contents])).digest()
 
 
@@ -77,7 +78,7 @@ class VoteRequest(NamedRequest):
       block keeps its name and may have any number.
     """
 
-    round = VOTES
+    sum_kind = VOTES
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
@@ -107,7 +108,7 @@ class EvaluationRequest(NamedRequest):
     - `subjects`: the subject of each row. Private.
     """
 
-    round = EVALUATION
+    sum_kind = EVALUATION
     sizes: tuple[int, ...]
     share: float
     scale: int
@@ -132,7 +133,7 @@ class GradientRequest(NamedRequest):
     - `weights`, float64 (D, c): the current weights of the model; public.
     """
 
-    round = GRADIENT
+    sum_kind = GRADIENT
     scale: int
     weights: Floats
 

@@ -36,7 +36,8 @@ _START_SECONDS = 120.0
 _AUTH_MODE = "RAY_AUTH_MODE"  # environment variable that decides whether Ray requires a token
 
 COMPLETED, UNREACHABLE = "done", "unreachable"
-"""Kinds of results of a call: the task returned a value; the actor could not run the task."""
+"""Kinds of results of a call: the task returned a value; the shard cannot be reached or failed,
+so the coordinator treats it as unreachable."""
 
 _CLOSE_SECONDS = 10.0
 """Seconds that an actor may take to close its files; then its process is ended."""
@@ -64,7 +65,8 @@ class ShardActor:
     def handle(self, message: tasks.Message, *query_chunks: IntegerMatrix) -> CallResult:
         """Run the task of a message; return its private result, or its error as a value.
 
-        `message`, `query_chunks`: the arguments that :func:`split_message` returns.
+        `message`: the message; a vote request has only its first queries. `query_chunks`: its
+        further queries in order, integer features (q, d), each below Ray's limit of size.
         """
         return run_without_traceback(
             lambda: self._shard.handle(join_message(message, query_chunks))
@@ -80,7 +82,7 @@ class ShardActor:
 
 
 def run_without_traceback(operation: Callable[[], Any]) -> CallResult:
-    """Return the result of an operation, or its error as a value with public words only."""
+    """Return the result of an operation, or its error as a value without private data."""
     try:
         return COMPLETED, operation()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:

@@ -45,7 +45,7 @@ class ShardServer:
     """
 
     def __init__(self, store: OpenStore) -> None:
-        self._parts = store
+        self._store = store
         self._journal = charging.ChargeJournal(store.database)
         self._lock = ForkSafeLock()
         self._failed = False
@@ -84,12 +84,12 @@ class ShardServer:
         """Release files, database and lock. A second call has no effect."""
         with self._lock:
             self._failed = True
-            self._parts.resources.close()
+            self._store.resources.close()
 
     @property
     def is_consistent(self) -> bool:
         """Whether the shard accepts tasks; if not, it must be opened again. Public."""
-        return not self._failed and self._parts.ledger.is_consistent
+        return not self._failed and self._store.ledger.is_consistent
 
     def handle(self, message: tasks.Message) -> tasks.ShardAnswer:
         """Run the task of a message, after checking that it is for this shard in its state.
@@ -101,7 +101,7 @@ class ShardServer:
         with self._run_exclusively():
             self._accept_message(message)
             value = self.run_task(message.task)
-            links = membership.read_links_since(self._parts.database, message.last_seen)
+            links = membership.read_links_since(self._store.database, message.last_seen)
             return tasks.ShardAnswer(value, links or ())
 
     def run_task(self, task: tasks.Task) -> Any:
@@ -120,28 +120,28 @@ class ShardServer:
                     return self._delete_sums_before(task.clock)
                 case tasks.Add() | tasks.Erase() | tasks.SetAudience():
                     # A repeated change was already made; its number of erased records is not kept.
-                    last_clock = self._parts.database.get_integer(_LAST_CHANGE_CLOCK)
+                    last_clock = self._store.database.get_integer(_LAST_CHANGE_CLOCK)
                     return self._make_change(task) if task.clock > last_clock else 0
                 case tasks.Ping():
                     return None
                 case tasks.SubjectStatuses():
-                    return np.array(self._parts.ledger.find_statuses(task.subjects), dtype=np.int8)
+                    return np.array(self._store.ledger.find_statuses(task.subjects), dtype=np.int8)
                 case tasks.SimilarSubjects():
-                    return self._parts.ledger.find_similar_unknown_ids(task.subjects)
+                    return self._store.ledger.find_similar_unknown_ids(task.subjects)
                 case tasks.Verify():
-                    return verify(self._parts, task.erased, task.rows)
+                    return verify(self._store, task.erased, task.rows)
                 case tasks.Facts():
-                    return collect_private_facts(self._parts)
+                    return collect_private_facts(self._store)
                 case tasks.Backup():
-                    return write_backup(self._parts, task.path)
+                    return write_backup(self._store, task.path)
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
     def _accept_message(self, message: tasks.Message) -> None:
         """Accept a message, and durably the epoch of its coordinator, or raise StoreOutdated."""
-        number, database = message.number, self._parts.database
+        number, database = message.number, self._store.database
         membership.check_shard_state(
-            self._parts, message.cluster, number, message.shard, message.last_seen
+            self._store, message.cluster, number, message.shard, message.last_seen
         )
         # The epoch is empty in a new shard, or after an accepted loss: any coordinator is accepted.
         epoch = membership.read_epoch(database)
@@ -179,7 +179,7 @@ class ShardServer:
     def _charge_votes(self, request: tasks.VoteRequest) -> Steps:
         """Charge a query block durably; return its private votes, int64 (q, c), in grid steps."""
         state = _get_for_audience(request.audience, self._audience_states)
-        ledger = self._parts.ledger
+        ledger = self._store.ledger
         try:
             votes = charging.charge_votes(state, request)
         except BaseException:
@@ -190,21 +190,21 @@ class ShardServer:
             raise
         with self._durable_transaction():
             ledger.write_charges(state.audience, 0)
-            self._parts.database.put("clock", str(ledger.clock))
+            self._store.database.put("clock", str(ledger.clock))
             self._journal.write_sums(request, votes)
         return votes
 
     def _charge_evaluation(self, request: tasks.EvaluationRequest) -> Steps:
         """Charge an evaluation durably and return the private sums of all cells, in grid steps."""
         state = _get_for_audience(request.audience, self._audience_states)
-        with self._parts.ledger.release(state.audience):
-            sums = charging.charge_evaluation(self._parts.ledger, state, request)
+        with self._store.ledger.release(state.audience):
+            sums = charging.charge_evaluation(self._store.ledger, state, request)
             self._journal.write_sums(request, sums)
         return sums
 
     def _charge_gradient(self, request: tasks.GradientRequest) -> Steps:
         """Charge a training step durably; return the private sum of clipped gradients, (D, c)."""
-        store = self._parts
+        store = self._store
         name = request.audience
         audience = _get_for_audience(name, store.ledger.audiences)
         if name not in self._gradients:
@@ -239,16 +239,16 @@ class ShardServer:
                 self._set_audience(task)
             case tasks.Add():
                 self._add_records(task)
-        self._parts.ledger.complete_change()
+        self._store.ledger.complete_change()
         self._failed = False
         return n_erased
 
     def _add_records(self, task: tasks.Add) -> None:
         """Add the records of a task durably, with their subjects."""
-        targets = self._parts.schema.target.decode_rows(task.rows)
+        targets = self._store.schema.target.decode_rows(task.rows)
         records = StoredRecords(task.integers, targets, task.rows, task.subjects)
-        with self._parts.ledger.change("add"):
-            add_records(self._parts, records)
+        with self._store.ledger.change("add"):
+            add_records(self._store, records)
             self._write_change_clock(task.clock)
         self._mark_change()
 
@@ -258,7 +258,7 @@ class ShardServer:
         `task`: ids of the subjects, and the coordinator's clock at this change. Sums of earlier
         clocks are deleted, as they contain the subjects' votes.
         """
-        store = self._parts
+        store = self._store
         self._delete_sums_before(task.clock)  # These votes contain those of the erased subjects.
         n_erased = decide_erasure(store.ledger, store.shard, task.subjects)
         self._mark_change()
@@ -271,7 +271,7 @@ class ShardServer:
 
     def _set_audience(self, task: tasks.SetAudience) -> None:
         """Set plan and model of an audience durably, and open the audience if it is new."""
-        store = self._parts
+        store = self._store
         name = task.name
         with store.ledger.change("audience"):
             renewal = Renewal.from_plan(task.plan)
@@ -299,12 +299,12 @@ class ShardServer:
     def _write_change_clock(self, clock: int) -> None:
         """Store the clock of a change, inside a transaction; earlier requests are refused then."""
         self._journal.delete_sums_before(clock)
-        self._parts.database.put(_LAST_CHANGE_CLOCK, str(clock))
+        self._store.database.put(_LAST_CHANGE_CLOCK, str(clock))
 
     def _mark_change(self) -> None:
         """Note a committed change in the witness, and discard gradients of earlier records."""
         self._gradients.clear()
-        self._parts.report_change()
+        self._store.report_change()
 
     # ------------------------------------------------------------ locks and transactions
 
@@ -317,9 +317,9 @@ class ShardServer:
         with self._lock:
             if self._failed:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
-            self._parts.ledger.check_usable()
+            self._store.ledger.check_usable()
             try:
-                with self._parts.reporting_commits():
+                with self._store.reporting_commits():
                     yield
             except OSError:
                 self._failed = True
@@ -332,7 +332,7 @@ class ShardServer:
         Memory may then be ahead of the disk.
         """
         try:
-            with self._parts.database.transaction():
+            with self._store.database.transaction():
                 yield
         except BaseException:
             self._failed = True
@@ -340,7 +340,7 @@ class ShardServer:
 
     def _open_audience_state(self, audience: Audience) -> AudienceState:
         """Return plan, counters and engine of an audience; the engine is on the shard's records."""
-        return open_audience_state(self._parts, audience, self._parts.ledger.version, self._lock)[0]
+        return open_audience_state(self._store, audience, self._store.ledger.version, self._lock)[0]
 
 
 def _get_for_audience(name: str, values: Mapping[str, _T]) -> _T:

@@ -6,8 +6,9 @@ then can the cluster be used. If a split is interrupted after the folders were w
 command that writes finishes it, unless the store has changed since. If it is interrupted earlier,
 the store stays in use and the incomplete folder can be deleted.
 
-Arguments of the functions below: `source` is the open store that is split, `target` and `cluster`
-are folder and id (hexadecimal digits) of the cluster, `store` is the open folder of a new shard.
+A *slot* is the index of a subject in the arrays of budgets of a store or shard. Arguments of the
+functions below: `source` is the open store that is split, `target` and `cluster` are folder and id
+(hexadecimal digits) of the cluster, `shard_store` is the open store of a new shard.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
 from vicinal.store.folder import Folder, check_new_folder
 from vicinal.store.opening import (
-    SPLIT_CLUSTER,
+    RETIRED_FOR,
     OpenStore,
     create_interrupted_error,
     create_store,
@@ -179,7 +180,7 @@ def finish_interrupted_split(
     ):
         membership.ShardRecords.from_database(coordinator.database, cluster)
         # If the store is closed for good already, its opening has updated the witness.
-        if source.database.get(SPLIT_CLUSTER) is None:
+        if source.database.get(RETIRED_FOR) is None:
             target_cluster = source.database.get(membership.CLUSTER)
             source_state = coordinator.database.get(_SOURCE_KEY)
             if (target_cluster, source_state) != (cluster.identity, _format_state(source)):
@@ -201,7 +202,7 @@ def _format_state(source: OpenStore) -> str:
 def _close_for_good(source: OpenStore, cluster: str) -> None:
     """Mark a store as split, so that only the cluster may open it; durable, also in the witness."""
     with source.ledger.change("split"):
-        source.database.put(SPLIT_CLUSTER, cluster)
+        source.database.put(RETIRED_FOR, cluster)
     source.report_change()
     source.ledger.complete_change()
 
@@ -275,7 +276,7 @@ def _write_shards(
 
 def _copy_to_shard(
     source: OpenStore,
-    store: OpenStore,
+    shard_store: OpenStore,
     subjects: ShardSubjects,
     slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
@@ -284,30 +285,32 @@ def _copy_to_shard(
 
     - `subjects`: the subjects of the shard.
     - `slot_of_row`, int32 (n,): slot of each record's subject in `source`.
-    - `erased`: rows of the table of erased subjects that belong to the shard.
+    - `erased`: budgets of the shard's erased subjects, tuples of the hash of the id, the number of
+      the audience, and the remaining units.
     """
     files = source.record_files
     size = len(source.shard)
     slots = np.frombuffer(subjects.slots, dtype="<i4")
     new_slot_of = np.full(source.ledger.size, _ON_OTHER_SHARD, dtype=np.int32)
     new_slot_of[slots] = np.arange(len(slots))
-    with store.ledger.change("split"):
-        store.database.insert(Tables.MODELS, source.database.read_rows(Tables.MODELS))
+    with shard_store.ledger.change("split"):
+        shard_store.database.insert(Tables.MODELS, source.database.read_rows(Tables.MODELS))
         rows = np.flatnonzero(new_slot_of[slot_of_row] != _ON_OTHER_SHARD)
         features = files.features.map_rows(size)
         labels = files.labels.map_rows(size)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             chunk = rows[start : start + _ROWS_AT_ONCE]
             new_slots = new_slot_of[slot_of_row[chunk]]
-            store.record_files.append(start, features[chunk], labels[chunk], new_slots)
-            update_slot_checksum(store.database, new_slots)
-        write_digests(store.database, store.record_files, len(rows))
-        store.database.put("slots", str(write_all_subjects(store.database, subjects.ids)))
-        store.database.insert(Tables.DEPARTED, erased)
+            shard_store.record_files.append(start, features[chunk], labels[chunk], new_slots)
+            update_slot_checksum(shard_store.database, new_slots)
+        database = shard_store.database
+        write_digests(database, shard_store.record_files, len(rows))
+        database.put("slots", str(write_all_subjects(database, subjects.ids)))
+        database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _write_shard_audience(store, audience, slots, budgets)
-    store.ledger.complete_change()
+            _write_shard_audience(shard_store, audience, slots, budgets)
+    shard_store.ledger.complete_change()
 
 
 def _write_shard_audience(

@@ -1,7 +1,7 @@
 """Number of neighbours and noise multiplier of a plan, from public information alone.
 
 A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a kernel
-weight w, so its zCDP budget B is just spent at
+weight w, so its zCDP budget B is just spent at the noise multiplier
 
     sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
 
@@ -63,18 +63,18 @@ def compute_n_neighbors(
     n_classes: int,
     n_reference: int,
     dimension: float = MIN_DIMENSION,
-    per_noise: float = NEIGHBORS_PER_NOISE,
+    neighbors_per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k, the expected number of neighbours of a query, from public numbers alone.
 
     - `n_records`: declared number of private records. `n_queries`: planned number of answers.
     - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
     - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
-    - `per_noise`: number of neighbours per unit of dimension and of noise multiplier.
+    - `neighbors_per_noise`: the factor in k = factor * dimension * noise multiplier.
     """
     # The noise multiplier that spends a typical record's budget, with weights of 1.
     multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
-    proposed = round(per_noise * max(dimension, MIN_DIMENSION) * multiplier)
+    proposed = round(neighbors_per_noise * max(dimension, MIN_DIMENSION) * multiplier)
     maximum = max(1, n_records // (2 * n_classes))
     minimum = math.ceil(MIN_RANK * n_records / n_reference)
     return max(min(proposed, maximum), min(minimum, n_records), 1)
@@ -86,7 +86,7 @@ def fit_n_neighbors(
     n_queries: int,
     budget: float,
     n_classes: int,
-    per_noise: float = NEIGHBORS_PER_NOISE,
+    neighbors_per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k, the expected number of neighbours of a query, fitted to the dimension of the data.
 
@@ -94,11 +94,12 @@ def fit_n_neighbors(
 
     - `n_records`: declared number of private records. `n_queries`: planned number of answers.
     - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
-    - `per_noise`: number of neighbours per unit of dimension and of noise multiplier.
+    - `neighbors_per_noise`: the factor in k = factor * dimension * noise multiplier.
     """
     plan = n_records, n_queries, budget, n_classes, len(reference)
-    rank = round(compute_n_neighbors(*plan, per_noise=per_noise) * len(reference) / n_records)
-    return compute_n_neighbors(*plan, estimate_dimension(reference, rank), per_noise)
+    n_neighbors = compute_n_neighbors(*plan, neighbors_per_noise=neighbors_per_noise)
+    rank = round(n_neighbors * len(reference) / n_records)
+    return compute_n_neighbors(*plan, estimate_dimension(reference, rank), neighbors_per_noise)
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
@@ -167,10 +168,10 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
 
 
 def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
-    """Return the participation of reference points in votes on each other within `radius`.
+    """Return the mean squared weight and the spread of votes among public points.
 
-    `n_features`: number of columns of the points' integer features, which scales the similarity
-    levels in the kernel's table of weights.
+    The points of `reference` are both queries and records: each takes part in the votes on others
+    within `radius`. `n_features`: number of columns of their integer features.
     """
     kernel = reference.kernel
     weights = kernel.table(n_features)

@@ -107,8 +107,8 @@ class ProxyLedger:
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
 
-    def spend_shares(self, shares: Floats) -> None:
-        """Spend further shares of full virtual budgets.
+    def deduct_shares(self, shares: Floats) -> None:
+        """Deduct shares of the full virtual budgets, such as those spent on training a model.
 
         `shares`, float64 (r,): share, 0 to 1, for all r reference points, also for uncharged ones.
         """

@@ -239,7 +239,7 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` (ids) from memory; return their number. Private."""
+        """Erase all records of `subjects` (ids) from memory; return the private number of them."""
         rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
             self._register.remove(subjects)

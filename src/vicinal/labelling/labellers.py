@@ -342,14 +342,14 @@ class Learner(Protocol[AnyStudent]):
         examples: AnyArray,
         rows: Ints,
         labels: Ints,
-        number: int,
+        round_index: int,
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> AnyStudent:
-        """Return a student trained on released answers.
+        """Train and return a student on released answers.
 
         `examples` (m, ...) are all public examples, `rows` (a,) the indices of the answered ones,
-        and `labels` (a,) their class indices. `number` is the round's index from 0, `begin` starts
+        and `labels` (a,) their class indices. `round_index` is from 0, `begin` starts
         a progress display. `soft_labels` (m, c) are class probabilities of all examples; None
         without a private model. Training may use no other data.
         """

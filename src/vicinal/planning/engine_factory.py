@@ -1,11 +1,11 @@
-"""Creation of a query engine from a checked plan, planned from public facts only.
+"""Creation of a query engine from a checked plan, planned from public facts and charged releases.
 
 Arguments of several functions:
 
 - `plan`: the checked plan, with automatic parameters.
 - `public`, array (m, d): public reference points, or None.
 - `noise`: source of the noise; None for a new one.
-- `slack`: counts the delta that the noise grid uses.
+- `slack`: accountant of the delta that rounding noise to a grid uses.
 - `kernel`: encodes features as integers; with a private model, the kernel of the model's metric.
 - `account`: the subjects' budgets, which are charged; counts the total of all charges.
 - `interaction`: the registered fit, which ensures that interactions with the same subjects share
@@ -75,7 +75,7 @@ class PlannedEngine:
         return None if gate is None else gate.model
 
 
-def plan_engine(
+def build_engine(
     plan: IndKNNPlan,
     X: FloatMatrix,
     targets: RecordTargets,
@@ -83,10 +83,10 @@ def plan_engine(
     public: FloatMatrix | None,
     interaction: Interaction | None = None,
 ) -> PlannedEngine:
-    """Return an engine that holds the records, planned from public facts only.
+    """Return an engine that holds the records, planned from public facts and charged releases.
 
     Planning uses the private records in two released values only, both charged: the number of
-    records, if it is not declared, and a private model, if the plan has one.
+    records, if it is not declared, and a private model, which is trained if the plan has one.
 
     `X`, array (n, d), `targets`, `subjects` (n,): features, targets and subject ids of the records.
     """
@@ -169,8 +169,8 @@ _REHEARSAL_POINTS = 512
 def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
     """Raise InvalidInput for a plan that would be refused after noise was drawn.
 
-    Without this check, a refusal would reveal the estimated number of records, or a result of the
-    model's weights, and could be repeated with new noise and without a charge. The plan is carried
+    Such a late refusal would depend on the noisy number of records or on the trained weights. It
+    would release them without a charge, and could be repeated with new noise. The plan is carried
     out without records: for the smallest and the largest number of records if it is to be
     estimated, and for the smallest budget that a private model may leave for votes. `n_features`:
     number of features before encoding.
@@ -245,7 +245,7 @@ def create_engine(
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.set_used_shares(model.spent_shares)
-    min_scale = multiplier * math.sqrt(plan.get_min_count(n_neighbors))
+    min_scale = multiplier * math.sqrt(plan.get_min_neighbor_count(n_neighbors))
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
     counter = None

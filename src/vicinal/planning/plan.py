@@ -332,7 +332,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         together; r records that never are, r. Vectors that are typically shorter than 1 are charged
         for their squared length.
         """
-        return float(self.records_per_subject**RECORDS_EXPONENT) * self.target.typical_length**2
+        return float(self.records_per_subject**RECORDS_EXPONENT) * self.target.typical_norm**2
 
     @property
     def n_private_answers(self) -> int:
@@ -352,14 +352,13 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups
-        per_noise = self.target.neighbors_per_noise
+        factor = self.target.neighbors_per_noise
+        n_answers = self.n_private_answers
         if reference is None:
             return compute_n_neighbors(
-                self.size, self.n_private_answers, budget, n_groups, self.size, per_noise=per_noise
+                self.size, n_answers, budget, n_groups, self.size, neighbors_per_noise=factor
             )
-        return fit_n_neighbors(
-            reference, self.size, self.n_private_answers, budget, n_groups, per_noise
-        )
+        return fit_n_neighbors(reference, self.size, n_answers, budget, n_groups, factor)
 
     def choose_multiplier(self, usage: Participation, count: float, budget_share: float) -> float:
         """Return the noise multiplier sigma2 that the budgets pay for.
@@ -381,8 +380,8 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """Whether all queries have the same noise scale."""
         return not self.has_private_count and self.min_similarity is None
 
-    def get_min_count(self, n_neighbors: int | None) -> float:
-        """Return the smallest number of neighbours of any query, which has the smallest noise.
+    def get_min_neighbor_count(self, n_neighbors: int | None) -> float:
+        """Return the least number of neighbours of a query, for which the noise scale is smallest.
 
         `n_neighbors`: k, or None if it varies between queries.
         """

@@ -212,9 +212,9 @@ def _train_model(
 ) -> PrivateModel:
     """Return a simulated private model, trained by floating-point gradients with seeded noise.
 
-    - `X`, float32 (n, d), `labels`, int64 (n,): the training rows and their classes.
-    - `calibration_rows`, float32 (m, d): rows on which the model is calibrated.
-    - `features`: the features of the model.
+    - `X`, float32 (n, d), `labels`, int64 (n,): the training rows, encoded, and their classes.
+    - `calibration_rows`, float32 (m, d): encoded rows on which the model is calibrated.
+    - `features`: maps encoded rows to the integer input features of the model.
     - `plan`: gives the budget and the number of records, which determine the noise.
     - `generator`: source of the seeded noise.
     """
@@ -406,15 +406,16 @@ class _SimulationRun:
         np.maximum(self._budgets, 0.0, out=self._budgets)
         return np.asarray(voters.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
-    def _sum_votes(self, voters: _Voters, weights: Floats) -> Floats:
-        """Return the votes (q, c) for each class, scaled to k voters for every query.
+    def _sum_votes(self, voters: _Voters, vote_weights: Floats) -> Floats:
+        """Return the weighted votes (q, c) for each class, as of the records behind each vote.
 
-        `voters`: pairs of a query and a voting point. `weights` (pairs,): the weight of each vote.
+        `voters`: pairs of a query and a voting point. `vote_weights` (pairs,): weight of each vote,
+        the kernel weight, or less where a budget does not afford it.
         """
         c = self._setup.n_classes
         cells = voters.queries * c + self._setup.labels[voters.rows]
         sums = np.bincount(
-            cells, weights=weights * voters.records_per_vote, minlength=voters.n_queries * c
+            cells, weights=vote_weights * voters.records_per_vote, minlength=voters.n_queries * c
         )
         return np.asarray(sums.reshape(voters.n_queries, c))
 

@@ -25,7 +25,7 @@ linear model without privacy has .76, and twice as many records give .73
 (docs/reference/report-set.md).
 """
 
-_INVERSE_PRECISION = 10  # required numbers of records are exact to one part in 10
+_INVERSE_PRECISION = 10  # required numbers of records are within 10 % of the smallest
 MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noise instead
 
 
@@ -73,8 +73,9 @@ def find_min_records(plan: IndKNNPlan) -> int:
 def warn_about_small_data(planned: PlannedEngine) -> None:
     """Warn if a fitted classifier has so few records that noise decides many of its answers.
 
-    The number of records was declared or released with noise, so the warning costs no privacy. A
-    plan with a declared noise multiplier gets none: its noise was chosen by the caller.
+    `planned`: the classifier's engine. Its number of records was declared or released with noise,
+    so the warning costs no privacy. A plan with a declared noise multiplier gets none: its noise
+    was chosen by the caller.
     """
     plan = planned.plan
     if (

@@ -214,11 +214,11 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             return None
         return self._model.predict(convert_to_float(self._encoder.encode(queries)))
 
-    def _check_votes_released(self, values: str) -> None:
-        """Raise PrivacyRefused, naming the requested `values`, if labels alone are released."""
+    def _check_votes_released(self, requested: str) -> None:
+        """Raise PrivacyRefused, naming the `requested` values, if labels alone are released."""
         if self._plan.label_only:
             raise PrivacyRefused(
-                f"{values} cannot be given with release='label': only labels are paid for. Fit "
+                f"{requested} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
 

@@ -22,7 +22,7 @@ from vicinal.features.table_schema import TableSchema
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.planning.engine_factory import PlannedEngine, convert_to_float, plan_engine
+from vicinal.planning.engine_factory import PlannedEngine, build_engine, convert_to_float
 from vicinal.planning.guarantees import create_ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
@@ -119,7 +119,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)
         with warnings.catch_warnings(record=True, action="always") as fit_warnings:
-            planned = plan_engine(
+            planned = build_engine(
                 plan, records.features, targets, records.names, records.reference, claimed
             )
             warn_about_small_data(planned)
@@ -164,10 +164,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> Self:
         """Add private records; an enrolled or erased subject keeps its remaining budget.
 
-        `X` (n, d), `y` (n,) and `subjects` (n,) are features, targets and ids in the form that
-        :meth:`fit` takes. Pass `subjects` if and only if `fit` received them.
-        Without them every record is a new subject, whose id continues the row numbers. The radius
-        and the noise stay as planned.
+        `X` (n, d), `y` and `subjects` (n,) are features, targets and ids in the form that
+        :meth:`fit` takes; `y` is (n,), or (n, c) for several labels or numbers. Pass `subjects` if
+        and only if `fit` received them. Without them every record is a new subject, whose id
+        continues the row numbers. The radius and the noise stay as planned.
         """
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
@@ -223,7 +223,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         queries = inputs.check_features(self, X)
         engine = self._engine
         with engine.lock:
-            self._warn_beyond_plan(len(queries))
+            self._warn_of_unplanned_answers(len(queries))
             integers = self._encoder.encode(queries)
             predicted = None
             if self._model is not None:
@@ -316,10 +316,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 "like the queries, for example past queries."
             )
 
-    def _warn_beyond_plan(self, size: int) -> None:
-        """Warn when further queries, `size` of them, exceed the planned number of answers."""
+    def _warn_of_unplanned_answers(self, n_queries: int) -> None:
+        """Warn when `n_queries` further queries first exceed the planned number of answers."""
         planned = self._planned_answers
-        if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
+        if planned is not None and self.n_answers_ <= planned < self.n_answers_ + n_queries:
             warn_caller(
                 f"These are more answers than the {planned} that were planned. The guarantee "
                 "still holds, but answers turn into noise as budgets run out; "

@@ -192,7 +192,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
     Corrections to the published code: samples are Poisson, never of fixed size or with
     replacement; the vote uses a separate sample; votes are compared with the unmodified threshold;
     the screening is charged by its exact distribution (:mod:`vicinal.accounting.screening`); the
-    tau-clipping keeps votes of 0 at 0.
+    clipping of a record's votes to `tau` keeps votes of 0 at 0.
 
     A subject with several records is sampled as a whole and has one vote, by its nearest record.
     A fitted classifier cannot be copied or pickled: every copy could spend the planned charge.
@@ -241,11 +241,12 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
         return self._fit(X, y, subjects, public)
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        """Return the label of every query, (q,), or with `tau` 0s and 1s (q, c).
+        """Return the label of every query, (q,); -1 or None for those that failed the screening.
 
-        `passed`, bool (q,): queries that passed the screening; with `tau`, all. `answers`: for the
-        p queries that passed, class indices (p,) if labels alone are released, else noisy votes
-        (p, c).
+        With `tau`, the bound on the votes of a record with several labels: whether at least half of
+        the k neighbours have each label, as 0 or 1 (q, c). `passed`, bool (q,): queries that passed
+        the screening; with `tau`, all. `answers`: for the p queries that passed, class indices (p,)
+        if labels alone are released, else noisy votes (p, c).
         """
         if self._plan.tau is None:
             return super()._decide_labels(passed, answers)

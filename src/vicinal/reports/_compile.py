@@ -100,8 +100,8 @@ def compile_vectors() -> None:
         _fit_and_predict(IndKNNMultiLabelClassifier(["a", "b"], **options), label_sets, subjects)
 
 
-def compile_fixed_plans() -> None:
-    """Compile the functions of Private-kNN's search in random samples and of NoisySGD."""
+def compile_private_knn_and_noisy_sgd() -> None:
+    """Fit Private-kNN and NoisySGD, to compile the search in random samples and the training."""
     from vicinal.baselines.noisy_sgd import NoisySGDClassifier
     from vicinal.predictors.private_knn import PrivateKNNClassifier
 
@@ -152,7 +152,7 @@ STEPS: tuple[Callable[[], None], ...] = (
     compile_model,
     compile_hog,
     compile_vectors,
-    compile_fixed_plans,
+    compile_private_knn_and_noisy_sgd,
     compile_smoothed,
     draw_sample_plots,
 )

@@ -183,8 +183,9 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
 
 
 def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
-    """Return the image and caption of some correct and wrong answers, for the page's template.
+    """Return the image and caption of some answers, for the page's template.
 
+    Correct answers, and wrong ones, are selected at equal distances in the order of confidence.
     `images` (q, ...): images of all queries.
     """
     from vicinal.reports.plots import encode_png

@@ -269,15 +269,16 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _format_claim(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a table row on a `claim` of an audit's `report`, both as in the certificate.
+def _format_claim(audit: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the row on a `claim`, an entry of "claims" of `audit` (:func:`_summarize_audit`).
 
-    Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, controls.
+    Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, detected
+    of all controls.
     """
     detectable_epsilon = claim["would_have_seen_epsilon"]
     return (
         f"{claim['mechanism']}: {claim['world']}",
-        f"{report['at']}, {report['version']}",
+        f"{audit['at']}, {audit['version']}",
         f"{claim['lower']:.3f} of {claim['claim']:.3f}",
         "not stated" if detectable_epsilon is None else f"{detectable_epsilon:.2f}",
         f"{claim['controls_caught']} of {claim['controls']}",

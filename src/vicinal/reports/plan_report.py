@@ -79,7 +79,7 @@ class Option:
         }
 
 
-def _list_alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+def _list_plans(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return the requested `plan` and variants of it, by the name of the option in the report.
 
     The variants change the released values, the number of queries, or epsilon. If the number of
@@ -137,7 +137,7 @@ def evaluate_plan_options(
     - `n_features`: number of features; None if unknown.
     - `only_requested`: leave out the alternatives, if the number of records is public.
     """
-    plans = _list_alternatives(plan)
+    plans = _list_plans(plan)
     if only_requested and plan.n_records:
         plans = {_REQUESTED: plan}
     report_progress = begin("simulation", len(plans))

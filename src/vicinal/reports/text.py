@@ -30,11 +30,11 @@ def bound_attack_success(epsilon: float, delta: float) -> float:
 
 
 def bound_gaussian_success(budget: float, delta: float) -> float:
-    """Return an upper bound on the success of membership inference under Gaussian noise.
+    """Return an upper bound on the probability that membership inference succeeds, prior one half.
 
-    It is Phi(mu / 2) + delta with mu = sqrt(2 B), where `budget` is B, the zCDP budget of a subject
-    (Dong, Roth and Su 2022); the prior is one half. Noise on an integer grid adds less than 1 % of
-    delta to the exact Gaussian value.
+    It is Phi(mu / 2) + delta with mu = sqrt(2 B) for Gaussian noise (Dong, Roth and Su 2022).
+    `budget`: B, the zCDP budget of a subject. `delta`: that of the plan's guarantee; noise on an
+    integer grid adds less than 1 % of it to the exact Gaussian value.
     """
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 

@@ -19,11 +19,11 @@ _FILE_NAME = "queries.csv"
 def decode_csv(
     content: bytes, store: BaseStore, id_column: str | None, max_rows: int
 ) -> tuple[dict[str, Any], Any, int]:
-    """Return the columns to copy beside the answers, the raw queries, and their number.
+    """Return the id column of a CSV file (by name), the queries as sent, and their number.
 
     - `content`: the uploaded file. Queries are public, so it is written to a temporary folder.
     - `store`: its schema determines the columns of features.
-    - `id_column`: name of the column to copy, or None for none.
+    - `id_column`: name of the column that the reply repeats beside the answers; None for none.
     - `max_rows`: largest number of queries.
 
     Raises problem 422 if the file does not fit the store, 413 for too many rows, 503 if there is

@@ -24,8 +24,8 @@ _MAX_VALUES = 1 << 20
 """Parsing that many values holds the interpreter lock for about 60 ms."""
 _DEFAULT_BODY_BYTES = 8 << 20
 """Longest body where the row width is unknown, such as texts and images."""
-_MAX_NESTING = 8
-"""Brackets that may open between two commas; images need four."""
+_MAX_BRACKETS_PER_COMMA = 8
+"""Largest mean number of lists that open between two commas; images need four."""
 _VALUES_PER_LIST = 4
 """A list costs the parser as much time and memory as four numbers."""
 _CSV_DELIMITERS = (b",", b";", b"\t", b"|")
@@ -60,7 +60,7 @@ class BodyLimits:
         """Raise problem 413 for JSON with too many values, 422 for lists nested too deeply."""
         n_commas = content.count(b",")
         n_lists = content.count(b"[")
-        if n_lists > _MAX_NESTING * (n_commas + 1):
+        if n_lists > _MAX_BRACKETS_PER_COMMA * (n_commas + 1):
             raise Problem(422, "unusable", "The body nests lists too deeply.")
         if n_commas + _VALUES_PER_LIST * n_lists > self.max_values:
             raise Problem(413, "too-large", "The body has too many values. Send fewer rows.")

@@ -91,9 +91,10 @@ class AppState:
     async def decode_csv(
         self, content: bytes, id_column: str | None
     ) -> tuple[dict[str, Any], Any, int]:
-        """Return the copied columns, the raw queries and their number, decoded in a thread.
+        """Return the id column of a CSV file (by name), the queries as sent, and their number.
 
-        `content`: the received CSV file. `id_column`: name of the column to copy, or None. Raises
+        Decodes in a thread. `content`: the file. `id_column`: name of the column that the reply
+        repeats beside the answers; None for none, and then the first result is empty. Raises
         problem 413 or 422 if the file does not fit the limits or the store.
         """
 

@@ -296,7 +296,7 @@ async def get_history(state: AppState, _key: ApiKey, _: Request) -> Response:
 
 @_register("POST", "/v1/records", models.ChangedResponse, role=CURATOR, body=models.RecordsRequest)
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
-    """Add records durably (curators)."""
+    """Add records durably. The key must have the role of curator."""
     idempotency_key = _get_idempotency_key(request)
     async with state.body_reader.read_body(request) as content:
         body, rows, n_rows = await state.decode_json(models.RecordsRequest, content)
@@ -368,7 +368,7 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
 
 
 def parse_subject_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
-    """Return subject ids in canonical form; problem 422 for an id that no URL path can contain."""
+    """Return canonical subject ids; problem 422 for ids that are invalid or fit no URL path."""
     for subject in subjects:
         error = checks.describe_id_fault(subject)
         # Clients and proxies remove the components '.' and '..' from a path.

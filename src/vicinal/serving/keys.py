@@ -122,7 +122,10 @@ class KeyFile:
 
 
 def _refuse_second_audience(keys: list[ApiKey], name: str, audience: str) -> None:
-    """Raise PrivacyRefused if the holder `name` ever had a key of an audience but `audience`."""
+    """Raise PrivacyRefused if the holder `name` ever had a key of another audience.
+
+    `keys`: all keys, including revoked ones. `audience`: that of the holder's new key.
+    """
     if any(key.name == name and key.audience != audience for key in keys):
         raise PrivacyRefused(
             f"{name!r} has, or had, a key of another audience. Access to the answers of two "

@@ -227,8 +227,8 @@ def make_delta(number: LogInterval, method: str = EXACT, note: str = "") -> Delt
     return Delta(capped.low, capped.high, method, note)
 
 
-def _exp_rounded(log: float, limit: float) -> float:
-    """Return exp(`log`), rounded up if `limit` is inf and down if it is -inf."""
+def _exp_rounded(log: float, direction: float) -> float:
+    """Return exp(`log`), rounded up if `direction` is inf and down if it is -inf."""
     # The relative error of exp is about 2 + abs(log) units in the last place.
     if log == -math.inf:
         return 0.0
@@ -236,7 +236,7 @@ def _exp_rounded(log: float, limit: float) -> float:
     for _ in range(2 + math.ceil(abs(log))):
         # Below log = -745 exp is 0 or the smallest float, which one step already exceeds.
         if log > -745 or value == 0:
-            value = math.nextafter(value, limit)
+            value = math.nextafter(value, direction)
         if value == 0 or abs(log) > 700:
             break
     return max(value, 0.0)
@@ -309,7 +309,8 @@ def _compute_deviance(shift: float, expected: float) -> float:
 def log_hypergeometric(o: int, n_type: int, n_rest: int, size: int) -> float:
     """Return log Pr[`o` of the `n_type` records of a type are sampled], by Loader's expansion.
 
-    `size` of n_type + `n_rest` records are sampled without replacement.
+    `o`: number of sampled records of the type. `size` of n_type + `n_rest` records are sampled
+    without replacement.
     """
     n = n_type + n_rest
     if o < 0 or o > n_type or size - o < 0 or size - o > n_rest:

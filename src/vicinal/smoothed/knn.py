@@ -393,7 +393,8 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        X has `n_removed` records of `removed_type` and `n_added` of `added_type`.
+        The record has `removed_type` in X and `added_type` in X'. `n_removed` and `n_added`: the
+        numbers of all records of these types in X.
         """
         if added_type == self.classes:
             return compute_count_divergence(

@@ -291,18 +291,19 @@ class Mechanism(ABC):
 
     @abstractmethod
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield every different hockey-stick divergence between a database x and a neighbour x'.
+        """Yield every different hockey-stick divergence between X = `database` and a neighbour X'.
 
-        These are the sums over outcomes of (P_x - E P_x')+ and of (P_x' - E P_x)+. `database` has
-        passed :meth:`validate_database`.
+        These are the sums over outcomes of (P - E P')+ and of (P' - E P)+, with E = exp(`epsilon`).
+        `database` has passed :meth:`validate_database`.
         """
 
     @abstractmethod
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield, for every neighbour, the adversary's gain if the database is the true one.
+        """Yield, for every neighbour X' of X = `database`, the gain of an adversary (LWX23, eq. 3).
 
-        The sum over outcomes of ``P_x max(0, |P_x - P_x'| / (P_x + P_x') - t) / (1 - t)`` with
-        t = tanh(epsilon / 2). `database` has passed :meth:`validate_database`.
+        The adversary guesses from the outcome whether X or X' is the database. The gain is the mean
+        advantage above t = tanh(`epsilon` / 2) if it is X: the sum over outcomes of
+        P max(0, |P - P'| / (P + P') - t) / (1 - t). `database` is validated.
         """
 
     @abstractmethod
@@ -400,12 +401,12 @@ def compute_listed_divergence(
 ) -> LogInterval:
     """Return the divergence of two listed distributions P and P', `log_p` and `log_p_other`.
 
-    They map outcomes to log probabilities. `extra_error` bounds the errors of these beyond the
-    error of one computed log probability.
+    They map outcomes to log probabilities. `extra_error`: bound on the absolute error of a log
+    probability in addition to the rounding of one computed logarithm; 0 if each is just that.
     """
     log_probabilities, log_ratios = align_distributions(log_p, log_p_other)
     if not len(log_probabilities):
-        raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
+        raise InvalidInput("A mechanism's distribution must have at least one outcome. Got none.")
     return sum_divergence(
         log_probabilities, log_ratios, epsilon, weighting, extra_error, n_rounded=2
     ).cap_at_one()

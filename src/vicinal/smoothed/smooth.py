@@ -49,12 +49,13 @@ _MAX_UPDATES = 2 * 10**7
 _MAX_DATABASES = 20_000
 """Maximal number of histograms for which deltas are enumerated."""
 _MAX_SLOW_DATABASES = 2_000
-"""The same where each delta is a sum over sample sizes or outcomes."""
+"""Maximal number of histograms for mechanisms whose deltas are slow: sums over sample sizes or
+outcomes."""
 _MAX_LISTED_SAMPLES = 4 * 10**6
 """Maximal number of samples that are listed for the outcomes of a rule, some ten seconds."""
 _UNDERFLOW = 1e-300
-"""Added to an upper mean: more than all products of probabilities lose that are rounded below
-2.2e-308, at most 5e-324 in each of at most some 10^9 steps. Larger means do not change."""
+"""Added to an upper mean. It exceeds the total underflow error of products of probabilities below
+2.2e-308: at most 5e-324 in each of at most some 10^9 steps. Larger means do not change."""
 _MAX_LOG_RATIO = 600.0
 """Deltas below exp(-600) of the largest would underflow beside it."""
 
@@ -78,9 +79,10 @@ def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) 
 
 
 def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: float) -> Floats:
-    """Return the log deltas of all histograms of `n` records, float64 (2, n + 1, ..., n + 1).
+    """Return bounds of the log deltas of all histograms of `n` records, by their counts.
 
-    There are `n_types` types. Entries that are no histogram of n records are -inf.
+    The result, float64 (2, n + 1, ..., n + 1), has lower and upper bounds, and axes for the counts
+    of all `n_types` types but the last. Entries that are no histogram of n records are -inf.
     """
     table = np.full((2,) + (n + 1,) * (n_types - 1), -np.inf)
     # The counts of a histogram are the numbers of stars between bars (stars and bars).
@@ -95,9 +97,9 @@ def tabulate_log_deltas(mechanism: Mechanism, n: int, n_types: int, epsilon: flo
 def maximize_over_worlds(log_deltas: Floats, vertices: Floats, n: int) -> LogInterval:
     """Return the largest expected delta over all worlds of `n` records: Algorithm 1 of LWX23.
 
-    `log_deltas` (2, n + 1, ..., n + 1): table of the logs of all deltas. `vertices` (l, m): the
-    distributions from which each record may come. Worlds with the same multiset of distributions
-    have the same mean.
+    `log_deltas` (2, n + 1, ..., n + 1): lower and upper bounds of all log deltas, by counts of all
+    types but the last. `vertices` (l, m): vertices of the convex hull of the distributions that a
+    record may come from. Worlds with the same multiset of vertices have the same mean.
     """
     max_log = float(log_deltas[1].max())
     if max_log == -math.inf:

@@ -125,8 +125,8 @@ class AudienceState:
     - `plan`: the same plan with the values of all automatic parameters.
     - `engine`: answers queries, and charges the budgets of this audience alone.
     - `answers`: all released answers.
-    - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost the
-      m public points of `proxies`; empty without proxies.
+    - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost m
+      public points, if they were records; empty where no such points are charged.
     - `private_model`: the private model whose predictions are combined with the votes, or None.
     """
 
@@ -209,7 +209,11 @@ class AudienceState:
             shard.detach_index(own_shard.mapped)
 
     def add_block(self, number: int, block: AnswerBlock) -> None:
-        """Add answers, and the public counters after them, which are durable as block `number`."""
+        """Update this state in memory by a committed block of answers.
+
+        Its answers are appended; `budget_usage` and the private model's number of private queries
+        take their values after the block, if it has them. `number`: that of the block's commit.
+        """
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -624,5 +628,5 @@ def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) 
     """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.restore_shares(state.budget_usage)
-        state.proxies.spend_shares(used_shares)
+        state.proxies.deduct_shares(used_shares)
         store.ledger.write_proxy_shares(state.audience, state.proxies.stored_shares)

@@ -53,13 +53,13 @@ class BaseStore(ABC):
     """A store of private records: methods check their input, and one lock serializes them.
 
     Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
-    the noun for the store in messages, and set `_parts`, the open store with its files; its
+    the noun for the store in messages, and set `_store`, the open store with its files; its
     `_audience_states`, by the audiences' names; the `_lock`; and `_failed`, whether it is closed or
     has failed. Everywhere in this class `addition` is a request to add records, None without an
     idempotency key, and `plan_json` the checked plan of an audience.
     """
 
-    _parts: OpenStore
+    _store: OpenStore
     _audience_states: dict[str, AudienceState]
     _lock: ForkSafeLock
     _failed: bool
@@ -69,7 +69,7 @@ class BaseStore(ABC):
 
     def _create_batch(self) -> RequestBatch:
         """Return an empty batch that can answer requests to the audiences of the store."""
-        return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+        return RequestBatch(self._store.ledger, self._store.schema, self._audience_states)
 
     def _finish_answers(self) -> None:  # noqa: B027 (optional for subclasses)
         """Finish work that depends on durable answers, before these are returned."""
@@ -121,7 +121,7 @@ class BaseStore(ABC):
 
     def _begin_due_periods(self) -> bool:
         """Begin due renewal periods, which add parts of budgets; return whether there were any."""
-        return self._parts.ledger.renew()
+        return self._store.ledger.renew()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ class BaseStore(ABC):
             if self._failed:
                 raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
             try:
-                self._parts.ledger.check_usable()
+                self._store.ledger.check_usable()
             except StorageFailed:
                 self._failed = True  # also for health checks, which do not hold the lock
                 raise
@@ -147,12 +147,12 @@ class BaseStore(ABC):
         """
         with self._hold_lock():
             try:
-                with self._parts.reporting_commits():
+                with self._store.reporting_commits():
                     self._finish_pending()
                     if not read_only and self._begin_due_periods():
                         for state in self._audience_states.values():
                             state.reset_counters()  # counters follow the plan of the new period
-                        self._parts.ledger.complete_change()
+                        self._store.ledger.complete_change()
                     yield
             except ShardMissing:
                 raise  # it may be back for the next call
@@ -162,7 +162,7 @@ class BaseStore(ABC):
                 failure = isinstance(error, OSError) or not isinstance(error, Exception)
                 self._failed |= failure and not read_only
                 # Only opening the store again can complete an incomplete change.
-                self._failed |= not self._parts.ledger.is_between_changes
+                self._failed |= not self._store.ledger.is_between_changes
                 raise
 
     @contextmanager
@@ -174,7 +174,7 @@ class BaseStore(ABC):
         """
         try:
             yield
-            self._parts.ledger.complete_change()
+            self._store.ledger.complete_change()
         except BaseException:
             self._failed = True
             raise
@@ -244,9 +244,9 @@ class BaseStore(ABC):
         whole commit fails: then StorageFailed is raised, and no request gets an answer.
         """
         with self._hold_exclusively():
-            previous_clock = self._parts.ledger.clock
+            previous_clock = self._store.ledger.clock
             replies = self._create_batch().answer_requests(queries)
-            if self._parts.ledger.clock > previous_clock:
+            if self._store.ledger.clock > previous_clock:
                 self._finish_answers()
         return replies
 
@@ -310,7 +310,7 @@ class BaseStore(ABC):
                     self._count_similar_ids(checks.subject_ids("subjects", subjects))
                 )
             figures = evaluate(
-                self._parts,
+                self._store,
                 state,
                 X,
                 y,
@@ -327,7 +327,7 @@ class BaseStore(ABC):
         """Return the guarantee of all answers to an audience, to every subject. Public."""
         state = get_audience_state(self._audience_states, audience)
         plans = [opened.requested for opened in self._audience_states.values()]
-        return state.guarantee(TotalGuarantee.from_ledger(self._parts.ledger, plans))
+        return state.guarantee(TotalGuarantee.from_ledger(self._store.ledger, plans))
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return used and remaining answers of an audience, and of `analyst` if given. Public."""
@@ -342,7 +342,7 @@ class BaseStore(ABC):
         name = normalize_name("analyst", analyst)
         max_answers = None if quota is None else checks.check_integer("quota", quota, minimum=0)
         with self._hold_exclusively():
-            self._parts.ledger.set_quota(state.audience, name, max_answers)
+            self._store.ledger.set_quota(state.audience, name, max_answers)
 
     # ------------------------------------------------------------ the data
 
@@ -386,7 +386,7 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing. A change that was decided is finished later.
         """
-        schema, ledger = self._parts.schema, self._parts.ledger
+        schema, ledger = self._store.schema, self._store.ledger
         name = normalize_name("curator", curator)
         key = (
             None if idempotency_key is None else normalize_name("idempotency_key", idempotency_key)
@@ -396,10 +396,10 @@ class BaseStore(ABC):
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
         with self._hold_exclusively():
             if addition is not None:
-                earlier_version = addition.find_data_version(self._parts.database)
+                earlier_version = addition.find_data_version(self._store.database)
                 if earlier_version is not None:
                     return earlier_version
-            had_ids = came_with_ids(self._parts.database)
+            had_ids = came_with_ids(self._store.database)
             check_subjects_given(records.ids is not None, given_before=had_ids)
             if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
                 refuse_similar_ids(self._count_similar_ids(records.ids))
@@ -413,7 +413,7 @@ class BaseStore(ABC):
         """
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_lock():
-            had_ids = came_with_ids(self._parts.database)
+            had_ids = came_with_ids(self._store.database)
         if not had_ids:
             raise NoSubjectIds(
                 "Nobody can be erased by id here: the first records came without subject ids, so "
@@ -500,7 +500,7 @@ class BaseStore(ABC):
         Raises InvalidInput if the name is in use; PrivacyRefused if the name was lost with an old
         copy, or the plan does not fit the limit over all audiences.
         """
-        ledger = self._parts.ledger
+        ledger = self._store.ledger
         requested = parse_requested_plan(self.schema, plan_json)
         if name in ledger.audiences:
             raise InvalidInput(
@@ -557,7 +557,7 @@ class BaseStore(ABC):
         """
         ids = checks.subject_ids("erased", list(erased))
         with self._hold_exclusively(read_only=True):
-            kernel = self._parts.shard.index.kernel
+            kernel = self._store.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.extract(features))
             return self._verify_files(ids, rows)
 
@@ -591,14 +591,14 @@ class BaseStore(ABC):
     @property
     def schema(self) -> StoreSchema:
         """Target, kernel, extractor and public reference, which all audiences share. Public."""
-        return self._parts.schema
+        return self._store.schema
 
     @property
     def version(self) -> int:
         """Number of changes of the data since the store was made. Public."""
-        return self._parts.ledger.version
+        return self._store.ledger.version
 
     @property
     def is_consistent(self) -> bool:
         """Whether the store can answer; if not, it must be opened again. Public."""
-        return not self._failed and self._parts.ledger.is_consistent
+        return not self._failed and self._store.ledger.is_consistent

@@ -86,9 +86,11 @@ def read_records(
                 f"images, or text if it holds texts. Got {extractor.kind}."
             )
         dataset = load_texts(path) if extractor.kind == "text" else load_images(path)
-        return _check_named(dataset, "LABEL/PERSON/FILE", label, subject, public=public)
+        return _check_has_named_columns(dataset, "LABEL/PERSON/FILE", label, subject, public=public)
     if path.name.endswith(".npz") and extractor.kind != "table":
-        return _check_named(load_table(path), "y and subjects", label, subject, public=public)
+        return _check_has_named_columns(
+            load_table(path), "y and subjects", label, subject, public=public
+        )
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
         options = {"schema": get_table_schema(extractor)}
@@ -105,21 +107,21 @@ def read_records(
     return dataset
 
 
-def _check_named(
-    dataset: Dataset, names: str, label: str | None, subject: str | None, *, public: bool
+def _check_has_named_columns(
+    dataset: Dataset, array_names: str, label: str | None, subject: str | None, *, public: bool
 ) -> Dataset:
-    """Return the data set of a folder or npz file, which has the labels and subjects asked for.
+    """Return the data set of a folder or npz file; raise InvalidInput if it lacks a named column.
 
-    `names`: where such a file has labels and subjects, for the message. `label`, `subject`: values
-    of the options, or None. Raises InvalidInput if private records lack what an option names:
-    without subjects, every row would have a budget of its own.
+    `array_names`: what such a file calls labels and subjects, for the message. `label`, `subject`:
+    values of the options, or None. Public rows need neither; without subjects, every private row
+    would have a budget of its own.
     """
     if not public:
         for option, column in (("label", dataset.labels), ("subject", dataset.subjects)):
             if (label if option == "label" else subject) is not None and column is None:
                 raise InvalidInput(
                     f"The '{option}' option names a column of a table. In this file or folder they "
-                    f"are called {names}, and it has none."
+                    f"are called {array_names}, and it has none."
                 )
     return dataset
 

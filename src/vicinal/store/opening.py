@@ -51,12 +51,12 @@ from vicinal.store.record_files import (
 )
 from vicinal.store.store_schema import StoreSchema
 
-LOST = "loss accepted"
-"""Kind of change in the history, and name in the ledger's database of the hash of the witness's
-last commit, whose charges were accepted as lost."""
+LOSS_ACCEPTED = "loss accepted"
+"""Kind of change in the history, and database key of the hash of the witness's last commit, whose
+charges were accepted as lost."""
 
-SPLIT_CLUSTER = "retired"
-"""Name in the ledger's database of the identity of the cluster to which its budgets moved."""
+RETIRED_FOR = "retired"
+"""Database key of the identity of the cluster to which the budgets of a retired store moved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ def open_folder(
         )
         ledger = _load_ledger(folder, database)
         check(database)
-        if database.get(SPLIT_CLUSTER) not in (None, cluster):
+        if database.get(RETIRED_FOR) not in (None, cluster):
             raise StoreOutdated(
                 "The store was split: its budgets now belong to its cluster, which answers. "
                 "Delete this folder once the cluster is backed up."
@@ -339,7 +339,8 @@ def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -
     `state`: content of the witness. Raises StoreOutdated if neither holds, unless `accept_loss`.
     """
     is_current = (
-        has_commit(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
+        has_commit(database, state.clock, state.head)
+        or database.get(LOSS_ACCEPTED) == state.head.hex()
     )
     if not is_current and not accept_loss:
         is_behind = database.get_integer("clock") < state.clock
@@ -352,7 +353,7 @@ _CHANGES = {
     "add": "an addition of records",
     "audience": "a new audience",
     "erase": "an erasure",
-    LOST: "an accepted loss",
+    LOSS_ACCEPTED: "an accepted loss",
     "model": "a new audience with a model",
     "refresh": "a refreshed model",
     RENEWAL: "a new period",
@@ -368,7 +369,7 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
     `pending`: kinds of changes, as in the history, or descriptions of other unfinished work.
     """
     descriptions = ", ".join(dict.fromkeys(_CHANGES.get(kind, kind) for kind in pending))
-    outcome = "" if LOST in pending else " Nothing was lost."
+    outcome = "" if LOSS_ACCEPTED in pending else " Nothing was lost."
     return PrivacyRefused(
         f"A command was interrupted here.{outcome} To be completed: {descriptions}. This command "
         "only reads. In a writable folder, vicinal serve, predict or backup completes it. "
@@ -386,8 +387,8 @@ def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState
     if ledger.last_commit != (state.clock, state.head):
         query = "SELECT what FROM history WHERE clock > ? ORDER BY clock"
         kinds = [kind for (kind,) in database.read(query, (state.clock,))]
-        if LOST in kinds:
-            kinds = [LOST]  # the new witness lacks all earlier changes, which are complete
+        if LOSS_ACCEPTED in kinds:
+            kinds = [LOSS_ACCEPTED]  # the new witness lacks all earlier changes, which are complete
         pending += kinds or ["a commit of answers, charges or a quota"]
     if not pending and record_files.are_longer_than(database.get_integer("records")):
         pending.append("the removal of records that were not added")
@@ -460,10 +461,10 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     slot_of_row = record_files.read_slots(size)
     rows = np.flatnonzero(np.isin(slot_of_row, slots))
     ledger.clock = max(ledger.clock, lost.clock)
-    with ledger.change(LOST):
+    with ledger.change(LOSS_ACCEPTED):
         ledger.spend_all_budgets()
         ledger.record_lost_audiences(lost.audiences)
-        database.put(LOST, lost.head.hex())
+        database.put(LOSS_ACCEPTED, lost.head.hex())
         if erased_again:
             ledger.erase_slots(slots, hashes, folded)
             erasure.write_erasure(ledger, rows, slot_of_row[rows], size, hashes)

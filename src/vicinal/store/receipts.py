@@ -171,7 +171,7 @@ def find_receipt_faults(
     if digests and any(
         ledger.hash_id(subject).hex() in digests for subject, _ in ledger.slot_table.iterate_slots()
     ):
-        faults.append("Somebody whom the receipt covers is in the store again.")
+        faults.append("A subject that the receipt covers is in the store again.")
     if any(ledger.hash_id(subject).hex() not in digests for subject in subjects):
         faults.append("The receipt does not cover all of these ids.")
     return faults

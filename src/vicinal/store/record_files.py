@@ -1,5 +1,6 @@
 """The records on disk: integer features, labels and slots, each in a file of fixed-width rows.
 
+A slot is the number by which the ledger knows a record's subject.
 A file consists of n rows. New rows are appended; erased rows are overwritten with copies of rows
 from the end, and the end is overwritten with zeros and truncated. The number n, and a digest of
 every tile of rows, are in the ledger's database, whose transactions decide whether a change has

@@ -86,7 +86,7 @@ class Store(BaseStore):
     _kind = "store"
 
     def __init__(self, store: OpenStore) -> None:
-        self._parts = store
+        self._store = store
         self._lock = ForkSafeLock()
         self._failed = False
         self._audience_states = {
@@ -237,19 +237,19 @@ class Store(BaseStore):
         """Close files and database, and release all locks; may be called twice."""
         with self._lock:
             self._failed = True
-            self._parts.resources.close()
+            self._store.resources.close()
 
     # ------------------------------------------------------------ the data
 
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records, and the request `addition` if it is not None, in one transaction."""
-        database, ledger = self._parts.database, self._parts.ledger
+        database, ledger = self._store.database, self._store.ledger
         with self._change_data():
             with ledger.change("add"):
                 if addition is not None:
                     addition.write(database, ledger.version + 1)
                 write_id_mode(database, has_ids=records.ids is not None)
-                add_records(self._parts, records)
+                add_records(self._store, records)
             self._forget_queries()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -270,7 +270,7 @@ class Store(BaseStore):
             afterwards. The store must be opened again, which continues the erasure.
         """
         ids = self._check_erasable_ids(subjects)
-        store = self._parts
+        store = self._store
         with self._hold_exclusively(), self._change_data(), store.database.delay_log_writes():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
             self._forget_queries()
@@ -284,13 +284,13 @@ class Store(BaseStore):
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_exclusively():
-            return status.Presence.from_statuses(self._parts.ledger.find_statuses(set(ids)))
+            return status.Presence.from_statuses(self._store.ledger.find_statuses(set(ids)))
 
     # ------------------------------------------------------------ answers
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return the number of new ids that are similar to known ids, or to each other."""
-        return len(self._parts.ledger.find_similar_unknown_ids(subjects))
+        return len(self._store.ledger.find_similar_unknown_ids(subjects))
 
     @contextmanager
     def _charge_evaluation(
@@ -300,7 +300,7 @@ class Store(BaseStore):
 
         `tally`: the counter of the cells. Charges, and what the body writes, are one transaction.
         """
-        ledger = self._parts.ledger
+        ledger = self._store.ledger
         with ledger.release(audience):
             yield charge_evaluated_subjects(ledger, audience, tally, counted)
 
@@ -309,15 +309,15 @@ class Store(BaseStore):
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values, by name; with `curator` also private ones."""
         with self._hold_exclusively(read_only=True):
-            facts = status.collect_public_facts(self._parts, self._audience_states)
+            facts = status.collect_public_facts(self._store, self._audience_states)
             if curator:
-                facts["private"] = status.collect_private_facts(self._parts)
+                facts["private"] = status.collect_private_facts(self._store)
         return facts
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
         with self._hold_exclusively(read_only=True):
-            backups.write_backup(self._parts, Path(path))
+            backups.write_backup(self._store, Path(path))
 
     # ------------------------------------------------------------ called with the lock held
 
@@ -325,20 +325,20 @@ class Store(BaseStore):
         """Train an audience's private model again, durably, and replace its `state`."""
         name = state.audience.name
         with self._change_data():
-            self._audience_states[name] = refresh_model(self._parts, self._lock, state)
+            self._audience_states[name] = refresh_model(self._store, self._lock, state)
             self._forget_queries()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
         """Open the audience `name` durably, with its private model and the checked plan."""
         with delay_warnings(), self._change_data():
-            self._audience_states[name] = add_audience(self._parts, self._lock, name, plan_json)
+            self._audience_states[name] = add_audience(self._store, self._lock, name, plan_json)
             self._forget_queries()
 
     def _verify_files(
         self, erased: list[SubjectId], rows: IntegerMatrix | None
     ) -> status.Verification:
         """Check all files and the database; search for ids `erased` and integer features `rows`."""
-        return status.verify(self._parts, erased, rows)
+        return status.verify(self._store, erased, rows)
 
     def _forget_queries(self) -> None:
         """Make answered queries count as new after a change of data; report it to the witness.
@@ -347,7 +347,7 @@ class Store(BaseStore):
         """
         for state in self._audience_states.values():
             state.answers.forget_queries()
-        self._parts.report_change()
+        self._store.report_change()
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,9 +428,9 @@ class NewStore:
             with delay_warnings():
                 store = Store(create_store(folder, self.schema))
                 if self.total is not None:
-                    with store._change_data(), store._parts.ledger.change("total"):
+                    with store._change_data(), store._store.ledger.change("total"):
                         total_budget = compute_total_budget(*self.total)
-                        store._parts.ledger.limit_total(*self.total, total_budget)
+                        store._store.ledger.limit_total(*self.total, total_budget)
                 store._add_records(self.records, None)
                 store._open_audience(DEFAULT, self.plan_json)
                 folder.save()

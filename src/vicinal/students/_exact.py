@@ -131,7 +131,7 @@ def _quantize_layer(layer: nn.Module, largest_input: float) -> _QuantizedLayer:
     weight_step = 1 / float(inverse_steps.min())
     whole_weight = (weight / weight_step).round()
     whole_bias = (bias / (input_unit * weight_step)).round()
-    compute_sums = _build_operation(layer, whole_weight.float(), whole_bias.float())
+    compute_sums = _replace_parameters(layer, whole_weight.float(), whole_bias.float())
     return _QuantizedLayer(1 / input_unit, levels, compute_sums, input_unit * weight_step)
 
 
@@ -151,11 +151,11 @@ def _compute_affine_map(layer: nn.Module) -> tuple[Tensor, Tensor]:
     return factor[:, None], layer.bias.detach().double() - layer.running_mean.double() * factor
 
 
-def _build_operation(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
-    """Return a function from inputs (n, ...) to the sums of a summing layer with other parameters.
+def _replace_parameters(layer: nn.Module, weight: Tensor, bias: Tensor) -> Layer:
+    """Return a function from inputs (n, ...) to the sums of a summing layer with given parameters.
 
-    `layer`: gives the kind of operation. `weight` (f, ...), `bias` (f,): the parameters. Batch
-    normalisation changes its inputs in place.
+    `layer`: gives the kind of operation. `weight` (f, ...), `bias` (f,): parameters in place of the
+    layer's own. Batch normalisation changes its inputs in place.
     """
     if isinstance(layer, nn.Conv2d):
         padding = layer.padding

@@ -223,20 +223,20 @@ class StudentLearner:
         examples: Examples,
         rows: Ints,
         labels: Ints,
-        number: int,
+        round_index: int,
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> Student:
-        """Return the student of round `number`, from 0.
+        """Train and return the student of the round `round_index`, from 0.
 
         `rows` and `labels` (a,): indices of the answered `examples`, and class indices of their
         answers. `begin(title, n_steps)` starts a progress bar and returns its update function.
         `soft_labels` (m, c): class probabilities of all examples, if there are any.
         """
-        recipe = self._recipes[min(number, len(self._recipes) - 1)]
+        recipe = self._recipes[min(round_index, len(self._recipes) - 1)]
         if soft_labels is None:
             recipe = replace(recipe, soft_share=None, ensemble=False)
-        step = begin(f"round {number + 1}: student", recipe.steps)
+        step = begin(f"round {round_index + 1}: student", recipe.steps)
         names = self._classes[labels]
         classes = self._classes.tolist()
         return train_student(examples, rows, names, classes, recipe, step, soft_labels)

@@ -147,8 +147,8 @@ class Student:
     preprocessing : Preprocessing
         The normalisation of raw examples.
     ranges : tuple of float
-        Largest input magnitude of each layer that sums, on public examples, see
-        :func:`vicinal.students._exact.measure_largest_inputs`.
+        Largest absolute input of each layer that sums (convolution, linear, normalization), on
+        public examples. They bound the steps of exact sums.
     guarantee : dict or None
         The guarantee of its training answers, in the form of ``Guarantee.to_dict``. It holds for
         the student too, because post-processing of released answers weakens no guarantee.
@@ -265,7 +265,7 @@ def _check_examples(examples: npt.ArrayLike) -> Examples:
 
 
 def _refuse_infinite(values: Tensor) -> Tensor:
-    """Return `values` unchanged; raise InvalidInput unless all are finite.
+    """Return `values` unchanged; raise InvalidInput if one is infinite or NaN.
 
     `values`, float32 of any shape: inputs or outputs of a network.
     """
@@ -321,7 +321,8 @@ def load(path: str | Path, model: str | None = None) -> Student:
     path : str or Path
         The student's file.
     model : str, optional
-        Folder of the model of a student of texts, if it is not the packaged one.
+        Folder of the text-embedding model that the student's feature extractor uses, if it is not
+        the one in the package. Only for students of texts.
 
     Raises
     ------

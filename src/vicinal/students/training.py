@@ -294,7 +294,7 @@ def train_network(
         batch = _Batch(
             examples[rows], targets[rows], unlabelled[unlabelled_rows], batch_soft_labels
         )
-        trainer.step(step, batch)
+        trainer.take_step(step, batch)
         if progress is not None:
             progress(1)
     return _convert_layout(trainer.averaged, torch.contiguous_format)
@@ -316,7 +316,8 @@ class _Batch(NamedTuple):
 class _Trainer:
     """A network in training, the moving average of its weights, and the optimiser.
 
-    The *averaged student* is the network with the moving averages. Examples are normalised.
+    The *averaged student* is the network with the exponential moving averages (EMA) of the weights.
+    Examples are normalised.
     """
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
@@ -334,10 +335,10 @@ class _Trainer:
         )
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
-    def step(self, step: int, batch: _Batch) -> None:
-        """Take optimiser step `step`, from 0, on a batch, and update the moving average."""
-        elapsed_share = step / self.recipe.steps
-        warm_up = min(1.0, (step + 1) / _N_WARM_UP_STEPS)
+    def take_step(self, index: int, batch: _Batch) -> None:
+        """Take the optimiser step `index`, from 0, on a batch, and update the moving average."""
+        elapsed_share = index / self.recipe.steps
+        warm_up = min(1.0, (index + 1) / _N_WARM_UP_STEPS)
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate * warm_up * 0.5 * (1 + math.cos(math.pi * elapsed_share))
         self._optimizer.zero_grad(set_to_none=True)
@@ -346,7 +347,7 @@ class _Trainer:
             loss = self._compute_loss(batch, answer_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        previous_weight = min(self.recipe.average, (step + 1) / (step + 10))
+        previous_weight = min(self.recipe.average, (index + 1) / (index + 10))
         with torch.no_grad():
             network_state = self.network.state_dict()
             # Also the statistics of batch normalisation are averaged.

@@ -125,28 +125,28 @@ def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _tabulate_expected_votes(gamma_shape: float) -> Floats:
+def _tabulate_expected_votes(gamma_shapes: float) -> Floats:
     """Return T(b), a class's expected true votes, at equally spaced b from -30 to 30, (points,).
 
-    T and b are in noise standard deviations; `gamma_shape` is the shape a of the votes' gamma
+    T and b are in noise standard deviations; `gamma_shapes` is the shape a of the votes' gamma
     prior.
     """
     n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
     votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
-    expected_votes = _compute_expected_votes(np.full(len(votes), gamma_shape), votes)
+    expected_votes = _compute_expected_votes(np.full(len(votes), gamma_shapes), votes)
     # The price of a label requires scores that never decrease; rounding errors could violate it.
     return np.asarray(np.maximum.accumulate(expected_votes))
 
 
-def _compute_expected_votes(gamma_shape: Floats, votes: Floats) -> Floats:
+def _compute_expected_votes(gamma_shapes: Floats, votes: Floats) -> Floats:
     """Return T(b), the posterior mean of true votes in noise standard deviations, float64 (m,).
 
-    `gamma_shape`, (m,): shapes a of the gamma prior. `votes`, (m,): b = v / s - c s / K, shifted
+    `gamma_shapes`, (m,): shapes a of the gamma prior. `votes`, (m,): b = v / s - c s / K, shifted
     noisy votes in noise standard deviations. Outside the range of D the asymptotic expansions of T
     are used.
     """
     clipped_votes = np.clip(votes, -_MAX_SCALED_VOTES, _MAX_SCALED_VOTES)
-    small_shape = np.minimum(gamma_shape, _MAX_SHAPE)
+    small_shape = np.minimum(gamma_shapes, _MAX_SHAPE)
     means = (
         small_shape
         * pbdv(-small_shape - 1, -clipped_votes)[0]
@@ -158,7 +158,7 @@ def _compute_expected_votes(gamma_shape: Floats, votes: Floats) -> Floats:
     # Where D overflows, the posterior mode replaces the mean; they differ by less than 1 %. The two
     # forms of the mode avoid cancellation for negative and for positive votes.
     capped_votes = np.minimum(votes, _MAX_SCALED_VOTES)
-    large_shape = np.maximum(gamma_shape, 1.0)
+    large_shape = np.maximum(gamma_shapes, 1.0)
     root = np.sqrt(capped_votes**2 + 4 * large_shape - 2)
     mode = np.where(
         capped_votes < 0,
@@ -166,4 +166,4 @@ def _compute_expected_votes(gamma_shape: Floats, votes: Floats) -> Floats:
         (capped_votes + root) / 2,
     )
     excess_votes = np.maximum(votes - _MAX_SCALED_VOTES, 0)
-    return np.asarray(np.where(gamma_shape > _MAX_SHAPE, mode, means) + excess_votes)
+    return np.asarray(np.where(gamma_shapes > _MAX_SHAPE, mode, means) + excess_votes)

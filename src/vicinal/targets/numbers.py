@@ -33,12 +33,13 @@ LINEAR = "linear"
 LOG = "log"
 
 NEIGHBORS_PER_NOISE_FOR_NUMBERS = 60
-"""Planned number of neighbours per unit of noise multiplier and dimension: more than for votes, as
-the noise enters a mean directly. Measured in docs/decisions/0073-vectors.md (R2 on log price)."""
+"""Planned number of neighbours per unit of noise multiplier and of the features' intrinsic
+dimension: more than for votes, as the noise enters a mean directly. Measured in
+docs/decisions/0073-vectors.md (R2 on log price)."""
 
-_MIN_TYPICAL_LENGTH = 0.01
-"""Shortest permitted typical vector (the longest has length 1): the typical range must be at least
-about a fiftieth of the bounds."""
+_MIN_TYPICAL_NORM = 0.01
+"""Smallest permitted norm of a typical target vector, of at most 1: the typical range must be at
+least about a fiftieth of the bounds."""
 
 _TYPICAL_POSITION = 0.75
 """Position in the typical range, from 0 to 1, of the number whose expected error is reported."""
@@ -180,8 +181,8 @@ class TypicalRange:
         return cls(centre / half_bounds, (typical.high - typical.low) / 2 / half_bounds)
 
     @property
-    def length(self) -> float:
-        """Length of target vectors at the ends of typical ranges; the longest vector has 1."""
+    def typical_norm(self) -> float:
+        """Norm of target vectors with all targets at ends of typical ranges; the largest is 1."""
         max_deviation = (1 + np.abs(self.centre)) / self.half_width
         square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(max_deviation).mean())
         return 1 / math.sqrt(square)
@@ -190,7 +191,7 @@ class TypicalRange:
     def vector_factors(self) -> tuple[float, float]:
         """Factors (a, b) in a number's target vector (a, b (z - centre) / half_width)."""
         a, b = split_unit_length(WEIGHT_SHARE)
-        return self.length * a, self.length * b
+        return self.typical_norm * a, self.typical_norm * b
 
 
 class Numbers(NumbersParameters, VectorTarget):
@@ -217,7 +218,7 @@ class Numbers(NumbersParameters, VectorTarget):
             )
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
-        if self.relative_typical_range.length < _MIN_TYPICAL_LENGTH:
+        if self.relative_typical_range.typical_norm < _MIN_TYPICAL_NORM:
             raise InvalidInput(
                 "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
                 "parameter. Give narrower bounds: numbers beyond are clipped to them."
@@ -249,12 +250,12 @@ class Numbers(NumbersParameters, VectorTarget):
     @property
     def neighbors_per_noise(self) -> float:
         """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
-        return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_length
+        return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_norm
 
     @property
-    def typical_length(self) -> float:
-        """Length of target vectors at the ends of typical ranges; the longest vectors have 1."""
-        return self.relative_typical_range.length
+    def typical_norm(self) -> float:
+        """Norm of target vectors with all targets at ends of typical ranges; the largest is 1."""
+        return self.relative_typical_range.typical_norm
 
     @cached_property
     def relative_typical_range(self) -> TypicalRange:
@@ -300,8 +301,9 @@ class Numbers(NumbersParameters, VectorTarget):
         return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
-        """Return, for each number, the standard error that the noise causes in a typical answer.
+        """Return the standard error that the noise causes in each number's typical answer.
 
+        A typical answer is at `_TYPICAL_POSITION` (three quarters) of the typical range.
         `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
         deviation of the noise on each coordinate, in votes.
         """

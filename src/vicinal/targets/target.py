@@ -19,14 +19,14 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import UNIT, RecordTargets, RecordVectors
 from vicinal.parameters import CheckedParameters, get_parameters
 
+# Kinds of targets: the name of the estimator parameter that declares each kind.
 CLASSES = "classes"
 NUMBERS = "bounds"
 LABELS = "labels"
-"""Kinds of targets: the name of the estimator parameter that declares each kind."""
 
 NEIGHBORS_PER_NOISE = 20
-"""Planned number of neighbours k per unit of noise (in kernel weights) and dimension of the data,
-for answers that are the largest of several sums (votes; 60 for numbers, see 0073-vectors.md)."""
+"""Planned number of neighbours k per unit of noise multiplier and of the features' intrinsic
+dimension, for answers that are the largest of several sums, such as votes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +86,20 @@ class Target(CheckedParameters, ABC):
 
     @property
     def neighbors_per_noise(self) -> float:
-        """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
+        """Planned number of neighbours per unit of noise multiplier and intrinsic dimension."""
         return NEIGHBORS_PER_NOISE
 
     @property
-    def typical_length(self) -> float:
-        """Length of the target vectors of most records; the longest vectors have length 1."""
+    def typical_norm(self) -> float:
+        """Euclidean norm of the target vectors of most records; the largest is 1."""
         return 1.0
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordTargets:
         """Return the encoded targets of `n_records` records, as a shard stores them; private.
 
-        `y`: targets in the form passed to `fit`. Raises InvalidInput without quoting a value.
+        `y`: targets in the form passed to `fit`, one per record. Raises InvalidInput, without
+        quoting a value, for other lengths and for None (`fit` without `y`).
         """
 
     @property
@@ -170,13 +171,13 @@ class VectorTarget(Target):
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
     def complete_and_check(self) -> None:
-        """Check that all columns of a table of answers have different names, else InvalidInput."""
+        """Raise InvalidInput if two columns of a table of answers would have the same name."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
         if repeated is not None:
             raise InvalidInput(
-                f"The {self.kind!r} parameter must name targets apart: a table of answers would "
-                f"have two columns {repeated!r}, as names also stand behind "
+                f"The {self.kind!r} parameter must give targets distinct names: a table of answers "
+                f"would have two columns {repeated!r}, as each name also follows "
                 f"{' and '.join(self.answer_prefixes)}. Rename one of them."
             )
 
@@ -213,7 +214,7 @@ class VectorTarget(Target):
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
-        """Return the target vectors of `n_records` records; private. `y`: as passed to `fit`."""
+        """Return the private target vectors of `n_records` records. `y`: of `fit`; not None."""
 
     @property
     def row_width(self) -> int:
