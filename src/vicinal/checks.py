@@ -23,8 +23,7 @@ from vicinal.tabular import is_missing, read_column
 SubjectId = int | str
 T = TypeVar("T")
 
-_MAX_LISTED = 20
-"""Largest number of rows or columns that a message lists."""
+_MAX_LISTED = 20  # largest number of rows or columns that a message lists
 
 
 def _build_parameter_error(name: str, requirement: str, value: object) -> InvalidInput:

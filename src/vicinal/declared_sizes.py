@@ -19,17 +19,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 from vicinal.errors import TooLittleMemory
 
-_STATM = Path("/proc/self/statm")
-"""File of the size of this process in memory, in pages, on Linux."""
-
-_MEMINFO = Path("/proc/meminfo")
-"""File of the memory of the machine, on Linux."""
-
-_CGROUP = Path("/proc/self/cgroup")
-"""File of the control groups of this process."""
-
-_GROUPS = Path("/sys/fs/cgroup")
-"""Folder of all control groups."""
+_STATM = Path("/proc/self/statm")  # file of the size of this process in memory, in pages, on Linux
+_MEMINFO = Path("/proc/meminfo")  # file of the memory of the machine, on Linux
+_CGROUP = Path("/proc/self/cgroup")  # file of the control groups of this process
+_GROUPS = Path("/sys/fs/cgroup")  # folder of all control groups
 
 
 class _GroupNames(NamedTuple):
@@ -47,8 +40,7 @@ _GROUP_VERSIONS = (
 )
 """Versions 2 and 1 of Linux's control groups."""
 
-_OFFSET_BITS = 32
-"""Bits of the offset of a text in memory, without its characters."""
+_OFFSET_BITS = 32  # bits of the offset of a text in memory, without its characters
 
 _MAX_DEFLATE_RATIO = 1032
 """Largest ratio of the sizes of a text and of its deflated form, a property of the format."""
@@ -65,8 +57,7 @@ _MAX_RATIOS = {
 _PADDING_BYTES = 100
 """Bytes that pyarrow reads beyond a column's, if an old program is named as the file's writer."""
 
-_CHUNK_BYTES = 1 << 20
-"""Bytes of a file that are read at a time in order to count."""
+_CHUNK_BYTES = 1 << 20  # bytes of a file that are read at a time in order to count
 
 _TRIAL_PROGRAM = Path(__file__).with_name("_reading_trial.py")
 """The program of :func:`_read_in_trial`."""

@@ -43,8 +43,7 @@ AnyClass = TypeVar("AnyClass", bound=type)
 REQUIRED = dataclasses.MISSING
 """Placeholder for the default of a parameter that must be given."""
 
-_DOC_WIDTH = 100
-"""Characters of a line in generated docstrings, as in the source."""
+_DOC_WIDTH = 100  # characters of a line in generated docstrings, as in the source
 
 AUTO = "auto"
 """Value of a parameter that is chosen automatically."""

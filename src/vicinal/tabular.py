@@ -26,8 +26,7 @@ T = TypeVar("T")
 Names = tuple[Any, ...]
 """Labels of columns, in their order: usually texts; pandas also has numbers and tuples."""
 
-_MAX_LISTED = 5
-"""Largest number of names that a message lists, as in scikit-learn's messages."""
+_MAX_LISTED = 5  # largest number of names that a message lists, as in scikit-learn's messages
 
 _MISSING_TYPES = ("NoneType", "NAType", "NaTType")
 """Types of None, and of the missing values of pandas."""

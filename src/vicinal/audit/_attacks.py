@@ -31,11 +31,8 @@ from vicinal.neighbours.scan import NeighbourLists
 from vicinal.predictors.private_knn import PrivateKNNClassifier
 from vicinal.testing import Transcript, World, noise_from
 
-_MAX_BLOCK_RUNS = 1 << 12
-"""Maximal number of runs in a block, after which the clock is read."""
-
-_MAX_BLOCK_VALUES = 1 << 18
-"""Maximal number of noisy values in a block of more than 64 runs."""
+_MAX_BLOCK_RUNS = 1 << 12  # maximal number of runs in a block, after which the clock is read
+_MAX_BLOCK_VALUES = 1 << 18  # maximal number of noisy values in a block of more than 64 runs
 
 CERTAIN_LOG_RATIO = 1e3
 """Score of a run with the subject if an output that must be equal in both worlds differs. It stands
@@ -221,8 +218,7 @@ _SIGMA = 0.7
 _MAX_SMALL_SAMPLE_PROBABILITY = 1e-9
 """Largest probability that a Poisson sample holds fewer than k background subjects."""
 
-_PLANNED_QUERIES = 1 << 22
-"""Number of queries for which one fitted classifier is planned."""
+_PLANNED_QUERIES = 1 << 22  # number of queries for which one fitted classifier is planned
 
 _FITS_PER_BLOCK = 64
 _PLAN_REPETITIONS = 4

@@ -41,8 +41,7 @@ overestimated on the selection scores, most of all where errors are rare. A weig
 rejects such tests, and gave larger lower bounds in experiments.
 """
 
-_MAX_THRESHOLDS = 200
-"""Maximal number of thresholds that are compared when a test is selected."""
+_MAX_THRESHOLDS = 200  # maximal number of thresholds that are compared when a test is selected
 
 MIN_RUNS = 20
 """Minimal number of runs of each world that an audit needs."""

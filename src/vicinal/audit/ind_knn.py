@@ -59,8 +59,7 @@ _CANDIDATE_SHIFTS = np.linspace(1e-3, 1.0, 1000)
 _N_ISOLATED_QUERIES = 8
 """Number of queries at a victim without neighbours, whose budget lasts for one label."""
 
-_COUNT_RECORDS = 30
-"""Records of the victim in the attack on the private count."""
+_COUNT_RECORDS = 30  # records of the victim in the attack on the private count
 
 
 @dataclass(frozen=True)

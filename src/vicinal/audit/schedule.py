@@ -242,8 +242,7 @@ class AuditResult(AuditFinding):
 ReportProgress = Callable[[float], None]
 """Callback of progress displays, called with the seconds used since its last call."""
 
-_CONTROL_SHARE = 0.5
-"""Largest share of the time that all controls use together."""
+_CONTROL_SHARE = 0.5  # largest share of the time that all controls use together
 
 _MAX_TESTS = 32
 """Maximal number of tests of a control; each has this part of the failure probability."""

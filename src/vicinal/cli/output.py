@@ -29,8 +29,7 @@ from vicinal.progress import Begin, Step, show_progress
 
 FIRST_COMPILE_NOTE_S = 2.0
 """Seconds from the start of the first compilation to the first note on it."""
-_COMPILE_NOTE_INTERVAL_S = 5.0
-"""Seconds between notes on compilation."""
+_COMPILE_NOTE_INTERVAL_S = 5.0  # seconds between notes on compilation
 
 
 def check_standard_output() -> None:

@@ -217,11 +217,8 @@ _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 """Pillow's modes of at most 8 bits per channel."""
 
-_LABEL_DEPTH = 2
-"""Number of components of the relative path LABEL/IMAGE."""
-
-_SUBJECT_DEPTH = 3
-"""Number of components of the relative path LABEL/PERSON/IMAGE."""
+_LABEL_DEPTH = 2  # number of components of the relative path LABEL/IMAGE
+_SUBJECT_DEPTH = 3  # number of components of the relative path LABEL/PERSON/IMAGE
 
 
 def load_images(folder: str | Path) -> Dataset:

@@ -22,8 +22,7 @@ _SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a
 _SIGNAL_INTERVAL_S = 0.1
 """Longest wait, in seconds, for a pipe before Python handles pending signals such as Ctrl-C."""
 
-_CHUNK_BYTES = 1 << 16
-"""Bytes requested by one read."""
+_CHUNK_BYTES = 1 << 16  # bytes requested by one read
 
 
 def read_ids(path: str | Path) -> list[SubjectId]:

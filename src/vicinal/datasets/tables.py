@@ -31,8 +31,7 @@ from vicinal.features.table_columns import is_text, parse_numbers, plain_text, v
 from vicinal.features.table_schema import TableSchema
 from vicinal.lazy import import_from_extra
 
-_BLOCK = 1 << 24
-"""Bytes of a CSV file read at a time; a longer row cannot be read."""
+_BLOCK = 1 << 24  # bytes of a CSV file read at a time; a longer row cannot be read
 
 _CSV_NAME = re.compile(r".*\.(csv|tsv|txt)(\.gz)?", re.IGNORECASE)
 _DELIMITERS = ",;\t|"

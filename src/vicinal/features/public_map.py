@@ -28,8 +28,7 @@ from vicinal.tabular import (
 _MIN_RELATIVE_DEVIATION = 1e-6
 """Smallest deviation of a component relative to the largest; below it are rounding errors."""
 
-_CHUNK = 256
-"""Rows mapped at a time, so that they stay in a cache; it does not change the result."""
+_CHUNK = 256  # rows mapped at a time, so that they stay in a cache; it does not change the result
 
 _PARAMETERS = ("n_components", "power")
 _FITTED_ARRAYS = ("mean", "components", "scale")

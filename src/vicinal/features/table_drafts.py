@@ -19,8 +19,7 @@ from vicinal.features.table_features import check_table
 from vicinal.features.table_schema import IGNORED, TEXT, TableSchema
 from vicinal.mechanisms.noise_sources import public_draws
 
-_MAX_ROWS_LISTED = 5
-"""Largest number of rows that a note lists as examples."""
+_MAX_ROWS_LISTED = 5  # largest number of rows that a note lists as examples
 
 
 def draft_schema(

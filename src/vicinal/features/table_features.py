@@ -21,8 +21,7 @@ from vicinal.features.fixed import FixedFeatures, Vectors
 from vicinal.features.table_columns import Codes, Fault, ParsedColumn
 from vicinal.features.table_schema import TableSchema
 
-_MAX_ROWS_LISTED = 20
-"""Largest number of rows that a message lists."""
+_MAX_ROWS_LISTED = 20  # largest number of rows that a message lists
 
 
 class TableFeatures(FixedFeatures):

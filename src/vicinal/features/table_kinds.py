@@ -30,8 +30,7 @@ OTHER = "(other)"
 _UNIFORM_WIDTH = math.sqrt(12.0)
 """Width of an interval in standard deviations of the uniform distribution on it."""
 
-_MAX_EXACT = 2.0**53
-"""From this magnitude on, not every integer is a float64."""
+_MAX_EXACT = 2.0**53  # from this magnitude on, not every integer is a float64
 
 _ONE_HOT = math.sqrt(0.5)
 """Value of the one-hot features: two one-hot vectors of this length have distance one."""

@@ -33,8 +33,7 @@ IGNORED, TEXT = "ignored", "text"
 MAX_VALUES = 1000
 """Largest number of values that a column may declare, and of missing-value markers."""
 
-_MAX_NUMBER = 1e300
-"""Declared numbers of a greater magnitude are refused."""
+_MAX_NUMBER = 1e300  # declared numbers of a greater magnitude are refused
 
 _COMMON_OPTIONS = ("kind", "weight", "missing", "missing_values", "note")
 _RANGE = ("low", "high", "center", "spread")

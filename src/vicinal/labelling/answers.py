@@ -16,8 +16,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger.output_files import write_output
 from vicinal.ledger.sealed_files import pack_arrays, parse_json, read_arrays, translate_damage
 
-_FORMAT = 2
-"""Version of the file format."""
+_FORMAT = 2  # version of the file format
 
 _SUM_TOLERANCE = 1e-3
 """Largest deviation of a row of soft labels from sum 1, which allows for float32 rounding."""

@@ -35,8 +35,7 @@ _MAX_COMPARED_QUERIES = 256
 """Number of first queries that are compared with the public reference, for a warning."""
 
 
-_MAX_CACHED_CALLS = 8
-"""Number of latest calls of `query` whose answers are cached."""
+_MAX_CACHED_CALLS = 8  # number of latest calls of `query` whose answers are cached
 
 
 def _hash_queries(queries: FloatMatrix) -> bytes:

@@ -12,8 +12,7 @@ from vicinal.store.base_store import BaseStore
 from vicinal.store.input_files import read_queries
 
 CSV_MEDIA_TYPE = "text/csv"
-_FILE_NAME = "queries.csv"
-"""Name of the file in messages; the client's own name is not sent."""
+_FILE_NAME = "queries.csv"  # name of the file in messages; the client's own name is not sent
 
 
 def decode_csv(

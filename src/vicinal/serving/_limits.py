@@ -16,22 +16,18 @@ from vicinal.serving.settings import ServiceSettings
 
 JSON_MEDIA_TYPE = "application/json"
 
-_BYTES_PER_NUMBER = 25
-"""Longest float64 in JSON with its comma: -1.2345678901234567e-300."""
+_BYTES_PER_NUMBER = 25  # longest float64 in JSON with its comma: -1.2345678901234567e-300
 _EXTRA_VALUES_PER_ROW = 16
 """Counted values of a row besides its numbers: label, subject, their commas and brackets."""
-_MAX_VALUES = 1 << 20
-"""Parsing that many values holds the interpreter lock for about 60 ms."""
+_MAX_VALUES = 1 << 20  # parsing that many values holds the interpreter lock for about 60 ms
 _DEFAULT_BODY_BYTES = 8 << 20
 """Longest body where the row width is unknown, such as texts and images."""
 _MAX_BRACKETS_PER_COMMA = 8
 """Largest mean number of lists that open between two commas; images need four."""
-_VALUES_PER_LIST = 4
-"""A list costs the parser as much time and memory as four numbers."""
+_VALUES_PER_LIST = 4  # a list costs the parser as much time and memory as four numbers
 _CSV_DELIMITERS = (b",", b";", b"\t", b"|")
 """Marks that the reader of CSV files tries as delimiters."""
-_MAX_CSV_COLUMNS = 10_000
-"""Reading a header of that many columns takes about a second."""
+_MAX_CSV_COLUMNS = 10_000  # reading a header of that many columns takes about a second
 
 
 @dataclass(frozen=True, slots=True)

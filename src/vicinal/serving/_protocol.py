@@ -126,8 +126,7 @@ async def _call_endpoint(route: Route, scope: Scope, receive: Receive, send: Sen
 _SLICE_BYTES = 8 << 10
 """Bytes passed to the parser at once, so that parsing stops soon after a limit is exceeded."""
 _MALFORMED = Problem(400, "bad-request", "This is not an HTTP/1.1 request.")
-_MAX_PIPELINED = 8
-"""Requests that a connection may send before it reads the response to the first."""
+_MAX_PIPELINED = 8  # requests that a connection may send before it reads the response to the first
 
 
 @dataclass(eq=False)

@@ -40,8 +40,7 @@ from vicinal.store.input_files import format_answers_csv
 from vicinal.store.requests import Query, Reply
 from vicinal.store.status import Presence
 
-_MAX_KEY_LENGTH = 200
-"""Characters of an Idempotency-Key, which the store keeps with the reply."""
+_MAX_KEY_LENGTH = 200  # characters of an Idempotency-Key, which the store keeps with the reply
 _Endpoint = Callable[[AppState, Any, Request], Awaitable[Response]]
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
@@ -81,8 +80,7 @@ _OUTCOME = {
 }
 
 _API_ROUTES: list[Route] = []
-_API_PATHS: dict[str, dict[str, Any]] = {}
-"""Entries of the OpenAPI document by path and method."""
+_API_PATHS: dict[str, dict[str, Any]] = {}  # entries of the OpenAPI document by path and method
 
 
 def _register(

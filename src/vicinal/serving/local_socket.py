@@ -33,18 +33,15 @@ from vicinal.store.status import Verification
 RunFunction = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 _LOG = logging.getLogger(__name__)
-_TASKS = ("facts", "guarantee", "verify", "backup")
-"""Methods of a store that a task may call."""
-_TIMEOUT_SECONDS = 10.0
-"""Time for a task to arrive."""
+_TASKS = ("facts", "guarantee", "verify", "backup")  # methods of a store that a task may call
+_TIMEOUT_SECONDS = 10.0  # time for a task to arrive
 _ERROR_TYPES = {
     name: value
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, VicinalError)
 }
 """Classes of the errors that a reply may name."""
-_MAX_PATH_BYTES = 90
-"""Longest path that every system accepts for a socket."""
+_MAX_PATH_BYTES = 90  # longest path that every system accepts for a socket
 
 
 @contextmanager

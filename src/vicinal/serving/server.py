@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-_SHUTDOWN_SECONDS = 30
-"""Time for open requests to be answered after a stop signal."""
+_SHUTDOWN_SECONDS = 30  # time for open requests to be answered after a stop signal
 _SWITCH_SECONDS = 0.0005
 """Longest time that the event loop keeps the interpreter lock while the store's thread waits."""
 _MAX_CONNECTIONS = 2048

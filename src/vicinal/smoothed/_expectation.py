@@ -43,8 +43,7 @@ LogDeltas = Callable[[int, int], Floats]
 
 _N_SEARCHED_DATABASES = 48
 """Databases k evaluated in each round of the search for the largest probability times delta."""
-_N_SEARCH_ROUNDS = 3
-"""Rounds, each within the best interval of the round before it."""
+_N_SEARCH_ROUNDS = 3  # rounds, each within the best interval of the round before it
 _UNLIKELY_LOG_PROBABILITY = -800.0
 """Databases with smaller tail probabilities (natural logarithm) are not searched at first."""
 LEFT_OUT_LOG_RATIO = 60 * math.log(2)
@@ -239,10 +238,8 @@ _BLOCK_STANDARD_DEVIATIONS = 2.5
 """Tilted standard deviations that one transform serves beyond its center."""
 _WINDOW_STANDARD_DEVIATIONS = 40.0
 """Length of a transform in tilted standard deviations: aliased mass is below 1e-40."""
-_MIN_POINTS = 64
-"""Minimal number of points of a transform."""
-_MAX_TILT = 700.0
-"""Maximal log odds of a tilted trial: exp(710) would overflow."""
+_MIN_POINTS = 64  # minimal number of points of a transform
+_MAX_TILT = 700.0  # maximal log odds of a tilted trial: exp(710) would overflow
 
 
 def compute_poisson_binomial_log_pmf(
@@ -347,8 +344,7 @@ def _compute_tilted_pmf(
 
 # ------------------- the maximum over the worlds of two types: two evaluations instead of n + 1
 
-_N_BOUNDS = 24
-"""Number of values of c' over which the bound of theory.md, section 8b, is minimised."""
+_N_BOUNDS = 24  # number of values of c' over which the bound of theory.md, section 8b, is minimised
 _NEGLIGIBLE_LOG_RATIO = 20 * math.log(2)
 """Deltas below 2^-20 of the largest term are replaced by their bound: 1e-6 of the result."""
 _MAX_SEARCH_RANGE = 1 << 22

@@ -33,14 +33,12 @@ from vicinal.smoothed.intervals import (
 )
 from vicinal.smoothed.mechanism import Sampler
 
-_TOLERANCE = 0.01
-"""Relative difference of the two sums at which no rectangle is split any more."""
+_TOLERANCE = 0.01  # relative difference of the two sums at which no rectangle is split any more
 _MAX_CORNERS = 4000
 """Maximal number of computed divergences; then the sums are returned as they are."""
 _MAX_RECORDS = 30_000
 """Maximal number of records: the tables of weights must fit in memory and time."""
-_ROUNDING = 1e-8
-"""Relative error of a sum of a few million weights, each good to 1e-11, rounded up."""
+_ROUNDING = 1e-8  # relative error of a sum of a few million weights, each good to 1e-11, rounded up
 MIN_MEAN = 1e-250
 """Smallest mean that is resolved; smaller means have it as their upper end."""
 

@@ -13,8 +13,7 @@ from vicinal.errors import InvalidInput
 from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_or_minus_inf
 from vicinal.smoothed.mechanism import CountMechanism, FixedSize, compute_bounded_exp
 
-_MAX_CELLS = 2 * 10**7
-"""Entries (sizes x sums) of a table of distributions, 160 MB as float64."""
+_MAX_CELLS = 2 * 10**7  # entries (sizes x sums) of a table of distributions, 160 MB as float64
 
 
 @dataclass(frozen=True)

@@ -184,8 +184,7 @@ class DatabaseDelta(Delta):
 
 _MAX_NUMBER_WIDTH = 1e-6
 """Largest width, in natural logarithms, of an interval that is printed as one number."""
-_DIGITS = 4
-"""Significant digits of printed numbers."""
+_DIGITS = 4  # significant digits of printed numbers
 
 
 def format_interval(log_lower: float, log_upper: float, *, is_number: bool) -> str:
@@ -269,8 +268,7 @@ def _tabulate_stirling_terms() -> Floats:
 
 
 _STIRLING_TERMS = _tabulate_stirling_terms()
-_HALF_LOG_2_PI = 0.9189385332046727
-"""log(2 pi) / 2, the constant of Stirling's series."""
+_HALF_LOG_2_PI = 0.9189385332046727  # log(2 pi) / 2, the constant of Stirling's series
 
 
 @compiled

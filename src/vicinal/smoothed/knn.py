@@ -56,10 +56,8 @@ from vicinal.smoothed.intervals import (
 )
 from vicinal.smoothed.populations import Population
 
-_MAX_STATES = 20_000
-"""Maximal number of vote states (histograms of at most k votes)."""
-_MAX_STATE_UPDATES = 10**11
-"""Maximal number of state updates in one comparison with all neighbours."""
+_MAX_STATES = 20_000  # maximal number of vote states (histograms of at most k votes)
+_MAX_STATE_UPDATES = 10**11  # maximal number of state updates in one comparison with all neighbours
 
 
 @dataclass(frozen=True)

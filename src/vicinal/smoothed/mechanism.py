@@ -52,8 +52,7 @@ SampleDistribution = list[tuple[tuple[int, ...], float]]
 
 MAX_RECORDS = 10**9
 """Maximal number of records: products of two counts must fit in 64 bits."""
-_LARGEST_EXPONENT = 600.0
-"""Largest epsilon that is exponentiated: exp(710) would overflow."""
+_LARGEST_EXPONENT = 600.0  # largest epsilon that is exponentiated: exp(710) would overflow
 
 
 class Sampler(ABC):

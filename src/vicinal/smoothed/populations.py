@@ -23,8 +23,7 @@ from vicinal.arrays import Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.smoothed.intervals import LOG_10, MACHINE_EPSILON, format_power_of_ten
 
-_SUM_TOLERANCE = 1e-9
-"""Largest distance from 1 of the sum of a distribution."""
+_SUM_TOLERANCE = 1e-9  # largest distance from 1 of the sum of a distribution
 _VERTEX_TOLERANCE = 1e-15
 """Vertices with probabilities that differ by at most this (a few roundings) are the same."""
 _MAX_BOX_TYPES = 16
@@ -252,8 +251,7 @@ def _iterate_vertices(low: Floats, high: Floats) -> Iterable[Floats]:
 
 # ----------- theorems about publishing the counts of T of n records: upper bounds and a lower bound
 
-_N_GRID_STEPS = 64
-"""Values of log c' between which the minimum of the two-sided bound is located."""
+_N_GRID_STEPS = 64  # values of log c' between which the minimum of the two-sided bound is located
 _ROUNDING_UNITS = 64
 """Rounding error of the logarithm of a bound in units of 2^-52 of its size, rounded up."""
 

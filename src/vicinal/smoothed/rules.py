@@ -197,8 +197,7 @@ _MAX_RUN_SUMS = 10**9
 """Maximal number of databases times runs of equal outcomes, some seconds of compiled code."""
 _CHUNK_SIZE = 1 << 14
 """Databases whose deltas are computed between two reports of progress, well below a second."""
-_N_CACHED = 1 << 12
-"""Distributions of outcomes in memory: all neighbours of some hundred databases."""
+_N_CACHED = 1 << 12  # distributions of outcomes in memory: all neighbours of some hundred databases
 
 
 @dataclass(frozen=True)

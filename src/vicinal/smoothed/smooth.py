@@ -42,12 +42,10 @@ from vicinal.smoothed.rules import Decision
 
 # ------------- Algorithm 1 of LWX23 for small databases: the exact maximum over all worlds
 
-_MAX_RECORDS = 200
-"""Maximal number of records for which enumeration is tried."""
+_MAX_RECORDS = 200  # maximal number of records for which enumeration is tried
 _MAX_UPDATES = 2 * 10**7
 """Maximal number of multisets of vertices, times entries of a table of deltas, for enumeration."""
-_MAX_DATABASES = 20_000
-"""Maximal number of histograms for which deltas are enumerated."""
+_MAX_DATABASES = 20_000  # maximal number of histograms for which deltas are enumerated
 _MAX_SLOW_DATABASES = 2_000
 """Maximal number of histograms for mechanisms whose deltas are slow: sums over sample sizes or
 outcomes."""
@@ -56,8 +54,7 @@ _MAX_LISTED_SAMPLES = 4 * 10**6
 _UNDERFLOW = 1e-300
 """Added to an upper mean. It exceeds the total underflow error of products of probabilities below
 2.2e-308: at most 5e-324 in each of at most some 10^9 steps. Larger means do not change."""
-_MAX_LOG_RATIO = 600.0
-"""Deltas below exp(-600) of the largest would underflow beside it."""
+_MAX_LOG_RATIO = 600.0  # deltas below exp(-600) of the largest would underflow beside it
 
 
 def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) -> bool:

@@ -55,8 +55,7 @@ from vicinal.targets.label_sets import read_label_matrix
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
 from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
-_N_SIMULATIONS = 400
-"""Number of simulated sets of tables from which each interval is computed."""
+_N_SIMULATIONS = 400  # number of simulated sets of tables from which each interval is computed
 
 _INTERVAL_LEVELS = (1 - 0.95) / 2, (1 + 0.95) / 2
 """Quantile levels of the two ends of a 95 % interval."""

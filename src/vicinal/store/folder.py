@@ -48,8 +48,7 @@ SOCKET = "service"
 FORMAT = 1
 """Version of the format of `store.json` and of the folder."""
 
-_COPY_CHUNK_BYTES = 1 << 24
-"""Bytes of a file in memory at a time while it is copied."""
+_COPY_CHUNK_BYTES = 1 << 24  # bytes of a file in memory at a time while it is copied
 
 SQLITE = "sqlite"
 """Kind of a ledger that is an SQLite file in the folder."""

@@ -40,8 +40,7 @@ from vicinal.store.store_schema import StoreSchema
 _USED = "used"
 """Stored name, in the ledger, of a model's array of the budget shares spent by its trainings."""
 
-_TRAINED = "trained"
-"""Stored name, in the ledger, of the number of completed trainings of a model."""
+_TRAINED = "trained"  # stored name, in the ledger, of the number of completed trainings of a model
 
 _SEED_STEP = 1 << 32
 """Added to a simulation's seed for each training, so that every training draws its own noise."""

@@ -26,17 +26,13 @@ from vicinal.store.opening import OpenStore
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_FORMAT = 1
-"""Version of the format of receipts."""
+_FORMAT = 1  # version of the format of receipts
 
 _DOMAIN = b"vicinal receipt\x01"
 """Precedes every signed message, so that no signature of a receipt is valid for other data."""
 
-_SIGNATURE = "signature"
-"""Field of the signature, which is not part of the signed message."""
-
-_FIELD_PRIME = 2**255 - 19
-"""Prime of the field of the curve (RFC 8032, section 5.1)."""
+_SIGNATURE = "signature"  # field of the signature, which is not part of the signed message
+_FIELD_PRIME = 2**255 - 19  # prime of the field of the curve (RFC 8032, section 5.1)
 
 _Y_OF_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
 """The y coordinate of two points of order 8 on the curve."""
@@ -45,8 +41,7 @@ _Y_OF_SMALL_ORDER = {0, 1, _Y_OF_ORDER_8, _FIELD_PRIME - _Y_OF_ORDER_8, _FIELD_P
 """The y coordinates of the eight points of small order. As public keys they are refused, because
 one signature is valid for many messages under them."""
 
-_REQUIRED_FIELDS = {"format", "kind", "public_key", _SIGNATURE}
-"""Fields of every receipt."""
+_REQUIRED_FIELDS = {"format", "kind", "public_key", _SIGNATURE}  # fields of every receipt
 
 
 class SigningKey:

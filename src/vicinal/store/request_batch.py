@@ -57,8 +57,7 @@ def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Pl
     return REPLIES[target.kind](**fields, charged=0, left=0)
 
 
-_NEW_BLOCK = -1
-"""Block number of answers in a block that has no number yet."""
+_NEW_BLOCK = -1  # block number of answers in a block that has no number yet
 
 
 @dataclass(eq=False)

@@ -22,11 +22,8 @@ ANYONE = "anyone"
 _JSON_DECIMALS = 6
 """Decimals of probabilities and shares in JSON; noise makes all but two or three insignificant."""
 
-_CONFIDENCE_DECIMALS = 3
-"""Decimals of confidence in a table."""
-
-_TABLE_DECIMALS = 4
-"""Decimals of probabilities, shares and errors in a table."""
+_CONFIDENCE_DECIMALS = 3  # decimals of confidence in a table
+_TABLE_DECIMALS = 4  # decimals of probabilities, shares and errors in a table
 
 
 @dataclass(frozen=True, eq=False)

@@ -214,8 +214,7 @@ def _summarize_budgets(remaining: np.ndarray, initial_units: int) -> dict[str, A
     }
 
 
-_FILE_CHUNK_BYTES = 1 << 26
-"""Bytes of a file in memory at a time, in the search for erased ids."""
+_FILE_CHUNK_BYTES = 1 << 26  # bytes of a file in memory at a time, in the search for erased ids
 
 _CHUNK_OVERLAP_BYTES = 2048
 """Bytes repeated at the start of the next chunk: more than the longest framed id (1,000 bytes), so

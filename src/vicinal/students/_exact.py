@@ -26,11 +26,8 @@ from torch.nn import functional
 from vicinal.errors import InvalidInput
 from vicinal.students._networks import KernelValues, UnitLength
 
-_MAX_EXACT_SUM = 2.0**24
-"""Up to this value float32 represents all integers."""
-
-_LEVELS = 255.0
-"""L of convolutions and linear layers, the resolution of 8-bit networks."""
+_MAX_EXACT_SUM = 2.0**24  # up to this value float32 represents all integers
+_LEVELS = 255.0  # L of convolutions and linear layers, the resolution of 8-bit networks
 
 _NORMALISATION_LEVELS = 4095.0
 """L of batch normalisation, finer because its sums have one product and the bias."""

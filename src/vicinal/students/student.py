@@ -51,8 +51,7 @@ VECTOR_NETWORK_WEIGHT = 0.5
 _MIN_PROBABILITY = 1e-12
 """Floor of probabilities in a geometric mean, so that a single student cannot exclude a class."""
 
-_BATCH_SIZE = 256
-"""Number of examples that a network takes at a time, to bound memory."""
+_BATCH_SIZE = 256  # number of examples that a network takes at a time, to bound memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +283,7 @@ def _refuse_infinite(values: Tensor) -> Tensor:
 FORMAT = 1
 """Version of the file format."""
 
-_SECOND_PREFIX = "second."
-"""Prefix of the second student's tensors in a file."""
+_SECOND_PREFIX = "second."  # prefix of the second student's tensors in a file
 
 
 def save(student: Student, path: str | Path) -> None:

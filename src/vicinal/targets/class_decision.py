@@ -33,11 +33,8 @@ _MAX_SCALED_VOTES = 30.0
 """Largest absolute value of votes, in noise standard deviations, for which D is evaluated; T
 continues by its asymptotic expansions beyond."""
 
-_TABLE_STEP = 1 / 64
-"""Spacing of the tables of T, in noise standard deviations."""
-
-_MAX_SHAPE = 50.0
-"""Largest gamma shape a for which D is evaluated: for larger ones D overflows."""
+_TABLE_STEP = 1 / 64  # spacing of the tables of T, in noise standard deviations
+_MAX_SHAPE = 50.0  # largest gamma shape a for which D is evaluated: for larger ones D overflows
 
 
 class ClassDecision:
