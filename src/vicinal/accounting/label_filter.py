@@ -1,10 +1,10 @@
 r"""The charge of a released label in an individual filter under Gaussian DP.
 
 Budgets z are in units of mu^2, unless called zCDP budgets (mu^2 / 2). A subject has z' of its
-budget remaining. A label is charged p, fixed
-before the label is sampled, so that z = z' - p remains after the charge: the *residue*. The charge
-is valid if every threshold test of the subject's shift m, composed with a Gaussian release of z,
-has at most the hockey-stick divergence of a Gaussian release of z', up to a tail proportional to p.
+budget remaining. A label is charged p, fixed before the label is sampled, so that z = z' - p
+remains after the charge: the *residue*. The charge is valid if every threshold test of the
+subject's shift m, composed with a Gaussian release of z, has at most the hockey-stick divergence of
+a Gaussian release of z', up to a tail proportional to p, a delta.
 Then the whole interaction has at most the divergence of the Gaussian release of the whole budget,
 up to the tail. Proof, and every bound used here, by its number: label_only.md, sections 6 and 8
 (with the symbols of 8).

@@ -11,8 +11,8 @@ of m answers the worst case over such strategies satisfies, with C the excess di
     C_j(eps) = max over t of  C^t(eps) + r C_{j-1}(eps - U) + (1 - r) C_{j-1}(eps - V),
 
 where U and V are the losses of passing and failing. C_m dominates the batch, and costs less than m
-answers each with its own worst t for every eps. C_{j-1} is kept on a uniform grid. Far from the
-threshold many t are covered by one *cover* that dominates all of them.
+answers each with its own worst t for every eps. The *profile* of a batch is its C_j on a uniform
+grid of eps. Far from the threshold many t are covered by one *cover* that dominates all of them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from vicinal.parameters import (
     parameter,
     parameter_table,
 )
-from vicinal.planning.guarantees import Plan, count_draws_by_scale, find_min_noise
+from vicinal.planning.guarantees import Plan, count_samples_by_scale, find_min_noise
 from vicinal.predictors.fixed_plan import (
     FixedPlan,
     FixedPlanEstimator,
@@ -122,7 +122,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": size_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def count_draws(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
+    def count_noise_samples(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
         """Return the planned numbers of noise samples, by noise scale in grid steps.
 
         The accounting adds the delta slack of the discrete noise for each sample. Every step has
@@ -133,7 +133,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         _, weight_scale = choose_gradient_grid(self.noise_multiplier)
         _, size_scale = choose_gradient_grid(_SIZE_NOISE_TIMES_EPSILON / self.epsilon)
         n_size_samples = float(self.n_records is None)
-        return count_draws_by_scale(
+        return count_samples_by_scale(
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
         )
 
@@ -269,9 +269,11 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
 
-    def _count_draws(self) -> dict[int, float]:
+    def _count_noise_samples(self) -> dict[int, float]:
         """Return the planned numbers of noise samples, by noise scale in grid steps."""
-        return self._get_plan().count_draws(vars(self).get("n_features_in_", _DEFAULT_N_FEATURES))
+        return self._get_plan().count_noise_samples(
+            vars(self).get("n_features_in_", _DEFAULT_N_FEATURES)
+        )
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return integer-valued training features, float32 (n, D + 1), in grid steps.

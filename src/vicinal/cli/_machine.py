@@ -185,7 +185,7 @@ def _list_advice(facts: dict[str, Any]) -> list[str]:
 
 
 def _format_facts(facts: dict[str, Any]) -> str:
-    """Return a line per property in `facts`: versions, processor, memory and more, as in JSON."""
+    """Return the text of `doctor`: a line for each of `facts` (versions, processor, memory ...)."""
     packages = facts["packages"]
     installed = [f"{name} {release}" for name, release in packages.items() if release]
     missing = [f"vicinal[{PACKAGES[name]}]" for name, release in packages.items() if not release]

@@ -195,7 +195,7 @@ def provide_file(data: str) -> Iterator[Path]:
 
 @contextmanager
 def _exit_on_termination() -> Iterator[None]:
-    """Exit through Python at SIGTERM during the body, so that temporary files are removed."""
+    """Exit through Python at SIGTERM in the with-block, so that temporary files are removed."""
 
     def exit_program(number: int, _: object) -> NoReturn:
         sys.exit(_SIGNAL_EXIT + number)

@@ -227,7 +227,8 @@ class Coordinator(BaseStore):
     ) -> Iterator[Steps]:
         """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
 
-        The body makes the noisy cells durable. `audience`: is charged. `tally`: the mechanism.
+        The with-block makes the noisy cells durable. `audience`: that which is charged. `tally`:
+        the mechanism.
         """
         sums = sharded.charge_evaluation_on_shards(
             self._ledger, self._changes, audience, tally, counted
@@ -279,7 +280,7 @@ class Coordinator(BaseStore):
         return sum(int(count) for count in erased_counts.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return how many of the ids `subjects` are enrolled, erased and unknown. Private."""
+        """Return the private numbers of enrolled, erased and unknown ids among `subjects`."""
         ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
         with self._hold_exclusively():
             return Presence.from_statuses(self._changes.find_statuses(ids))

@@ -310,7 +310,7 @@ class ShardServer:
 
     @contextmanager
     def _run_exclusively(self) -> Iterator[None]:
-        """Hold the shard's lock while the body runs; note the body's commits in the witness.
+        """Hold the shard's lock in the with-block; note the block's commits in the witness.
 
         Raises StorageFailed if the shard has failed or is closed. An OSError makes it fail.
         """
@@ -327,7 +327,7 @@ class ShardServer:
 
     @contextmanager
     def _durable_transaction(self) -> Iterator[None]:
-        """Run the body as one transaction; on an error the shard fails and must be opened again.
+        """Commit the with-block as one transaction; after an error the shard must be reopened.
 
         Memory may then be ahead of the disk.
         """

@@ -314,7 +314,7 @@ def _copy_to_shard(
 
 
 def _write_shard_audience(
-    store: OpenStore, audience: Audience, slots: Slots, erased: list[int]
+    shard_store: OpenStore, audience: Audience, slots: Slots, erased: list[int]
 ) -> None:
     """Write an audience with the remaining budgets of a shard's subjects, and their charges so far.
 
@@ -334,9 +334,9 @@ def _write_shard_audience(
     moved.n_granted_budgets = len(slots) + len(erased)
     granted_units = moved.n_granted_budgets * moved.units_per_budget
     moved.checkpointed = granted_units - sum_exactly(units) - sum(erased)
-    moved.write_row(store.database)
-    moved.checkpoint(store.database)
-    store.ledger.audiences[moved.name] = moved
+    moved.write_row(shard_store.database)
+    moved.checkpoint(shard_store.database)
+    shard_store.ledger.audiences[moved.name] = moved
 
 
 def _write_coordinator(

@@ -199,7 +199,7 @@ class Shard(LocalShardBase):
         self._consistent = True
 
     def __len__(self) -> int:
-        """Return the number of records. Private."""
+        """Return the private number of records."""
         return len(self._slots)
 
     @property
@@ -219,7 +219,7 @@ class Shard(LocalShardBase):
     def add(
         self, integers: IntegerMatrix, targets: RecordTargets, subjects: Sequence[SubjectId]
     ) -> Ints32:
-        """Add records and return the slot of each record's subject, int32 (n,). Private.
+        """Add records and return the private slot of each record's subject, int32 (n,).
 
         A subject that is or was enrolled continues with its remaining budget.
         """
@@ -247,7 +247,7 @@ class Shard(LocalShardBase):
 
     @contextmanager
     def erase_rows(self, rows: Ints) -> Iterator[None]:
-        """Erase `rows` from all arrays and indexes; the body removes their subjects' enrolment.
+        """Erase `rows` from all arrays and indexes; the with-block removes subjects' enrolment.
 
         `rows`, int64 (m,): ascending indices of all records of some subjects.
         """
@@ -279,7 +279,7 @@ class Shard(LocalShardBase):
         self._mapped.remove(mapped)
 
     def find_rows_at(self, slots: Ints32) -> Ints:
-        """Return the ascending indices of all records of the subjects at `slots`. Private."""
+        """Return the ascending, private indices of all records of the subjects at `slots`."""
         return np.flatnonzero(np.isin(self._slots, slots))
 
     def load_enrolled(
@@ -300,13 +300,13 @@ class Shard(LocalShardBase):
 
     @contextmanager
     def _mark_changing(self) -> Iterator[None]:
-        """Mark the shard as inconsistent until the body of the context has finished.
+        """Mark the shard as inconsistent until the with-block has finished.
 
         An interrupted change could leave rows next to wrong subjects, which would then be charged.
         """
         self.check_consistent()
         self._consistent = False
-        # No `finally`: after an error in the body the shard must stay unusable.
+        # No `finally`: after an error in the with-block the shard must stay unusable.
         yield
         self._consistent = True
 

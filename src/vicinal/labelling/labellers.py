@@ -23,7 +23,7 @@ from vicinal.labelling.plan import LabellingPlan, Round
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.parameters import AUTO
 from vicinal.planning.guarantees import (
-    count_draws_by_scale,
+    count_samples_by_scale,
     create_guarantee,
     create_ind_knn_guarantee,
 )
@@ -500,7 +500,9 @@ class PrivateKNNLabeller(Labeller):
         plans = [classifier._get_plan() for classifier in classifiers]
         return create_guarantee(
             self.plan(),
-            count_draws_by_scale(chain.from_iterable(plan.count_draws().items() for plan in plans)),
+            count_samples_by_scale(
+                chain.from_iterable(plan.count_noise_samples().items() for plan in plans)
+            ),
             simulated=any(plan.simulation_seed is not None for plan in plans),
             public=classifiers[0]._additional_public_facts,
             assumed=classifiers[0]._additional_assumptions,

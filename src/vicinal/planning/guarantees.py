@@ -254,13 +254,13 @@ def _account_json(plan: str) -> str:
     return json.dumps(account(json.loads(plan)))
 
 
-def count_draws_by_scale(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """Return the total number of noise draws by noise scale.
+def count_samples_by_scale(counts: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Return the total number of noise samples by noise scale.
 
-    `draws`: pairs of a noise scale in grid steps and a number of draws.
+    `counts`: pairs of a noise scale in grid steps and a number of samples.
     """
     totals: dict[int, float] = {}
-    for scale, count in draws:
+    for scale, count in counts:
         totals[scale] = totals.get(scale, 0.0) + count
     return totals
 

@@ -407,7 +407,7 @@ class _SimulationRun:
         return np.asarray(voters.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
     def _sum_votes(self, voters: _Voters, vote_weights: Floats) -> Floats:
-        """Return the weighted votes (q, c) for each class, as of the records behind each vote.
+        """Return the weighted votes (q, c) for each class, times the records of each vote.
 
         `voters`: pairs of a query and a voting point. `vote_weights` (pairs,): weight of each vote,
         the kernel weight, or less where a budget does not afford it.

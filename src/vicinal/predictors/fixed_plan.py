@@ -39,7 +39,7 @@ from vicinal.parameters import (
 )
 from vicinal.planning.guarantees import (
     Plan,
-    count_draws_by_scale,
+    count_samples_by_scale,
     create_guarantee,
     find_min_noise,
     repeat_plan,
@@ -190,7 +190,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         """Return the planned releases, as the entries of a plan."""
 
     @abstractmethod
-    def count_draws(self) -> dict[int, float]:
+    def count_noise_samples(self) -> dict[int, float]:
         """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
 
     @abstractmethod
@@ -309,11 +309,11 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         """Return the planned releases at the planned noise, as the entries of a plan."""
         return self._plan_releases(self.vote_noise)
 
-    def count_draws(self) -> dict[int, float]:
+    def count_noise_samples(self) -> dict[int, float]:
         """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
         n_screening_samples = float(self.n_queries) * self.screened
         n_vote_samples = float(self.planned_answers) * len(self.classes)
-        return count_draws_by_scale(
+        return count_samples_by_scale(
             [(FINE_SCALE, n_screening_samples), (self.create_noisy_max().scale, n_vote_samples)]
         )
 
@@ -393,9 +393,9 @@ class FixedPlanEstimator(
         """Return the plan of ``fit``; before ``fit``, the plan of the current parameters."""
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
-    def _count_draws(self) -> dict[int, float]:
+    def _count_noise_samples(self) -> dict[int, float]:
         """Return the plan's number of noise samples, keyed by the noise's scale in grid steps."""
-        return self._get_plan().count_draws()
+        return self._get_plan().count_noise_samples()
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the plan in the JSON types that ``vicinal account`` reads.
@@ -421,7 +421,7 @@ class FixedPlanEstimator(
         planned = self._get_plan()
         return create_guarantee(
             self.plan(delta),
-            self._count_draws(),
+            self._count_noise_samples(),
             simulated=planned.simulation_seed is not None,
             interactions=planned.interactions,
             public=self._additional_public_facts,

@@ -127,7 +127,7 @@ class KNNVotes(mechanisms.Mechanism):
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest gain above tanh(`epsilon` / 2), for each run of equal labels."""
+        """Yield the adversary's largest gain over neighbours, for each run of equal labels."""
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 

@@ -509,8 +509,8 @@ _SUM_TOLERANCE = 1e-9
 class ListedMechanism(ComparedMechanism):
     """A mechanism given by the distribution of its outcome: Algorithm 1 of LWX23, step 1.
 
-    Releases that share their coins are audited in this way, too: let the outcome be the tuple of
-    all of them.
+    Releases that share their random numbers are audited in this way, too: let the outcome be the
+    tuple of all of them.
 
     Parameters
     ----------

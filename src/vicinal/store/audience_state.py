@@ -4,9 +4,9 @@ The plan of an audience is stored as JSON (`plan_json`): "asked" has the request
 "pinned" the decided values of automatic parameters, and "renewal" the periods of its budgets.
 
 Everywhere in this module `schema` has the public facts that all audiences share, `parameters` are
-estimator parameters of one audience by name, `renew` is
-how its budgets renew (None: they do not), `lock` is the store's lock, which guards engines, and
-`slack` is the accountant of the delta that discrete noise on a grid costs.
+estimator parameters of one audience by name, `renew` is how its budgets renew (None: they do not),
+`lock` is the store's lock, which guards engines, and `slack` is the accountant of the delta that
+discrete noise on a grid costs.
 """
 
 import dataclasses

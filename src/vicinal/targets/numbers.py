@@ -249,7 +249,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def neighbors_per_noise(self) -> float:
-        """Planned number of neighbours per unit of noise multiplier and dimension of the data."""
+        """Planned number of neighbours per unit of noise multiplier and intrinsic dimension."""
         return NEIGHBORS_PER_NOISE_FOR_NUMBERS / self.typical_norm
 
     @property

@@ -210,7 +210,7 @@ class VectorTarget(Target):
     @property
     @abstractmethod
     def extremes(self) -> tuple[Any, Any]:
-        """Two opposite targets in the form of a row of `y`; the first has the longest vector."""
+        """Two opposite targets in the form of a row of `y`; the first has the largest norm."""
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
