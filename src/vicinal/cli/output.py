@@ -211,9 +211,8 @@ def print_warnings() -> Iterator[None]:
         print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
-        # typer calls the commands, so their warnings are attributed to it.
-        module = r"(vicinal|sklearn|typer)\b"
-        warnings.filterwarnings("always", category=UserWarning, module=module)
+        # Not by module: warnings are attributed to the caller, such as typer.
+        warnings.filterwarnings("default", category=UserWarning)
         warnings.showwarning = print_warning
         yield
 
