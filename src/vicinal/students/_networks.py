@@ -190,7 +190,9 @@ class HeadFit(NamedTuple):
 
 
 VECTOR_FIT = HeadFit(1e-6, 150)
-"""For feature vectors; tuned on CIFAR-10."""
+"""For feature vectors; tuned on CIFAR-10. With 40,000 private images, 1e-4 is .0009 worse (standard
+error .0007). With 3,000 it is .0028 better (.0006), and with 3,000 texts of AG News .0030
+(.0005)."""
 
 GRADIENT_FIT = HeadFit(1e-5, 100)
 """For histograms of gradients; tuned on Fashion-MNIST."""
