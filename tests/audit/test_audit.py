@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from vicinal import Store, audit
 from vicinal.accounting.budget import zcdp_budget as budget
-from vicinal.audit._attacks import compute_first_class_probabilities
+from vicinal.audit._attacks import NoisySGDAttack, compute_first_class_probabilities
 from vicinal.audit.catalogue import (
     list_plan_attacks,
     list_store_attacks,
     list_unaudited_attacks,
+    list_unaudited_releases,
     list_vector_attacks,
 )
 from vicinal.audit.claims import (
@@ -125,6 +126,14 @@ def test_plans_claim_what_the_gaussian_and_the_likelihood_ratio_do(alarms):
     plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 0.8, "gamma": 0.2}]}
     exact = 0.8 * alarms + 0.2 * ndtr(ndtri(alarms) + 1.25)
     assert exact <= PlanClaim(plan).bound_power(alarms) <= exact * 1.003
+
+
+def test_an_attack_on_gradients_without_sampling_has_finite_ratios_and_no_control_of_sampling():
+    attack = NoisySGDAttack(gamma=1.0)
+    assert np.isfinite(attack.compute_scores(present=True)).all()
+    assert set(NoisySGDAttack().create_controls()) - set(attack.create_controls()) == {
+        "everybody sampled"
+    }
 
 
 def test_the_advantage_of_a_plan_is_its_total_variation():
@@ -293,6 +302,10 @@ def test_what_has_no_trial_is_named_and_a_plan_without_worlds_is_refused():
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
     with pytest.raises(InvalidInput, match="no attacks on multilabel"):
         list_plan_attacks(plan)
+    screening = {"kind": "screening", "k": 300, "threshold": 210, "sigma": 85, "gamma": 0.25}
+    mixed = {"delta": 1e-5, "releases": [screening, *plan["releases"]]}
+    assert list_unaudited_releases(mixed, {"screening"}) == ["multilabel"]
+    assert list_unaudited_releases(mixed, set()) == ["screening", "multilabel"]
 
 
 def test_a_cluster_is_attacked_through_its_shards(monkeypatch):

@@ -137,6 +137,20 @@ def compute_first_class_probabilities(votes: Floats) -> Floats:
     return np.clip(integrals / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
 
 
+def _select_sampling_faults(
+    gamma: float, faults: Mapping[str, InjectedFault]
+) -> dict[str, InjectedFault]:
+    """Return the faults by name that change a mechanism with sampling probability `gamma`.
+
+    Without sampling (`gamma` 1), including every subject is no fault and cannot be detected.
+    """
+    return {
+        name: fault
+        for name, fault in faults.items()
+        if gamma < 1 or not fault.includes_all_subjects
+    }
+
+
 # ---------------------------------------------------------------- noisy gradients of a plan
 
 _N_SUBJECTS = 1024
@@ -175,6 +189,7 @@ class NoisySGDAttack(Attack):
             interactions="public",
         )
         self._gamma = gamma
+        self._faults = _select_sampling_faults(gamma, self._faults)
         self.claim = PlanClaim(self._classifier.plan())
 
     def compute_scores(self, present: bool) -> Floats:
@@ -192,14 +207,14 @@ class NoisySGDAttack(Attack):
         with noise_from(transcript), self._fault.inject():
             self._classifier.fit(X, y, None if self._fault.ignores_subject_ids else ids)
         sigma = self._classifier.noise_multiplier_
+        # Without sampling (gamma = 1) every subject takes part in every step.
+        log_absent = -math.inf if self._gamma == 1 else math.log1p(-self._gamma)
         log_ratios = np.zeros(_N_SUBJECTS)
         for _, scale, noisy in transcript.released:
             # Projection on each subject's gradient: class 1 minus class 0, in noise scales.
             projections = (noisy[:_N_SUBJECTS, 1] - noisy[:_N_SUBJECTS, 0]) / (math.sqrt(2) * scale)
             gaussian_ratios = (projections - 0.5 / sigma) / sigma
-            log_ratios += np.logaddexp(
-                math.log(self._gamma) + gaussian_ratios, math.log1p(-self._gamma)
-            )
+            log_ratios += np.logaddexp(math.log(self._gamma) + gaussian_ratios, log_absent)
         return log_ratios
 
 
@@ -445,6 +460,7 @@ def create_private_knn_attack(
     """
     scenario, k, sigma, fault_names = _PRIVATE_KNN[attack]
     gamma = 1.0 if attack in ("all", "plan") else gamma
+    fault_names = tuple(_select_sampling_faults(gamma, select_faults(*fault_names)))
     label_only = attack == "labels"
     screen = _SCREENS.get(attack)
     threshold, sigma_screen = screen or (None, None)

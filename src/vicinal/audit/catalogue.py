@@ -228,3 +228,18 @@ def list_unaudited_attacks(
         for attack in list_store_attacks(facts, audience)
         if attack not in audited.get(audience, ())
     ]
+
+
+def list_unaudited_releases(plan: Mapping[str, Any], audited: Collection[str]) -> list[str]:
+    """Return the applicable attacks on a plan that were not run, and the kinds without an attack.
+
+    - `plan`: the plan as a JSON object.
+    - `audited`: names of the attacks that were run.
+    """
+    checked = Plan.from_dict(plan)
+    unaudited: dict[str, None] = {}
+    for step in checked.steps:
+        kind = step.release.kind
+        attacks = _list_release_attacks(kind, step.release.values, checked.delta)
+        unaudited |= dict.fromkeys(name for name in attacks or [kind] if name not in audited)
+    return list(unaudited)

@@ -71,7 +71,8 @@ def audit(
     attacked are listed. The exit code is 1 if an attack contradicts a claim. It is 4 if none does,
     but an attack had too few runs to detect a copy of the code that was broken on purpose.
     """
-    from vicinal.audit.catalogue import list_unaudited_attacks
+    from vicinal.audit.catalogue import list_unaudited_attacks, list_unaudited_releases
+    from vicinal.ledger.sealed_files import read_json
 
     if out is not None:
         output.check_outputs({"out": out}, {"TARGET": target})
@@ -89,7 +90,11 @@ def audit(
             echo("\n".join(attacks))
             return
         findings = _run_attacks(attacks, minutes, confidence, silent=json)
-    unaudited = [] if facts is None else list_unaudited_attacks(facts, {audience: set(findings)})
+    unaudited: list[str] = []
+    if facts is not None:
+        unaudited = list_unaudited_attacks(facts, {audience: set(findings)})
+    elif target is not None and not one_run:
+        unaudited = list_unaudited_releases(read_json(target, "plan"), findings)
     result = {
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
