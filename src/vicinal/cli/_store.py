@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -133,8 +133,8 @@ def predict(
     inputs = {"data": data_path, "STORE": store, "model": model_path}
     output.check_outputs({"out": out_path}, inputs)
     is_student = store.is_file()
-    account = (audience, analyst, key, accept_lost_charges)
-    if is_student and account != ("default", "anyone", None, False):
+    account = _Account(audience, analyst, key, accept_lost_charges)
+    if is_student and account != _Account("default", "anyone", None, False):
         raise InvalidInput("Audiences, analysts, keys and charges are of stores, not of students.")
     if model is not None and not is_student:
         raise InvalidInput("The 'model' option is for a student's file.")
@@ -147,25 +147,9 @@ def predict(
             copied, columns, result = _answer_with_student(store, model, path, id_column)
             summary = "Answers of a student are not charged."
         else:
-            route = "predict-csv" if _CSV_SUFFIXES.intersection(path.suffixes) else "predict"
-            with records.open_store(
-                store,
-                shard_timeout_s=shard_timeout_s,
-                accept_lost_charges=accept_lost_charges,
-                http_request=f"POST /v1/{route} with the key of an analyst",
-            ) as opened:
-                answer_columns = opened.schema.target.answer_columns
-                copied, dataset = input_files.read_queries(
-                    path, opened.schema.extractor, id_column, answer_columns
-                )
-                with input_files.add_file_to_errors(path, public=True):
-                    rows, keys = opened.extract_features(dataset.features)
-                reply = opened.predict(
-                    rows, audience=audience, analyst=analyst, idempotency_key=key
-                )
-            columns = reply.build_columns(answer_columns)
-            result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-            summary = _format_reply(keys, reply, audience)
+            copied, columns, result, summary = _answer_with_store(
+                store, path, id_column, shard_timeout_s, account
+            )
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
         arrays = [*copied.values(), *columns.values()]
@@ -178,6 +162,51 @@ def predict(
         echo(output.as_json(result))
     if not (quiet or json):
         echo(summary, err=True)
+
+
+class _Account(NamedTuple):
+    """Budgets that pay for queries: audience, analyst with a quota, and idempotency key.
+
+    `accept_lost_charges`: whether lost charges are accepted, which exhausts every budget.
+    """
+
+    audience: str
+    analyst: str
+    idempotency_key: str | None
+    accept_lost_charges: bool
+
+
+def _answer_with_store(
+    store: Path, path: Path, id_column: str | None, shard_timeout_s: float, account: _Account
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]:
+    """Answer the queries in the file `path`, charged to `account`, by a store or cluster.
+
+    Return the copied column (:func:`input_files.read_queries`) and the columns of answers, by
+    name; the JSON object of the reply; and a summary. `store`: its folder. `id_column`: name of
+    the column to copy. `shard_timeout_s`: seconds to wait for a shard.
+    """
+    route = "predict-csv" if _CSV_SUFFIXES.intersection(path.suffixes) else "predict"
+    with records.open_store(
+        store,
+        shard_timeout_s=shard_timeout_s,
+        accept_lost_charges=account.accept_lost_charges,
+        http_request=f"POST /v1/{route} with the key of an analyst",
+    ) as opened:
+        answer_columns = opened.schema.target.answer_columns
+        copied, dataset = input_files.read_queries(
+            path, opened.schema.extractor, id_column, answer_columns
+        )
+        with input_files.add_file_to_errors(path, public=True):
+            rows, keys = opened.extract_features(dataset.features)
+        reply = opened.predict(
+            rows,
+            audience=account.audience,
+            analyst=account.analyst,
+            idempotency_key=account.idempotency_key,
+        )
+    result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
+    summary = _format_reply(keys, reply, account.audience)
+    return copied, reply.build_columns(answer_columns), result, summary
 
 
 def _answer_with_student(
