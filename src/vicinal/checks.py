@@ -46,7 +46,10 @@ def check_real(
     refused. `name` is the parameter's name in the message.
     """
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an integer beyond the largest float
+            value = number = math.inf
         is_inside = (
             math.isfinite(number)
             and (above is None or number > above)

@@ -180,3 +180,24 @@ def test_the_table_of_the_documentation_is_what_the_command_prints():
     file = EXAMPLES.parents[1] / "docs" / "reference" / "papers-epsilon.csv"
     _, *rows = csv.reader(file.read_text().splitlines())
     assert rows == [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("field", ["sigma", "gamma"])
+def test_numbers_that_doubles_cannot_hold_are_refused(field, digits):
+    release = {"kind": "noisy_max", "sigma": 5.0, "gamma": 0.5, field: 10**digits}
+    with pytest.raises(InvalidInput, match=f"'releases\\[0\\].{field}' parameter must be"):
+        account({"delta": 1e-5, "releases": [release]})
+
+
+def test_a_sampling_probability_that_loses_its_digits_is_refused():
+    release = {"kind": "noisy_max", "sigma": 5.0, "gamma": 1e-320, "release": "label"}
+    with pytest.raises(InvalidInput, match=r"a finite number >= 1e-12 and <= 1\. Got 1e-320"):
+        account({"delta": 1e-5, "releases": [release]})
+
+
+def test_a_screening_that_is_never_passed_costs_nothing():
+    """Its loss of passing has no double as a ratio of probabilities."""
+    screening = {"kind": "screening", "k": 2, "threshold": 200, "sigma": 0.5}
+    found = account({"delta": 1e-5, "releases": [screening]})
+    assert found["lower"] == found["epsilon"] == 0.0

@@ -14,7 +14,7 @@ import serving_tools as tools
 from command_line import shown
 from store_tools import Q, make
 from vicinal.features import TableSchema, rows_from_schema
-from vicinal.serving import ServiceSettings
+from vicinal.serving import ServiceSettings, _csv
 from vicinal.serving._limits import BodyLimits
 from vicinal.serving._problems import Problem
 from vicinal.store import Store, StoreExtractor
@@ -151,6 +151,27 @@ def test_a_client_that_disconnects_is_charged_once(service):
     assert (reply.status, len(reply.body.splitlines())) == (200, 4)
     assert service.store.quota().used == 3
     assert service.app.state.service.body_reader._available_bytes == free_bytes
+
+
+def test_rows_of_an_upload_are_in_no_named_file(tmp_path, monkeypatch):
+    """Fails if a process that is killed while it reads an upload leaves its rows on the disk."""
+    if not _csv._OPEN_FILES.is_dir():
+        pytest.skip("only Linux has files without a name")
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    read_queries, found = _csv.read_queries, []
+
+    def read_and_list(path, *arguments, **options):
+        found.extend(path.parent.iterdir())
+        found.extend(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        return read_queries(path, *arguments, **options)
+
+    monkeypatch.setattr(_csv, "read_queries", read_and_list)
+    with make_named_store(tmp_path / "store") as store:
+        assert _csv.decode_csv(write_csv(3), store, "visit", 10)[2] == 3
+    assert [file.name for file in found] == ["queries.csv"]
+    assert not list(folder.iterdir())
 
 
 def test_a_wide_line_is_refused_before_it_is_read():

@@ -43,6 +43,7 @@ _GAUSSIAN_REACH = 9.0
 _MAX_EPSILON = 600.0
 # Probability of passing below which a threshold test is dropped: too close to underflow.
 _MIN_PROBABILITY = 1e-290
+_MAX_EXPONENT = 700.0  # Losses above this are not exponentiated: e^709 is the largest double
 _ROUNDED_DOWN = 1 - 1e-9  # Factor on bounds: far more than their rounding errors
 
 
@@ -101,7 +102,10 @@ def build_threshold_test_pair(
     losses = np.array(
         [subsample_log_ratio(pass_ratio, gamma)[0], subsample_log_ratio(fail_ratio, gamma)[0]]
     )
-    pass_probability = float(ndtr(margin)) * math.exp(losses[0])
+    if losses[0] > _MAX_EXPONENT:
+        pass_probability = math.exp(min(float(log_ndtr(margin)) + losses[0], 0.0))
+    else:
+        pass_probability = float(ndtr(margin)) * math.exp(losses[0])
     if pass_probability < _MIN_PROBABILITY:
         return AttainedPair(np.empty(0), np.empty(0), 1)
     pass_probability = min(pass_probability, 1 - 2.0**-53)

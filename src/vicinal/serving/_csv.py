@@ -13,6 +13,8 @@ from vicinal.store.input_files import read_queries
 
 CSV_MEDIA_TYPE = "text/csv"
 _FILE_NAME = "queries.csv"  # name of the file in messages; the client's own name is not sent
+_OPEN_FILES = Path("/proc/self/fd")
+"""Folder of Linux with a link to each open file of this process. Other systems lack it."""
 
 
 def decode_csv(
@@ -20,7 +22,7 @@ def decode_csv(
 ) -> tuple[dict[str, Any], Any, int]:
     """Return the id column of a CSV file (by name), the queries as sent, and their number.
 
-    - `content`: the uploaded file. Queries are public, so it is written to a temporary folder.
+    - `content`: the uploaded file.
     - `store`: its schema determines the columns of features.
     - `id_column`: name of the column that the reply repeats beside the answers; None for none.
     - `max_rows`: largest number of queries.
@@ -32,10 +34,16 @@ def decode_csv(
     if extractor.raw_form == "images":
         detail = "This store accepts images. Send them as JSON to POST /v1/predict."
         raise Problem(422, "unusable", detail)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as file:
         path = Path(folder) / _FILE_NAME
         try:
-            path.write_bytes(content)
+            if _OPEN_FILES.is_dir():
+                # The file has no name, so that a killed process leaves no row on the disk.
+                file.write(content)
+                file.flush()
+                path.symlink_to(_OPEN_FILES / str(file.fileno()))
+            else:
+                path.write_bytes(content)
             answer_columns = store.schema.target.answer_columns
             copied, dataset = read_queries(path, extractor, id_column, answer_columns, warn=False)
         except InvalidInput as error:
