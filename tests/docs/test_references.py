@@ -85,6 +85,23 @@ def test_files_that_are_named_exist(page):
         assert inside or any(SOURCES.rglob(name)) or any((ROOT / "tests").rglob(name)), name
 
 
+def anchors_of(page):
+    """Return the anchors of a page: its labels, and its headings in lower case, `-` for spaces."""
+    prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#{1,6} (.*)$", prose, flags=re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in headings]
+    labels = re.findall(r"^\(([\w-]+)\)=", prose, flags=re.MULTILINE)
+    return {heading.replace(" ", "-") for heading in plain} | set(labels)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=shown)
+def test_links_lead_to_a_heading(page):
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", text_of(page)):
+        linked = page.parent / target if target else page
+        if linked.suffix == ".md":
+            assert anchor in anchors_of(linked), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("page", [*PAGES, *NOTES, *MODULES], ids=shown)
 def test_dotted_names_exist(page):
     for name in re.findall(r"(?<![\w./-])vicinal(?:\.[A-Za-z_]\w*)+(?!\w*[/@-])", text_of(page)):
