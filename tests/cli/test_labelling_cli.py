@@ -63,9 +63,9 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert (told["queries"], told["kept"]) == (QUESTIONS, QUESTIONS * 3 // 4)
     assert (told["guarantee"]["epsilon"], told["guarantee"]["holds"]) == (4.0, True)
     assert (load_digits().target[1300:][first.rows] == first.labels).mean() > 0.6
-    training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
+    training = ["student", answers, "--out", tmp_path / "s.pt"]
     told = json.loads(run(*training, "--public", known, "--json"))
-    assert set(told["agreement"]["by_class"]) == set("0123456789")
+    assert set(told["agreement"]) == {"matches", "answers"}, "it is no accuracy of new examples"
     figures = told["figures"]
     assert figures["total"] == 497 - QUESTIONS
     assert figures["accuracy"] > 0.5

@@ -81,7 +81,7 @@ def label_and_train(folder, data, epsilon=8):
     features = data[data.index("--public") :]
     features = [word for pair in zip(features[::2], features[1::2], strict=True) for word in pair
                 if pair[0] not in ("--classes", "--subject")]  # fmt: skip
-    training = ["--out", student, "--steps", 30, "--json"]
+    training = ["--out", student, "--json"]
     return student, labelled, json.loads(run("student", answers, *features, *training))
 
 
@@ -367,7 +367,7 @@ def test_answers_of_a_table_are_about_its_rows(table, tmp_path):
     assert (truth == released.labels).mean() > 0.7
     reverse = write_table(tmp_path / "reverse.parquet", rows[::-1])
     shorter = write_table(tmp_path / "shorter.parquet", rows[1:])
-    schema = ["--features", "table", "--schema", table / "schema.json", "--steps", 20]
+    schema = ["--features", "table", "--schema", table / "schema.json"]
     training = ["student", answers, "--out", tmp_path / "s.pt"]
     for public in (reverse, shorter):
         assert "in the same order" in run(*training, "--public", public, *schema, code=2)
@@ -408,7 +408,7 @@ def test_a_student_has_the_columns_of_features_of_its_answers(tmp_path, label):
     run("label", *files, *columns, *where, "--epsilon", 8)
     assert load_answers(tmp_path / "answers.npz").columns == ("a", "b")
     training = ["student", tmp_path / "answers.npz", *files[2:], "--out", tmp_path / "s.pt"]
-    run(*training, *label, "--steps", 20)
+    run(*training, *label)
     assert students.load(tmp_path / "s.pt").extractor.columns == ["a", "b"]
     run(*training, *label, "--columns", "a,b,who", code=2)
 

@@ -417,15 +417,17 @@ def test_values_in_another_spelling_are_reported(tmp_path):
     assert "spelling" not in run("schema", public, "--label", "y", "-o", schema).stderr
     check = "schema", "--schema", schema, "--label", "y", "--check"
     assert "spelling" not in run(*check, public).stdout
-    told = run(*check, private).stdout
-    assert "note: column 'sex': 40 rows hold declared values in another spelling" in told
+    told = run(*check, private, code=2).stdout
+    assert "error: column 'sex': 40 rows hold declared values in another spelling" in told
+    assert "No row holds a declared value, so the column is lost." in told
     assert "'M'" not in told
     split = run(*check, private, "--classes", "no,yes;maybe", code=2).stdout
     assert "--classes splits" in split
     assert "repeat it" in split
-    run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema", schema,
-        "--reference", "from-schema", "--label", "y", "--classes", "no,yes", "--queries", 200,
-        "--model-share", 0, "-q")  # fmt: skip
+    create = run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema",
+        schema, "--reference", "from-schema", "--label", "y", "--classes", "no,yes",
+        "--queries", 200, "--model-share", 0)  # fmt: skip
+    assert "Run vicinal schema --check first" in " ".join(create.stderr.split())
     for path in (public, private):
         told = run("predict", tmp_path / "store", "--data", path).stderr
         assert ("declared values in another spelling" in told) == (path == private)

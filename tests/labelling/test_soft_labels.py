@@ -1,9 +1,11 @@
 """Soft labels of a private model: charged once, computed from released values, kept in files."""
 
 import json
+import re
 import shutil
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,14 +208,43 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
     # Students are made of what is released: nothing private is there any more.
     (tmp_path / "private.npz").unlink()
     shutil.rmtree(tmp_path / "run")
-    out = "--out", tmp_path / "student.pt", "--steps", 20, "--json"
-    told = json.loads(run("student", tmp_path / "answers.npz", *files[2:], *out))
+    command = "student", tmp_path / "answers.npz", *files[2:], "--out", tmp_path / "student.pt"
+    steps = () if share != "0" else ("--steps", 20)
+    told = json.loads(run(*command, *steps, "--json"))
     assert told["soft_labels"] == (0 if share == "0" else 300)
     student = students.load(tmp_path / "student.pt")
     assert student.name == ("mlp" if share == "0" else "kernel")
     assert student.guarantee == told["guarantee"]
     if share != "0":
         assert (student.predict(pool) == truth).mean() > 0.85
-        chosen = "--network", "mlp"
-        run("student", tmp_path / "answers.npz", *files[2:], *out, *chosen)
+        for option in (("--steps", 20), ("--method", "plain")):
+            assert "has no effect on the network 'kernel', the" in run(*command, *option, code=2)
+        printed = " ".join(run(*command, "--network", "mlp", "--steps", 20).split())
+        assert "soft labels in the answers are not used, because of the network mlp" in printed
+        assert (
+            " of 30 answers that it was trained on. This is not its accuracy. To measure that, give"
+            in printed
+        )
+        assert "Accuracy" not in printed
         assert students.load(tmp_path / "student.pt").name == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("n_dimensions", "options", "message"),
+    [
+        (2, {"network": "kernel", "method": "vat"}, "The --method option has no effect"),
+        (2, {"network": "kernel", "steps": 5}, "or use --network mlp"),
+        (2, {"augmentation": "digits"}, "has no effect on the network 'mlp', the default"),
+        (2, {"network": "wide", "overlapping": True}, "The --overlapping option has no effect"),
+        (2, {"network": "small"}, "for vectors must be one of mlp, wide, kernel. Got 'small'"),
+        (3, {"network": "kernel"}, "for images must be one of small, deep. Got 'kernel'"),
+        (2, {"method": "uda"}, "cannot be augmented"),
+        (3, {"overlapping": True}, "needs --method uda"),
+    ],
+)
+def test_options_without_an_effect_on_the_training_are_refused(n_dimensions, options, message):
+    """Fails if a student is trained otherwise than its options request, without a word."""
+    from vicinal.cli.labelling import StudentOptions
+
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        StudentOptions(Path("student.pt"), **options).build_recipe(n_dimensions, 0)

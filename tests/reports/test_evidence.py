@@ -116,18 +116,20 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(facts):
 
 def test_a_certificate_says_what_audits_have_shown(facts):
     one_run = {name: value for name, value in CLAIM.items() if name != "would_have_seen"}
-    report = {**REPORT, "claims": [CLAIM, one_run]}
+    report = {**REPORT, "identity": facts["identity"], "claims": [CLAIM, one_run]}
     found = create_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
     assert found["audits"][0]["claims"][0]["controls_caught"] == 1
     assert "0.200 of 0.250" in render_certificate_page(found)
-    assert "None is on file" in render_certificate_page(create_certificate(facts, "0", "now"))
+    assert "None of this store is on file" in render_certificate_page(
+        create_certificate(facts, "0", "now")
+    )
 
 
 def test_a_certificate_names_what_was_not_audited_and_what_was_measured(facts):
     (plain,) = create_certificate(facts, "0", "now")["audiences"]
     assert plain["membership_guess"]["measured"] is None
     claims = [{**CLAIM, "lower": 0.26}, {**CLAIM, "attack": "total", "lower": 0.5}]
-    report = {**REPORT, "audience": "default", "claims": claims}
+    report = {**REPORT, "identity": facts["identity"], "claims": claims}
     found = create_certificate(facts, "0", "now", audits=[report])
     guess = found["audiences"][0]["membership_guess"]
     assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
@@ -145,6 +147,22 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(facts):
     assert "restart (default)" in render_certificate_page(found)
     elsewhere = create_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
     assert "votes (default)" in elsewhere["not_audited"]
+
+
+@pytest.mark.parametrize("identity", [None, "another"])
+def test_audits_of_other_targets_are_no_evidence_on_a_store(facts, identity):
+    """Fails if headline, table and "Not audited" of a certificate contradict each other."""
+    report = {**REPORT, "identity": identity}
+    found = create_certificate(facts, "0", "now", audits=[report])
+    assert found["audits"] == []
+    assert len(found["other_audits"]) == 1
+    assert "votes (default)" in found["not_audited"]
+    page = " ".join(render_certificate_page(found).split())
+    store_audits, _, other_audits = page.partition("Audits of the installed package")
+    assert "No audit on file has measured it" in store_audits
+    assert "None of this store is on file" in store_audits
+    assert "0.200 of 0.250" not in store_audits
+    assert "0.200 of 0.250" in other_audits
 
 
 @pytest.mark.parametrize(
@@ -177,7 +195,9 @@ CLAIM = {
     "confidence": 0.99,
     "would_have_seen": {"epsilon": 1.5}, "controls": [{"name": "noise halved", "caught": True}],
 }  # fmt: skip
-REPORT = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [CLAIM]}
+REPORT = {
+    "at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [CLAIM], "audience": "default",
+}  # fmt: skip
 
 
 def with_one_changed(value, other):
@@ -220,11 +240,16 @@ def test_the_command_refuses_a_file_that_is_no_audit(folder, tmp_path):
 def test_the_report_of_another_store_is_refused(folder, tmp_path):
     with Store.open(folder) as store:
         identity = store.facts()["identity"]
-    for name, stated, code in (("own", identity, 0), ("every", None, 0), ("other", "ab", 2)):
+    for name, stated, target, code, message in (
+        ("own", identity, "store", 0, ""),
+        ("every", None, None, 0, ""),
+        ("other", "ab", "store", 2, "another store"),
+        ("plan", None, "p.json", 2, "reports on the plan p.json, and not on this store."),
+    ):
         path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(REPORT | {"identity": stated}))
+        path.write_text(json.dumps(REPORT | {"identity": stated, "target": target}))
         found = run("certificate", folder, "-o", tmp_path / name, "--audit", path, code=code)
-    assert "another store" in found.stderr
+        assert message in " ".join(found.stderr.split())
 
 
 @pytest.fixture

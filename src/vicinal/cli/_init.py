@@ -43,6 +43,12 @@ _GENERATED_ROWS_WITH_MODEL_NOTE = (
     "rows generated from a schema cost a private model up to .012 of AUC on five tables."
 )
 
+_CHECK_NOTE = (
+    "a value in another spelling than in the schema counts as other or missing. Run vicinal schema "
+    "--check first: it counts such rows, and fails if a whole column is lost."
+)
+"""Printed for every table, because a note on the values of private rows would reveal them."""
+
 
 @options.expand_groups
 def init(
@@ -86,6 +92,8 @@ def init(
         reference_options.public, [label, subject, *targets], data
     )
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
+        if feature_options.features == "table" and not quiet:
+            output.print_note(_CHECK_NOTE)
         if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = input_files.read_records(data, unfitted, label, subject, targets)

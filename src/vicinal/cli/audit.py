@@ -268,7 +268,11 @@ def certificate(
     store: StorePath,
     out: Annotated[Path, Option("--out", "-o", help="Folder for both files.")],
     audit: Annotated[
-        list[Path] | None, Option(help="File that `vicinal audit --out` wrote. Repeat for more.")
+        list[Path] | None,
+        Option(
+            help="File that `vicinal audit --out` wrote about this store, or about every mechanism "
+            "of the installation. Repeat for more."
+        ),
     ] = None,
     controller: Statement = None,
     purpose: Statement = None,
@@ -287,6 +291,11 @@ def certificate(
     for path, report in zip(audit or [], reports, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
             raise InvalidInput(f"The file {path} reports on another store. Audit this one.")
+        if report.get("identity") is None and report.get("target") is not None:
+            raise InvalidInput(
+                f"The file {path} reports on the plan {report['target']}, and not on this store. "
+                f"Run: vicinal audit {store} --out {path}"
+            )
     content = create_certificate(
         facts,
         __version__,
@@ -306,6 +315,7 @@ def certificate(
 
 
 _REPORT_FIELDS = {"at": str, "version": str, "holds": bool, "claims": list}
+_OPTIONAL_REPORT_FIELDS = ("target", "identity", "audience")  # text, or null
 _CLAIM_FIELDS = {
     **dict.fromkeys(("attack", "mechanism", "world"), str),
     **dict.fromkeys(("lower", "claim", "ratio", "confidence"), float),
@@ -318,9 +328,16 @@ def read_audit(path: Path) -> dict[str, Any]:
     from vicinal.ledger.sealed_files import read_json
 
     report = read_json(path, "audit")
-    if not _has_fields(report, _REPORT_FIELDS) or not all(map(_is_claim, report["claims"])):
+    if not _has_fields(report, _REPORT_FIELDS) or not _has_valid_entries(report):
         raise InvalidInput(f"The file {path} was not written by `vicinal audit --out`.")
     return report
+
+
+def _has_valid_entries(report: Mapping[str, Any]) -> bool:
+    """Return whether the optional fields and the claims of a report have the right types."""
+    return all(
+        isinstance(report.get(name), str | None) for name in _OPTIONAL_REPORT_FIELDS
+    ) and all(map(_is_claim, report["claims"]))
 
 
 def _is_claim(claim: Any) -> bool:

@@ -73,6 +73,18 @@ Label = Annotated[
     str | None, Option(help="Column of labels. Public ones are only compared with the answers.")
 ]
 
+_OPTIONS_OF_IMAGES = dict.fromkeys(
+    ("small", "deep"), ("method", "augmentation", "steps", "overlapping")
+)
+"""Networks of images, and the options of training that affect them."""
+
+_OPTIONS_OF_VECTORS = {
+    **dict.fromkeys(("mlp", "wide"), ("method", "steps")),
+    # Only its head is trained, on a convex loss, by a fixed number of iterations.
+    "kernel": (),
+}
+"""Networks of vectors, and the options of training that affect them."""
+
 _LABELLER_OF_OPTION = {
     **dict.fromkeys(("records", "records_per_subject", "model_share"), IND_KNN),
     **dict.fromkeys(("neighbors", "sampling_rate"), PRIVATE_KNN),
@@ -378,16 +390,68 @@ class StudentOptions:
 
     out: Annotated[Path, Option(help="File for the student. You may publish it.")]
     onnx: Annotated[Path | None, Option(help="Also write the student as ONNX.")] = None
-    method: Annotated[str, Option(help="Training method: plain, vat or uda.")] = "vat"
-    network: Annotated[
-        str | None, Option(help="small or deep for images; mlp, wide or kernel for vectors.")
+    method: Annotated[
+        str | None,
+        Option(
+            help="Training method: plain or vat; for images also uda. Default: vat. Not for the "
+            "network kernel."
+        ),
     ] = None
-    augmentation: Annotated[str, Option(help="none, digits or clothes.")] = "none"
+    network: Annotated[
+        str | None,
+        Option(
+            help="small or deep for images; mlp, wide or kernel for vectors. Default: small; for "
+            "vectors mlp, or kernel with soft labels. On vectors, only kernel uses soft labels."
+        ),
+    ] = None
+    augmentation: Annotated[
+        str | None, Option(help="For images: none, digits or clothes. Default: none.")
+    ] = None
     steps: Annotated[
         int | None,
-        Option(help="Training steps per round. Default: 800; 1600 for digits with soft labels."),
+        Option(
+            help="Training steps per round. Default: 800; 1600 for digits with soft labels. Not "
+            "for the network kernel.",
+            min=1,
+        ),
     ] = None
     overlapping: Overlapping = False
+
+    def choose_network(self, n_dimensions: int, *, has_soft_labels: bool = False) -> str:
+        """Return the name of the network to train, after a check of the options for it.
+
+        `n_dimensions`, `has_soft_labels`: see :meth:`build_recipe`. Raises InvalidInput if the
+        network does not take such examples, or if an option would have no effect on its training.
+        """
+        takes_vectors = n_dimensions == 2
+        if takes_vectors and self.method == "uda":
+            raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
+        default = "small"
+        if takes_vectors:
+            default = "kernel" if has_soft_labels else "mlp"
+        network = self.network or default
+        options_of_network = _OPTIONS_OF_VECTORS if takes_vectors else _OPTIONS_OF_IMAGES
+        if network not in options_of_network:
+            kind = "vectors" if takes_vectors else "images"
+            raise InvalidInput(
+                f"The --network option for {kind} must be one of "
+                f"{', '.join(options_of_network)}. Got {network!r}."
+            )
+        applicable = options_of_network[network]
+        for name in _OPTIONS_OF_IMAGES["small"]:
+            is_given = getattr(self, name) not in (None, False)
+            if is_given and name not in applicable:
+                reason = "" if self.network else ", the default for these examples"
+                remedy = "Leave the option out."
+                if network == "kernel" and name in _OPTIONS_OF_VECTORS["mlp"]:
+                    remedy = "Leave the option out, or use --network mlp."
+                raise InvalidInput(
+                    f"The --{name} option has no effect on the network {network!r}{reason}. "
+                    f"{remedy}"
+                )
+        if self.overlapping and self.method != "uda":
+            raise InvalidInput("The option --overlapping needs --method uda.")
+        return network
 
     def build_recipe(
         self, n_dimensions: int, seed: int, *, has_soft_labels: bool = False
@@ -399,19 +463,9 @@ class StudentOptions:
         """
         from vicinal.students.training import Recipe, adapt_to_digits, adapt_to_overlapping_classes
 
-        method = self.method
-        network = self.network or "small"
-        augmentation = self.augmentation
-        if self.overlapping and method != "uda":
-            raise InvalidInput("The option --overlapping needs --method uda.")
-        if n_dimensions == 2:
-            if method == "uda":
-                raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
-            augmentation = "none"
-            if network not in ("mlp", "wide", "kernel"):
-                network = "kernel" if has_soft_labels else "mlp"
-        if network == "kernel":
-            method = "plain"
+        network = self.choose_network(n_dimensions, has_soft_labels=has_soft_labels)
+        method = "plain" if network == "kernel" else self.method or "vat"
+        augmentation = self.augmentation or "none"
         # The second student of images uses histograms of gradients, which ONNX lacks.
         supports_ensemble = network == "kernel" if n_dimensions == 2 else self.onnx is None
         ensemble = has_soft_labels and supports_ensemble
@@ -527,13 +581,12 @@ def student(
     columns of numbers are read from the answers. The student's file holds their guarantee.
     """
     from vicinal.labelling.answers import load_answers
-    from vicinal.reports.outcomes import AccuracyByClass
+    from vicinal.reports.outcomes import AnswerCounts
     from vicinal.students.learner import train_student
 
     inputs = {"ANSWERS": answers, "public": public, **feature_options.inputs}
     check_outputs(options.outputs, inputs)
     released = load_answers(answers)
-    names = released.classes
     soft_labels = released.soft_labels
     with output.print_warnings(), output.show_announced_progress(silent=json):
         pool, true_labels, extractor = _read_answered_examples(
@@ -547,25 +600,37 @@ def student(
     with show_progress_bars(silent=json) as begin:
         uses_soft_labels = soft_labels is not None and bool(recipe.soft_weight or recipe.ensemble)
         step = begin("student", recipe.steps)
-        trained = train_student(pool, rows, labels, names, recipe, step, soft_labels)
+        trained = train_student(pool, rows, labels, released.classes, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)
     paths = options.write(trained, extractor)
-    agreement = AccuracyByClass.from_answers(trained.predict(pool[rows]), labels, names)
+    agreement = AnswerCounts.from_answers(trained.predict(pool[rows]), labels)
     figures = None
     if true_labels is not None:
         figures = _evaluate_student(trained, pool, true_labels, released.rows)
     result = {
         "answers": len(rows),
         "soft_labels": len(pool) if uses_soft_labels else 0,
-        "agreement": agreement.to_dict(),
+        # Without an accuracy or an interval, which readers would take for those of new examples.
+        "agreement": {"matches": agreement.correct, "answers": agreement.total},
         "figures": figures and figures.to_dict(),
         **paths,
         "guarantee": released.guarantee,
     }
-    lines = [f"Trained on {len(rows):,} answers. Agreement with them:", *agreement.format_lines()]
-    if uses_soft_labels:
-        lines.insert(0, f"Also trained on soft labels of {len(pool):,} public examples.")
-    if figures is not None:
+    lines = []
+    if soft_labels is not None:
+        reason = "the network " + recipe.network if pool.ndim == 2 else "--onnx"
+        lines.append(
+            f"Trained on soft labels of {len(pool):,} public examples."
+            if uses_soft_labels
+            else f"The soft labels in the answers are not used, because of {reason}."
+        )
+    lines.append(
+        f"The student agrees with {agreement.correct:,} of {agreement.total:,} answers that it was "
+        "trained on. This is not its accuracy."
+    )
+    if figures is None:
+        lines.append("To measure that, give labels of public examples that were not queried.")
+    else:
         lines += ["On examples that were not queried:", *figures.format_lines()]
     lines.append(f"Student    {paths['out']}")
     if paths["onnx"] is not None:
@@ -630,6 +695,7 @@ def transfer(
     pool = labelling_task.pool
     plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
     labeller = choice.build_labeller(dataset, names, plan)
+    options.choose_network(pool.ndim)
     if dry_run:
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return

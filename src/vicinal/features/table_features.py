@@ -171,7 +171,7 @@ class Misfit:
     - `column`: the name in the schema; None for the table as a whole.
     - `fault`: the kind of fault, as a verb phrase, or as a noun phrase if there are `rows`.
     - `fix`: a remedy or a consequence, as a sentence without its period.
-    - `stops`: whether the table is refused because of it.
+    - `stops`: whether the check fails because of it.
     - `rows`: the numbers of the rows, from 1; private. None if it is no fault of single rows.
     """
 
@@ -292,7 +292,7 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
-    """Return misfits that do not stop the table: an empty column, clipped and undeclared values.
+    """Return misfits of readable values: an empty column, clipped and undeclared values.
 
     `values`: the cells of the column (n,). `codes`: their codes (n,).
     """
@@ -323,7 +323,11 @@ def _list_undeclared_values(
     is_misspelt = pc.is_in(values, value_set=pa.array(misspelt, values.type)).to_numpy()
     fault = "declared values in another spelling, such as other capitals or blanks"
     fix = 'They count as "other" or missing. Write them as the schema does, or declare them'
-    misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=False)
+    # A file in which every value has another spelling loses the whole column without a message.
+    is_lost = bool(is_misspelt.any()) and not (codes < len(column.values)).any()
+    if is_lost:
+        fix += ". No row holds a declared value, so the column is lost"
+    misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=is_lost)
     is_other = (codes == len(column.values)) & ~is_misspelt
     if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
         fault = cells.FAULT_DESCRIPTIONS[Fault.UNDECLARED]

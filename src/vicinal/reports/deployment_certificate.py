@@ -60,12 +60,15 @@ def create_certificate(
 
     - `facts`: public facts of the store, as ``Store.facts()`` returns them.
     - `version`, `at`: vicinal's version, and the date of the certificate.
-    - `audits`: JSON reports of ``vicinal audit``, newest first.
+    - `audits`: JSON reports of ``vicinal audit``, newest first. Only audits of this store count as
+      evidence on its audiences; those of other targets are listed separately.
     - `statements` of the operator: the responsible `controller`, the `purpose`, the `retention` of
       records and backups, `vouched_by` (who confirms the assumptions), and the known `accuracy`.
     """
     statements = {name: statements.get(name) or _NOT_STATED for name in _OPERATOR_FIELDS}
-    audited = _collect_mu_lower_bounds(audits)
+    own_audits = [report for report in audits if report.get("identity") == facts["identity"]]
+    other_audits = [report for report in audits if report not in own_audits]
+    audited = _collect_mu_lower_bounds(own_audits)
     audiences = [
         _describe_audience(name, state, audited.get(name, {}))
         for name, state in facts["audiences"].items()
@@ -113,7 +116,8 @@ def create_certificate(
             "version": version,
             "proofs": _list_proofs(facts),
         },
-        "audits": [_summarize_audit(report) for report in audits],
+        "audits": [_summarize_audit(report) for report in own_audits],
+        "other_audits": [_summarize_audit(report) for report in other_audits],
         "not_audited": list_unaudited_attacks(facts, audited),
         "deletion": {
             "policy": (
@@ -225,6 +229,7 @@ def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "at": report["at"],
         "version": report["version"],
+        "audience": report.get("audience"),
         "holds": report["holds"],
         "claims": [
             {
@@ -249,7 +254,6 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
     proofs = certificate["mechanism"]["proofs"]
     digest_markup = Markup('<span class="digest">{}</span>')
     audiences = certificate["audiences"]
-    audits = certificate["audits"]
     assumptions = [text for audience in audiences for text in audience["assumptions"]]
     return render_template(
         "certificate.html",
@@ -257,7 +261,8 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
         title="Certificate of a private prediction store",
         assumed=list(dict.fromkeys(assumptions)),
         proofs=[(proof["note"], digest_markup.format(proof["sha256"])) for proof in proofs],
-        claims=[_format_claim(report, claim) for report in audits for claim in report["claims"]],
+        claims=_format_claims(certificate["audits"]),
+        other_claims=_format_claims(certificate["other_audits"]),
         lists=[
             (
                 title,
@@ -269,17 +274,24 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _format_claim(audit: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the row on a `claim`, an entry of "claims" of `audit` (:func:`_summarize_audit`).
+def _format_claims(audits: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a row on each claim of `audits`, as :func:`_summarize_audit` returns them.
 
-    Its cells: mechanism, date and version, lower bound of claimed mu, detectable epsilon, detected
-    of all controls.
+    Its cells: mechanism and audience, date and version, lower bound of claimed mu, detectable
+    epsilon, detected of all controls.
     """
-    detectable_epsilon = claim["would_have_seen_epsilon"]
-    return (
-        f"{claim['mechanism']}: {claim['world']}",
-        f"{audit['at']}, {audit['version']}",
-        f"{claim['lower']:.3f} of {claim['claim']:.3f}",
-        "not stated" if detectable_epsilon is None else f"{detectable_epsilon:.2f}",
-        f"{claim['controls_caught']} of {claim['controls']}",
-    )
+    rows: list[tuple[str, ...]] = []
+    for audit in audits:
+        audience = "" if audit["audience"] is None else f" (audience {audit['audience']})"
+        for claim in audit["claims"]:
+            detectable_epsilon = claim["would_have_seen_epsilon"]
+            rows.append(
+                (
+                    f"{claim['mechanism']}: {claim['world']}{audience}",
+                    f"{audit['at']}, {audit['version']}",
+                    f"{claim['lower']:.3f} of {claim['claim']:.3f}",
+                    "not stated" if detectable_epsilon is None else f"{detectable_epsilon:.2f}",
+                    f"{claim['controls_caught']} of {claim['controls']}",
+                )
+            )
+    return rows
