@@ -46,7 +46,7 @@ def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     votes = LOSS.convert_to_votes(PREDICTIONS, np.full(2, NOISE), np.full(2, EXPECTED))
     released = votes + EXPECTED * np.array([[0.6, 0.1, 0.3], [0.6, 0.0, 0.2]])
     queried = np.array([True, False])
-    sums, probabilities = LOSS.join_votes(
+    sums, probabilities = LOSS.pool_votes(
         PREDICTED, votes, released[:1], queried, np.full(2, EXPECTED)
     )
     assert probabilities is None
@@ -54,7 +54,7 @@ def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
     np.testing.assert_allclose(sums[0, 0], 0.6 * EXPECTED)
     np.testing.assert_allclose(sums[1, 1:] / sums[1, 0] * 0.6, PREDICTED[1])
     scale = EXPECTED / (EXPECTED + count_model_votes())
-    noise_std = LOSS.compute_joined_noise(NOISE, EXPECTED, DOUBT)
+    noise_std = LOSS.compute_pooled_std(NOISE, EXPECTED, DOUBT)
     np.testing.assert_allclose(noise_std, scale * np.hypot(NOISE, count_model_votes() * DOUBT))
 
 

@@ -34,7 +34,7 @@ def test_rows_are_standardised_columns_over_the_longest_public_row_and_a_bias():
     longest = np.linalg.norm((PUBLIC - PUBLIC.mean(axis=0)) / deviation, axis=1).max()
     expected = model_features.COLUMNS_NORM * (X - PUBLIC.mean(axis=0)) / deviation / longest
     encoded = fine.encode(X)
-    found = features.compute_rows(encoded) / features.steps_per_one
+    found = features.compute_rows(encoded) / features.steps_per_unit
     uncut = (encoded[:, :D] - features.center[:D]) * features.factors[:D]
     trees = (
         features.trees.count_shared_leaves(encoded[:, :D]) - features.center[D:]

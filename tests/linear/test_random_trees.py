@@ -85,7 +85,7 @@ def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(
     assert features.block_sizes == (public.shape[1], min(len(public), LANDMARKS))
     rows = features.compute_rows(kernel.encode(X[:, : public.shape[1]]))
     assert np.isfinite(rows).all()
-    assert 0 < np.linalg.norm(rows, axis=1).max() < 1.1 * features.steps_per_one
+    assert 0 < np.linalg.norm(rows, axis=1).max() < 1.1 * features.steps_per_unit
 
 
 def test_none_are_grown_where_components_stand_in_place_of_columns():

@@ -188,8 +188,8 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
     np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
     assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
     assert lengths.max() == pytest.approx(1, abs=1e-8)
-    assert settings.subject_use == planned**2
-    assert restore_plan(bounds=(500, 300_000)).subject_use == 1
+    assert settings.typical_charge_ratio == planned**2
+    assert restore_plan(bounds=(500, 300_000)).typical_charge_ratio == 1
 
 
 @pytest.mark.parametrize("ends", [(0, 1e-3), (2.95, 3)])

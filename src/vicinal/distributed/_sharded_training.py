@@ -68,7 +68,10 @@ class ShardedGradients:
         self.features, self.public = load_feature_map(store, audience)
         noise, self.slack = create_training_noise(store, audience, self.plan)
         self.mechanism = self.plan.training.build_mechanism(
-            build_empty_records(self.features.width), self.features.steps_per_one, noise, self.slack
+            build_empty_records(self.features.width),
+            self.features.steps_per_unit,
+            noise,
+            self.slack,
         )
         self._published = read_components(store.database, audience.number)
         self._step = 0

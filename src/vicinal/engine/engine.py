@@ -180,12 +180,12 @@ class QueryEngine:
             labels = self.decision.choose_classes(values)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, probabilities = loss.join_votes(values, votes, released, queried, expected)
+        joined, probabilities = loss.pool_votes(values, votes, released, queried, expected)
         if probabilities is None:
             labels = joined.argmax(axis=1)
         else:
             labels = self.decision.choose_classes(probabilities)
-        noise = np.asarray(loss.compute_joined_noise(noise, expected, predicted.score_std))
+        noise = np.asarray(loss.compute_pooled_std(noise, expected, predicted.score_std))
         return QueryAnswers(labels, joined, queried, noise, probabilities)
 
     def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:

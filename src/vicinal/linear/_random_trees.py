@@ -71,7 +71,7 @@ def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
 def _sample_split(
     rows: FloatMatrix, row_ids: Places, indices: Places, random_words: list[int]
 ) -> tuple[int, float]:
-    """Return the column and cut of a node; an infinite cut if all its rows are equal.
+    """Return a sampled column and cut that split a node; an infinite cut if its rows are equal.
 
     `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`:
     indices of the rows in the node. `random_words`: three random 64-bit integers, which select the
@@ -118,7 +118,7 @@ def _descend_trees(rows, columns, cuts, leaves):  # type: ignore[no-untyped-def]
 def _add_shared_leaves(leaves, landmarks, counts):  # type: ignore[no-untyped-def]
     """Add the number of leaves that rows and landmarks share to `counts`, float32 (n, L).
 
-    `leaves`, (n, trees), and `landmarks`, (trees, L): their leaf indices in each tree.
+    `leaves`, uint8 (n, trees), and `landmarks`, uint8 (trees, L): their leaf index in each tree.
     """
     for i in range(len(leaves)):
         for tree in range(len(landmarks)):

@@ -61,7 +61,8 @@ def compute_clip(training_budget: float, n_records: float, width: int, loss: Tra
     gradients are averaged over. `width`: number of features with the bias. With clip C, the mean
     over all steps has noise variance C^2 / (2 training_budget n_records^2) on each of
     width * n_scores entries, and the sampling variance is about typical_residual_norm^2 / n_records
-    over all entries; the loss fixes the ratio of the two.
+    over all entries. `loss`: training loss, which fixes n_scores, typical_residual_norm and the
+    ratio of the two variances.
     """
     equal_variance_clip = math.sqrt(2 * training_budget * n_records / (width * loss.n_scores))
     relative_clip = equal_variance_clip / math.sqrt(loss.sampling_to_noise_variance)
@@ -72,7 +73,7 @@ class KalmanWeights:
     """Posterior mean and variance of weights, updated by noisy mean gradients; public.
 
     - `rows`, float32 (m, D): model features of public rows, in whole steps; the last is the bias.
-    - `steps_per_one`: integer steps per feature value of 1.
+    - `steps_per_unit`: integer steps per feature value of 1.
     - `blocks`: for each block of features, without the bias, the number of features, and the prior
       standard deviation of the scores from them over public rows.
     - `loss`: the training loss. Classes start with equal shares even if others are declared, since
@@ -87,7 +88,7 @@ class KalmanWeights:
     def __init__(
         self,
         rows: IntegerRows,
-        steps_per_one: float,
+        steps_per_unit: float,
         blocks: Sequence[tuple[int, float]],
         loss: TrainingLoss,
         n_records: float,
@@ -95,10 +96,10 @@ class KalmanWeights:
         noise_std: float,
     ) -> None:
         self._rows = rows.astype(np.float64)
-        self._steps_per_one = steps_per_one
+        self._steps_per_unit = steps_per_unit
         self._n_records = n_records
         self._loss = loss
-        features = self._rows / steps_per_one
+        features = self._rows / steps_per_unit
         self._norms_per_clip = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         mean_squares = np.square(features).mean(axis=0)
         prior_std = np.empty(0)
@@ -144,7 +145,7 @@ class KalmanWeights:
 
     @property
     def variance_directions(self) -> Floats:
-        """Matrix V, float64 (D, r): a row x has posterior score variance |x V|^2.
+        """Matrix V, float64 (D, r): features x (D,) have the posterior score variance |x V|^2.
 
         The first r - 1 columns are the directions of largest variance; the last one is nonzero for
         the bias only, and adds the mean variance, over public rows, of all remaining directions.
@@ -156,11 +157,11 @@ class KalmanWeights:
         columns = np.zeros((width, self._loss.count_variance_columns(width)))
         precision_root = np.sqrt(self._precision[largest])
         columns[:, :-1] = self._eigenbasis_to_weights[:, largest] / precision_root
-        bias = self._rows[0, -1] / self._steps_per_one
+        bias = self._rows[0, -1] / self._steps_per_unit
         columns[-1, -1] = math.sqrt(float(variances[remaining].sum())) / bias
         return columns
 
     def _compute_curvature(self) -> float:
         """Return the mean curvature of the clipped loss at the current weights, on public rows."""
-        scores = compute_scores(self._rows, round_weights(self.weights), self._steps_per_one)
+        scores = compute_scores(self._rows, round_weights(self.weights), self._steps_per_unit)
         return self._loss.compute_curvature(scores, self._norms_per_clip)

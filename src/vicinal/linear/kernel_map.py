@@ -85,8 +85,8 @@ class KernelMap:
           kernel (:mod:`vicinal.neighbours.kernels`); only their directions matter. At most
           :data:`LANDMARKS` of them become landmarks.
         - `n_components`: maximum number of components.
-        - `power`: each component is divided by its variance, relative to that of the first one, to
-          this power; 1/4 half-whitens.
+        - `power`: component j is divided by (variance of j / variance of the first)^power, to
+          whiten partly: with 1/4, relative standard deviations become their square roots.
         """
         landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
         cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(public.shape[1]) ** 2
@@ -131,13 +131,13 @@ class KernelMap:
         They are exact: in steps of the kernel values times those of the projection.
         """
         factor = np.float32(0.5 / FLOAT32.scale(unit_rows.shape[1]) ** 2)
-        steps_per_one = np.float32(1 << BITS)
+        steps_per_unit = np.float32(1 << BITS)
         for start in range(0, len(unit_rows), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             rows = unit_rows[chunk].astype(np.int16)
             products = self._products.multiply(rows, self._prepared_landmarks)
             kernel_values = np.empty(products.shape, np.int16)
-            _write_kernel_values(products, factor, steps_per_one, kernel_values)
+            _write_kernel_values(products, factor, steps_per_unit, kernel_values)
             yield chunk, self._products.multiply(kernel_values, self._prepared_projection)
 
 
@@ -174,11 +174,11 @@ def _compute_top_eigenpairs(
 
 
 @compiled
-def _write_kernel_values(products, factor, steps_per_one, kernel_values):  # type: ignore[no-untyped-def]
+def _write_kernel_values(products, factor, steps_per_unit, kernel_values):  # type: ignore[no-untyped-def]
     """Write ((1 + cosine) / 2)^8 in integer steps to `kernel_values`, int16 (n, L).
 
     `products`, (n, L): integer inner products; times `factor` they are cosine / 2.
-    `steps_per_one`: integer steps of a kernel value of 1. Elementwise, so it rounds equally on
+    `steps_per_unit`: integer steps of a kernel value of 1. Elementwise, so it rounds equally on
     every machine.
     """
     for i in range(len(products)):
@@ -189,4 +189,4 @@ def _write_kernel_values(products, factor, steps_per_one, kernel_values):  # typ
             value *= value
             value *= value
             value *= value
-            output[j] = np.rint(value * steps_per_one)
+            output[j] = np.rint(value * steps_per_unit)

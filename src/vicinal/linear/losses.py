@@ -1,7 +1,8 @@
 """Training losses of a private model: softmax regression for classes, least squares for vectors.
 
 A loss covers everything that depends on the kind of record targets: gradients' curvature and
-clipping, predictions, and how they are joined with noisy votes. Everything here is public.
+clipping, predictions, and how they are pooled with noisy votes, that is, averaged with weights
+proportional to precision. Everything here is public.
 
 Arguments of the methods: `scores`, (n, c), are those of n rows, one for each class or predicted
 coordinate. `feature_norms`, (n, 1), and `feature_squares`, (n,), are the norms and squared norms of
@@ -36,7 +37,7 @@ _VECTOR_MISFIT_STD = 0.04
 _MAX_VOTES_PER_NOISE = 1e4  # model votes per noise scale, at most: grid steps must fit into int64
 _MIN_PROBABILITY = 1e-9  # lower bound of probabilities and variances before logarithm or division
 _MIN_MODEL_VOTE_SHARE = 0.01  # share of the model's votes that noise cannot remove
-_SHIFT_ITERATIONS = 50  # fixed-point iterations that match mean probabilities to class shares
+_OFFSET_ITERATIONS = 50  # fixed-point iterations that match mean probabilities to class shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,26 +80,38 @@ class TrainingLoss(ABC):
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the number of columns of ``variance_directions`` for `width` model features."""
+        """Return the number of posterior directions kept for a model of `width` features.
+
+        They are :attr:`n_variance_directions`, or `width` if fewer, and one for all the others.
+        """
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the regression targets of n records: class indices (n,), or grid steps (n, c)."""
+        """Return the regression targets of n records: class indices (n,), or grid steps (n, c).
+
+        `targets`: the records' class indices, int32 (n,), or vectors; private.
+        """
 
     @abstractmethod
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean second derivative, per score, of the loss with clipped gradients."""
+        """Return the mean second derivative of the loss with clipped gradients.
+
+        The mean is over rows and scores; arguments: see the module.
+        """
 
     @abstractmethod
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the mean squared norm of each row's clipped gradient over possible targets, (n,).
+        """Return the expected squared norm of each row's clipped gradient, (n,).
 
-        It is in units of the squared clipping norm.
+        The expectation is over possible targets; the unit is the squared clipping norm.
         """
 
-    def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift to add to all scores, float64 (c,); `scores`: those of public rows."""
+    def compute_score_offsets(self, scores: Floats) -> Floats:
+        """Return offsets to add to the scores of every row, float64 (c,): zeros by default.
+
+        `scores`: those of public rows.
+        """
         return np.zeros(scores.shape[1])
 
     @abstractmethod
@@ -107,7 +120,7 @@ class TrainingLoss(ABC):
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
-        """Return how certain each prediction is, float64 (q,); larger is more certain.
+        """Return the margin of each prediction, float64 (q,): its certainty.
 
         For classes it is the difference of the two largest log probabilities; for vectors 0.
         """
@@ -116,29 +129,34 @@ class TrainingLoss(ABC):
     def convert_to_votes(
         self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
-        """Return votes that represent the model's predictions, float64 (q, w), to join noisy votes.
+        """Return the model's predictions as votes, float64 (q, w), to be added to private votes.
 
-        Each prediction is multiplied by the number of votes whose mean is as precise.
+        Each prediction is multiplied by its effective number of votes: the sample size whose mean
+        has the same variance. `predictions`: those of q queries. Other arguments: see the module.
         """
 
     @abstractmethod
-    def join_votes(
+    def pool_votes(
         self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats | None]:
-        """Return joined votes (q, w), scaled to about `n_expected` votes, and class probabilities.
+        """Return the pooled votes (q, w) and class probabilities (q, c), None for vectors.
 
-        `is_queried`, (q,): whether a query went to the private vote. `released`, (r, w): the noisy
-        sums of model and private votes of these r queries. Probabilities, (q, c), are None for
-        vectors.
+        Pooled votes are scaled to about `n_expected` votes. `values`, (q, c): the model's
+        predictions; `votes`, (q, w): the same from :meth:`convert_to_votes`. `is_queried`, bool
+        (q,): whether a query went to the private vote. `released`, (r, w): the noisy sums of model
+        and private votes of these r queries.
         """
 
-    def compute_joined_noise(
+    def compute_pooled_std(
         self,
         noise_std: AnyFloats,
         n_expected: AnyFloats,  # noqa: ARG002
         score_std: AnyFloats,  # noqa: ARG002
     ) -> AnyFloats:
-        """Return the noise standard deviation of the votes that :meth:`join_votes` returns."""
+        """Return the standard deviation of the error of pooled votes, in votes; see the module.
+
+        For classes it is that of the noise alone.
+        """
         return noise_std
 
 
@@ -162,9 +180,9 @@ class ClassLoss(TrainingLoss):
         return targets
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean second derivative, per class, of the loss with clipped gradients.
+        """Return the mean second derivative of the loss with clipped gradients.
 
-        Labels are distributed as the model predicts.
+        The mean is over rows and classes; labels are distributed as the model predicts.
         """
         probabilities = softmax(scores)
         gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
@@ -173,7 +191,7 @@ class ClassLoss(TrainingLoss):
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the mean squared norm of each row's clipped gradient, (n,).
+        """Return the expected squared norm of each row's clipped gradient, (n,).
 
         Labels are distributed as the model predicts. The unit is the squared clipping norm.
         """
@@ -181,16 +199,17 @@ class ClassLoss(TrainingLoss):
         squares = _compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
 
-    def compute_shift(self, scores: Floats) -> Floats:
-        """Return the shift (c,) of public rows' `scores` by which mean probabilities are `shares`.
+    def compute_score_offsets(self, scores: Floats) -> Floats:
+        """Return offsets (c,) of scores that match mean class probabilities to `shares`.
 
-        Zero for equal shares, since these also stand for shares that were not declared.
+        The means are over the public rows of the `scores`. Zeros for equal shares, since these also
+        stand for shares that were not declared.
         """
-        shift = np.zeros(scores.shape[1])
-        for _ in range(_SHIFT_ITERATIONS if np.ptp(self.shares) else 0):
-            means = softmax(scores + shift).mean(axis=0)
-            shift += np.log(self.shares / np.maximum(means, _MIN_PROBABILITY))
-        return shift
+        offsets = np.zeros(scores.shape[1])
+        for _ in range(_OFFSET_ITERATIONS if np.ptp(self.shares) else 0):
+            means = softmax(scores + offsets).mean(axis=0)
+            offsets += np.log(self.shares / np.maximum(means, _MIN_PROBABILITY))
+        return offsets
 
     def predict(self, scores: Floats) -> Floats:
         """Return class probabilities (q, c) of `scores` (q, c), at least 1e-9."""
@@ -203,9 +222,10 @@ class ClassLoss(TrainingLoss):
     def convert_to_votes(
         self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
-        """Return the model's class probabilities times its number of votes, (q, c).
+        """Return the model's class probabilities times their effective number of votes, (q, c).
 
         That number follows from the variance that a Dirichlet distribution gives probabilities.
+        `predictions`: those of q queries. Other arguments: see the module.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
@@ -213,15 +233,16 @@ class ClassLoss(TrainingLoss):
         n_votes = _compute_model_votes(variance, noise_std, n_expected)
         return np.asarray(probabilities * n_votes[:, None])
 
-    def join_votes(
+    def pool_votes(
         self, values: Floats, votes: Floats, released: Floats, is_queried: Bools, n_expected: Floats
     ) -> tuple[Floats, Floats]:
-        """Return probabilities times `n_expected`, (q, c), and probabilities, (q, c).
+        """Return the pooled votes, `n_expected` times probabilities, and these, both (q, c).
 
-        They are `values`, or, for the queries of `is_queried`, the normalized `released` sums of
-        model and private votes, which are at least a small share of `votes`.
+        Probabilities are `values`, those of the model, or, where `is_queried`, bool (q,), the
+        normalized `released` sums (r, c) of model and private votes of these r queries, which are
+        set to at least a small share of the model's `votes` (q, c).
         """
-        # Noise can make joined votes negative; the model then decides the order of classes.
+        # Noise can make pooled votes negative; the model then decides the order of classes.
         joined = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
         probabilities = values.copy()
         probabilities[is_queried] = joined / joined.sum(axis=1, keepdims=True)
@@ -257,7 +278,7 @@ class VectorLoss(TrainingLoss):
         return float((1 / np.maximum(self.typical_residual_norm * feature_norms, 1.0)).mean())
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:  # noqa: ARG002
-        """Return each row's squared clipped gradient norm, (n,), for a typical residual."""
+        """Return each row's squared norm of the clipped gradient of a typical residual, (n,)."""
         return np.minimum(self.typical_residual_norm**2 * feature_squares, 1.0)
 
     def predict(self, scores: Floats) -> Floats:
@@ -271,12 +292,15 @@ class VectorLoss(TrainingLoss):
     def convert_to_votes(
         self, predictions: Predictions, noise_std: AnyFloats, n_expected: AnyFloats
     ) -> Floats:
-        """Return predicted vectors with their first coordinate, times their votes, (q, 1 + c)."""
+        """Return the predicted vectors times their effective number of votes, (q, 1 + c).
+
+        Their first coordinate is added. `predictions`: those of q queries. See the module.
+        """
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
         n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)
         return np.asarray(vectors * n_votes[:, None])
 
-    def join_votes(
+    def pool_votes(
         self,
         values: Floats,  # noqa: ARG002 (`votes` contain the predictions)
         votes: Floats,
@@ -284,9 +308,10 @@ class VectorLoss(TrainingLoss):
         is_queried: Bools,
         n_expected: Floats,
     ) -> tuple[Floats, None]:
-        """Return joined votes (q, 1 + c), scaled to about `n_expected` votes, and no probabilities.
+        """Return the pooled votes (q, 1 + c), scaled to about `n_expected` votes, and None.
 
-        They are `votes`, or the `released` sums of model and private votes if `is_queried`.
+        They are the model's `votes` or, where `is_queried`, bool (q,), the `released` sums of model
+        and private votes of these r queries, (r, 1 + c).
         """
         joined = votes.copy()
         joined[is_queried] = released
@@ -294,10 +319,13 @@ class VectorLoss(TrainingLoss):
         n_votes = n_expected + votes[:, 0] / self.weight
         return joined * (n_expected / n_votes)[:, None], None
 
-    def compute_joined_noise(
+    def compute_pooled_std(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> AnyFloats:
-        """Return the standard deviation of joined votes: noise of private votes and of scores."""
+        """Return the standard deviation of the error of pooled votes, in private votes.
+
+        The error consists of the noise of private votes and the model's uncertainty.
+        """
         n_votes = self._compute_vote_count(noise_std, n_expected, score_std)
         private_share = n_expected / (n_expected + n_votes)
         return np.hypot(noise_std, n_votes * score_std) * private_share
@@ -305,7 +333,7 @@ class VectorLoss(TrainingLoss):
     def _compute_vote_count(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> Floats:
-        """Return the number of votes, not always whole, by which a predicted vector counts."""
+        """Return the effective number of votes of a predicted vector; see the module."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _compute_model_votes(variance, noise_std, n_expected)
 
@@ -322,9 +350,10 @@ def _compute_residual_squares(probabilities: Floats) -> Floats:
 def _compute_model_votes(
     variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
 ) -> Floats:
-    """Return the number of votes, not always whole, whose mean is as precise as the prediction.
+    """Return the effective number of votes of a prediction, (q,), not always whole.
 
-    `variance`, (q,) or one number: that of a predicted probability or coordinate.
+    It is the number of votes whose mean is as precise as the prediction. `variance`, (q,) or one
+    number: that of a predicted probability or coordinate. Other arguments: see the module.
     """
     neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
     n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)

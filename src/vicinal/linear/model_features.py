@@ -75,17 +75,20 @@ class ModelFeatures:
         """Return the features of a new model: kernel components, or columns and trees.
 
         `public`: encoded public rows (m, d). `n_records`: number of private records, which decides
-        with d whether a kernel is used. `with_trees`: False for a model without a prior per block
-        of features.
+        with d whether a kernel is used. `with_trees`: whether the trees of a model without a kernel
+        are used; False if all its features have the same prior.
         """
         needs_kernel = _allows_kernel(public.shape[1], n_records) and not lifted
-        with one_thread():
+        with limit_blas_threads():
             kernel = KernelMap.from_public_rows(public) if needs_kernel else None
             return cls.from_rows(public, kernel, lifted=lifted, with_trees=with_trees)
 
     @staticmethod
     def compute_max_width(n_features: int, n_records: int) -> int:
-        """Return the maximum :attr:`width` of a model of `n_records` rows of `n_features` each."""
+        """Return the maximum number of model features, whatever the public rows.
+
+        `n_features`: number of features of an encoded row. `n_records`: number of private records.
+        """
         may_use_kernel = _allows_kernel(n_features, n_records)
         max_columns = min(n_features, MAX_COLUMNS) if may_use_kernel else n_features
         return 1 + max(COMPONENTS * may_use_kernel, LANDMARKS + max_columns)
@@ -125,8 +128,8 @@ class ModelFeatures:
     ) -> Self:
         """Return the features restored from their stored :meth:`arrays`.
 
-        `public`: the encoded public rows (m, d) that they were made from. Raises InvalidInput if
-        the arrays do not fit such rows.
+        Features without a kernel are computed again. `public`: the encoded public rows (m, d) that
+        they were made from. Raises InvalidInput if the arrays do not fit such rows.
         """
         names = arrays.keys() & set(KERNEL_ARRAYS)
         if not names:
@@ -159,7 +162,7 @@ class ModelFeatures:
         return self.n_columns, len(self.center) - self.n_columns
 
     @property
-    def steps_per_one(self) -> float:
+    def steps_per_unit(self) -> float:
         """Integer steps per feature value of 1."""
         return FLOAT32.scale(self.width - 1)
 
@@ -168,7 +171,7 @@ class ModelFeatures:
         rows = np.empty((len(X), self.width), dtype=np.float32)
 
         def encode_chunk(start: int) -> None:
-            """Write the features of the chunk of rows from `start` on."""
+            """Write the features of a chunk of rows, from index `start` on, to `rows`."""
             chunk = slice(start, start + CHUNK)
             rows[chunk] = self.encode_chunk_rows(X[chunk])
 
@@ -180,17 +183,17 @@ class ModelFeatures:
 
         n is at most :data:`CHUNK`, so that they fit a core's cache.
         """
-        steps_per_one = self.steps_per_one
+        steps_per_unit = self.steps_per_unit
         if self.kernel is None:
             # Not normalized to one length, so that equal values of a column stay equal.
             columns = X[:, : self.n_columns]
             counts = self.trees.count_shared_leaves(columns)
             rows = (np.hstack([columns, counts]) - self.center) * self.factors
             norms = np.sqrt(np.square(rows).sum(axis=1))  # no row's sum depends on other rows
-            rows = np.rint(rows * (steps_per_one / np.maximum(norms, 1.0))[:, None])
+            rows = np.rint(rows * (steps_per_unit / np.maximum(norms, 1.0))[:, None])
         else:
             rows = quantise_directions(self.kernel.compute_components(quantise_directions(X)))
-        bias = np.full((len(X), 1), round(BIAS * steps_per_one))
+        bias = np.full((len(X), 1), round(BIAS * steps_per_unit))
         return np.hstack([rows, bias]).astype(np.float32)
 
 
@@ -216,7 +219,7 @@ def are_columns(public: FloatMatrix) -> bool:
 
 
 def _allows_kernel(n_features: int, n_records: int) -> bool:
-    """Return whether `n_features` are enough, and `n_records` few enough, for a kernel."""
+    """Return whether a kernel may be used: enough features of a row, and not too many records."""
     return n_features >= MIN_KERNEL_FEATURES and n_records <= MAX_KERNEL_RECORDS
 
 
@@ -228,23 +231,23 @@ def _find_blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_thread() -> AbstractContextManager[object]:
+def limit_blas_threads() -> AbstractContextManager[object]:
     """Return a context with one BLAS thread: weights must not depend on the number of threads."""
     return _find_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 def compute_scores(
-    rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, steps_per_one: float
+    rows: IntegerRows | Ints16 | Floats, integer_weights: Floats, steps_per_unit: float
 ) -> Floats:
     """Return the exact scores, float64 (n, c), of a linear model.
 
-    `rows`, (n, D): model features in integer steps, `steps_per_one` for a value of 1.
+    `rows`, (n, D): model features in integer steps, `steps_per_unit` for a value of 1.
     `integer_weights`, (D, c): weights in steps of 1 / WEIGHT_STEPS. Sums of whole numbers below
     2^53 do not depend on their order, hence not on other rows.
     """
     sums = np.zeros((len(rows), integer_weights.shape[1]))
     _add_matrix_product(rows, np.ascontiguousarray(integer_weights), sums)
-    return np.asarray(sums / (steps_per_one * WEIGHT_STEPS))
+    return np.asarray(sums / (steps_per_unit * WEIGHT_STEPS))
 
 
 @compiled

@@ -2,8 +2,8 @@
 
 The noisy gradients are releases of the same individual filter that charges for the votes: one
 ledger, one guarantee. The trained model is public and has three uses without a further charge: a
-metric for the neighbour search, votes that join the private votes, and a gate that sends only
-uncertain queries to the private vote.
+metric for the neighbour search, votes that are added to the private votes, and a gate that sends
+only uncertain queries to the private vote.
 
 Encoded rows are integer features (n, d) of a cosine kernel, by which neighbours are searched. Model
 features are the D features of :class:`ModelFeatures`, in integer steps; c is the number of scores:
@@ -25,7 +25,7 @@ from vicinal.ledger.memory import Account
 from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
 from vicinal.linear.kernel_map import KERNEL_ARRAYS, IntegerRows
 from vicinal.linear.losses import Predictions, TrainingLoss
-from vicinal.linear.model_features import CHUNK, ModelFeatures, compute_scores, one_thread
+from vicinal.linear.model_features import CHUNK, ModelFeatures, compute_scores, limit_blas_threads
 from vicinal.mechanisms.gradients import WEIGHT_STEPS, SubjectRows, round_weights
 from vicinal.mechanisms.linear_model import GradientRelease, IndividualGradient
 from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
@@ -66,6 +66,7 @@ class LinearModel:
     features: ModelFeatures
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless the weights are whole numbers, one row per model feature."""
         # The compiled kernels do not check array bounds.
         if self.weights.ndim != 2 or len(self.weights) != self.features.width:
             raise InvalidInput("The weights must be those of a model of these features.")
@@ -87,14 +88,14 @@ class LinearModel:
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
-            """Return the values to yield for the chunk of rows from `start` on."""
+            """Return the values to yield for the chunk of rows from index `start` on."""
             chunk = X[start : start + CHUNK]
             rows: IntegerRows | Ints16 = (
                 self.features.encode_chunk_rows(chunk)
                 if model_features is None
                 else model_features[start : start + CHUNK]
             )
-            scores = compute_scores(rows, self.weights, self.features.steps_per_one)
+            scores = compute_scores(rows, self.weights, self.features.steps_per_unit)
             return start, quantise_directions(chunk), scores
 
         starts = range(0, len(X), CHUNK)
@@ -137,8 +138,8 @@ class PrivateModel:
         self._center = scores.mean(axis=0)
         norms = np.sqrt(np.square(scores - self._center).sum(axis=1))
         self._mean_norm = max(float(norms.mean()), 1e-12)
-        self._shift = loss.compute_shift(scores)
-        margins = loss.compute_margins(loss.predict(scores + self._shift))
+        self._score_offsets = loss.compute_score_offsets(scores)
+        margins = loss.compute_margins(loss.predict(scores + self._score_offsets))
         self._max_queried_margin = float(np.quantile(margins, PRIVATE_VOTE_SHARE))
         self.typical_spent_share = float(spent_shares[margins <= self._max_queried_margin].mean())
 
@@ -205,13 +206,13 @@ class PrivateModel:
             features[chunk, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             metric_scale = _METRIC_SCORE_NORM / self._mean_norm
             features[chunk, n_features:] = (scores - self._center) * metric_scale
-            values[chunk] = self.loss.predict(scores + self._shift)
+            values[chunk] = self.loss.predict(scores + self._score_offsets)
         of_columns = self.model.features.kernel is None
         return features, Predictions(values, posterior_std, of_columns)
 
     def predict(self, X: FloatMatrix) -> Floats:
         """Return class probabilities, above 0, or vectors, (n, c), of encoded rows `X`, (n, d)."""
-        return self.loss.predict(self.model.compute_scores(X) + self._shift)
+        return self.loss.predict(self.model.compute_scores(X) + self._score_offsets)
 
     def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
         """Return scores (n, c), and one posterior standard deviation per row (n,).
@@ -222,7 +223,7 @@ class PrivateModel:
         return scores, np.sqrt(np.square(deviations).sum(axis=1))
 
     def is_certain(self, predicted: Floats) -> Bools:
-        """Return whether the model answers each of n queries alone, bool (n,).
+        """Return whether each of n predictions is certain enough without a private vote, bool (n,).
 
         `predicted`, (n, c): the result of :meth:`predict`.
         """
@@ -230,7 +231,10 @@ class PrivateModel:
 
 
 def build_metric_kernel(public: FloatMatrix) -> Cosine:
-    """Return the search kernel of a model's metric; `public`, (m, d + c): public rows in it."""
+    """Return the similarity kernel of the neighbour search in a model's metric.
+
+    `public`, (m, d + c): public rows in the metric, which set the precision of integer features.
+    """
     return Cosine(int8_precision(public))
 
 
@@ -269,7 +273,7 @@ class TrainingBudget:
     - `share`: maximum share of the budget that a subject spends on all trainings together.
     - `trainings`: number of planned trainings, each with an equal part of `share`.
     - `loss`: the training loss.
-    - `subject_use`: ratio of the charge of a typical subject to that of one with a single record.
+    - `typical_charge_ratio`: charge of a typical subject, as a multiple of that of a single record.
     """
 
     n_records: int
@@ -277,7 +281,7 @@ class TrainingBudget:
     share: float
     trainings: int
     loss: TrainingLoss
-    subject_use: float
+    typical_charge_ratio: float
 
     @property
     def step_noise(self) -> float:
@@ -307,10 +311,10 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, n_trainings: int) -> None:
-        """Raise PrivacyRefused unless `slack` covers the rounding of `n_trainings` trainings.
+        """Raise PrivacyRefused if the delta slack of `n_trainings` trainings exceeds its limit.
 
-        `slack`: accountant of the delta that rounding to the grid costs. `width`: number of
-        features with the bias.
+        The delta slack is the delta that rounding to the grid costs; `slack`: its accountant.
+        `width`: number of features with the bias.
         """
         mechanism = self.build_mechanism(
             build_empty_records(width), 1.0, create_noise_source(), slack
@@ -361,7 +365,7 @@ class LocalGradients:
         targets = training.loss.convert_targets(table.targets)
         rows = features.compute_rows(X)
         self._records = SubjectRows(rows, targets, table.slots, len(table.remaining))
-        unit = features.steps_per_one
+        unit = features.steps_per_unit
         self.mechanism = training.build_mechanism(self._records, unit, noise, slack)
         self._remaining = table.remaining
         self._account = account
@@ -403,44 +407,48 @@ def train_private_model(
     step_noise = training.step_noise
 
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
-        """Return the noisy mean gradient of one step and its noise scale; charge the subjects."""
+        """Return the noisy mean gradient (D, c) at `weights` (D, c) and its noise scale.
+
+        All subjects are charged.
+        """
         release = mechanism.release(step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 
-    return descend_gradients(training, features, public, release_gradient)
+    return train_on_gradients(training, features, public, release_gradient)
 
 
-def descend_gradients(
+def train_on_gradients(
     training: TrainingBudget,
     features: ModelFeatures,
     public: FloatMatrix,
     release_gradient: Callable[[Floats], tuple[Floats, float]],
 ) -> PrivateModel:
-    """Return the model trained by :data:`STEPS` noisy gradients, which have been released.
+    """Return the model trained on :data:`STEPS` noisy gradients by a Kalman filter.
 
     `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
-    `release_gradient`: returns the public, noisy mean gradient at given weights, both (D, c), and
-    the noise standard deviation of the sum of gradients in units of the clipping norm.
+    `release_gradient`: called at every step; returns the public, noisy mean gradient at given
+    weights, both (D, c), and the noise standard deviation of the sum of gradients in units of the
+    clipping norm.
     """
-    with one_thread():  # threads gain nothing on such thin products
+    with limit_blas_threads():  # threads gain nothing on such thin products
         rows = features.compute_rows(public)
         spent = np.zeros(len(rows))  # zCDP that each public row would have spent
         float_rows = rows.astype(np.float64)
         clip = training.compute_clip(features.width)
         n_records = training.n_records
         loss = training.loss
-        # `subject_use`: the gradient of a subject is longer than that of one of its records.
-        steps_per_one = features.steps_per_one
-        squares_per_clip = training.subject_use / (steps_per_one * clip) ** 2
+        # A subject's gradient is longer than that of one of its records: `typical_charge_ratio`.
+        steps_per_unit = features.steps_per_unit
+        squares_per_clip = training.typical_charge_ratio / (steps_per_unit * clip) ** 2
         feature_squares = np.square(float_rows).sum(axis=1) * squares_per_clip
         noise_std = training.step_noise * clip / n_records
         uses_kernel = features.kernel is not None
         score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        kalman = KalmanWeights(rows, steps_per_one, blocks, loss, n_records, clip, noise_std)
+        kalman = KalmanWeights(rows, steps_per_unit, blocks, loss, n_records, clip, noise_std)
         for _ in range(STEPS):
-            scores = compute_scores(float_rows, round_weights(kalman.weights), steps_per_one)
+            scores = compute_scores(float_rows, round_weights(kalman.weights), steps_per_unit)
             gradient, noise_scale = release_gradient(kalman.weights)
             spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
             kalman.update(gradient)

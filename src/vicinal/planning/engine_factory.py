@@ -242,7 +242,7 @@ def create_engine(
     multiplier = planner.choose_multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.has_private_count:
-        proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
+        proxies = ProxyLedger(planner.reference, radius, plan.typical_charge_ratio)
         if model is not None:
             proxies.set_used_shares(model.spent_shares)
     min_scale = multiplier * math.sqrt(plan.get_min_neighbor_count(n_neighbors))

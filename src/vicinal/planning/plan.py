@@ -322,10 +322,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         budget = budget_share * self.interaction_budget
         if self.label_only and budget_share > 0:
             budget = self.label_charges.compute_votes_budget(shift, budget_share)
-        return budget / self.subject_use
+        return budget / self.typical_charge_ratio
 
     @property
-    def subject_use(self) -> float:
+    def typical_charge_ratio(self) -> float:
         """Planned charge of a subject, as a multiple of the charge of one record alone.
 
         r records that are always near the same queries, with the same label, are charged r^2
@@ -404,7 +404,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             self.model_share,
             self.n_trainings,
             self.loss,
-            self.subject_use,
+            self.typical_charge_ratio,
         )
 
     @property

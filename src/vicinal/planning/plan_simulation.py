@@ -24,7 +24,7 @@ from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure
 from vicinal.engine.proxy_ledger import SPENT_SHARE
 from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
-from vicinal.linear.private_model import PrivateModel, build_metric_kernel, descend_gradients
+from vicinal.linear.private_model import PrivateModel, build_metric_kernel, train_on_gradients
 from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix
 from vicinal.neighbours.radius import AdaptiveRadius, Reference
@@ -121,7 +121,7 @@ class PlanChoice:
         weight = self.n_neighbors * math.sqrt(self.usage.mean_squared_weight)
         if self.score_noise is not None:
             noise = float(
-                self.plan.loss.compute_joined_noise(noise, self.n_neighbors, self.score_noise)
+                self.plan.loss.compute_pooled_std(noise, self.n_neighbors, self.score_noise)
             )
         return self.plan.vector_target.compute_expected_errors(weight, np.array([noise]))
 
@@ -144,7 +144,7 @@ def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> Pr
     def return_zeros(weights: Floats) -> tuple[Floats, float]:
         return np.zeros_like(weights), plan.training.step_noise
 
-    return descend_gradients(plan.training, features, points, return_zeros)
+    return train_on_gradients(plan.training, features, points, return_zeros)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,8 +218,8 @@ def _train_model(
     - `plan`: gives the budget and the number of records, which determine the noise.
     - `generator`: source of the seeded noise.
     """
-    training = replace(plan.training, subject_use=1.0)
-    rows = features.compute_rows(X).astype(np.float64) / features.steps_per_one
+    training = replace(plan.training, typical_charge_ratio=1.0)
+    rows = features.compute_rows(X).astype(np.float64) / features.steps_per_unit
     sigma = training.step_noise
     clip = training.compute_clip(features.width)
     noise = sigma * clip / training.n_records
@@ -234,7 +234,7 @@ def _train_model(
         gradient = np.asarray(rows.T @ residuals / len(rows))
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
-    return descend_gradients(training, features, calibration_rows, publish_gradient)
+    return train_on_gradients(training, features, calibration_rows, publish_gradient)
 
 
 # Smallest number of public points that vote in a query; fewer would not represent the records.

@@ -250,7 +250,7 @@ class AudienceState:
         if self.private_model is None:
             return scale
         model = self.private_model.model
-        return float(model.loss.compute_joined_noise(scale, count, model.score_std))
+        return float(model.loss.compute_pooled_std(scale, count, model.score_std))
 
     def guarantee(self, total: TotalGuarantee) -> Guarantee:
         """Return the guarantee of this audience's answers to every subject.
