@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal.neighbours.scan import fill_holes
+from vicinal.neighbours.scan import find_movers
 
 
 def wiped(store):
@@ -22,7 +22,7 @@ def lived(index, pool, rng, steps):
         index.add(pool[coming])
         here = np.concatenate([here, coming])
         going = np.flatnonzero(rng.random(len(here)) < rng.choice([0.05, 0.6, 1.0]))
-        movers = fill_holes(going, len(here))
+        movers = find_movers(going, len(here))
         index.remove(going, movers)
         here[going[going < len(here) - len(going)]] = here[movers]
         here = here[: len(here) - len(going)]

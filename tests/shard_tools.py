@@ -84,7 +84,7 @@ def charge_only(cluster, queries):
     engine = cluster._audience_states["default"].engine
     block = engine.votes.kernel.encode(queries)
     noise = engine.noise_multiplier * np.sqrt(engine.radius.estimate_counts(block))
-    release, radii = engine.votes.release(noise), engine.radius.thresholds(block)
+    release, radii = engine.votes.prepare_release(noise), engine.radius.thresholds(block)
     cluster._remote_shards["default"].charge_and_sum(release, block, radii)
 
 

@@ -13,7 +13,7 @@ from index_tools import lived
 from vicinal import neighbours
 from vicinal.neighbours.kernels import int8_precision
 from vicinal.neighbours.radius import AdaptiveRadius
-from vicinal.neighbours.scan import fill_holes
+from vicinal.neighbours.scan import find_movers
 
 pytestmark = pytest.mark.quick
 
@@ -151,7 +151,7 @@ def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
     index = make(kernel)
     index.add(records)
     going = np.flatnonzero(rng.random(N) < 0.4)
-    index.remove(going, fill_holes(going, N))
+    index.remove(going, find_movers(going, N))
     left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in memory_of(index)])
     left = {row.tobytes() for row in left}
     staying = {row.tobytes() for row in np.delete(records, going, axis=0)}

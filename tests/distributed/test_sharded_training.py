@@ -412,7 +412,7 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
             audience = cluster._ledger.audiences["second"]
             steps = ShardedGradients(cluster._store, audience, cluster._changes)
             with pytest.raises(Killed):
-                steps.publish(steps.mechanism.release(1e6), one.weights)
+                steps.publish(steps.mechanism.prepare_release(1e6), one.weights)
     assert names[0] == names[1] != names[2]
     with closing(ShardServer.open(path / "shard-1")) as server:
         sums, account = server.run_task(task), server._store.ledger.audiences["second"].account

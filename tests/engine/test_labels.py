@@ -42,7 +42,7 @@ def one_query(labels, slots):
 
 
 def test_a_label_leaves_and_ties_go_to_the_first_class(table):
-    release = labels_of(table, 5.0).release(np.array([5.0, 5.0]))
+    release = labels_of(table, 5.0).prepare_release(np.array([5.0, 5.0]))
     votes = np.array([[0, 3, 7, 7] + [0] * 6, [0] * 10])
     np.testing.assert_array_equal(release.publish(votes), [2, 0])
 
@@ -50,7 +50,7 @@ def test_a_label_leaves_and_ties_go_to_the_first_class(table):
 @pytest.mark.parametrize(("noise", "most"), [(9.0, 0.8), (20.0, 0.7), (90.0, 0.65)])
 def test_one_vote_costs_the_share_of_its_table(table, noise, most):
     near, people = one_query([3], [0])
-    release = labels_of(table, noise).release(np.array([noise]))
+    release = labels_of(table, noise).prepare_release(np.array([noise]))
     votes, spent = release.contribute_and_charge(near, people)
     mu = votes.max() / release.scales[0]
     assert mu == pytest.approx(1 / noise, rel=1e-3)
@@ -62,7 +62,7 @@ def test_one_vote_costs_the_share_of_its_table(table, noise, most):
 
 def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
     near, people = one_query([3, 4], [0, 0])
-    release = labels_of(table, 40.0).release(np.array([40.0]))
+    release = labels_of(table, 40.0).prepare_release(np.array([40.0]))
     votes, spent = release.contribute_and_charge(near, people)
     assert (votes > 0).sum() == 2
     assert spent < UNITS / 2, "a contribution cut to the budget has that price at any rate"
@@ -74,7 +74,7 @@ def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
 
 def test_several_records_of_one_class_are_one_coordinate(table):
     near, people = one_query([3, 3], [0, 0])
-    release = labels_of(table, 40.0).release(np.array([40.0]))
+    release = labels_of(table, 40.0).prepare_release(np.array([40.0]))
     votes, spent = release.contribute_and_charge(near, people)
     mu = votes.max() / release.scales[0]
     assert mu == pytest.approx(2 / 40, rel=1e-3)
@@ -82,7 +82,7 @@ def test_several_records_of_one_class_are_one_coordinate(table):
 
 
 def test_a_label_costs_more_of_what_is_nearly_spent(table):
-    release = labels_of(table, 12.0).release(np.full(60, 12.0))
+    release = labels_of(table, 12.0).prepare_release(np.full(60, 12.0))
     near, people = one_query([3], [0])
     near = NeighbourLists(np.arange(61), np.tile(near.rows, 60), np.tile(near.similarities, 60))
     left, charges = UNITS, []

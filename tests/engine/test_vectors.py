@@ -57,7 +57,7 @@ def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
         table, grid = charge_table(0.03, 1e-7, classes=3), mechanism.grid
         meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
         mechanism = NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), meter)
-    release = mechanism.release(rng.choice([2.0, 3.0, 8.0], 30))
+    release = mechanism.prepare_release(rng.choice([2.0, 3.0, 8.0], 30))
     near = lists(rng, 40, 30)
     found = []
     for targets in (labels, RecordVectors.from_rows(np.eye(3)[labels])):
@@ -91,7 +91,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
     slots = np.unique(slots, return_inverse=True)[1]
     mechanism = votes_of(rows.shape[1], budget)
     noise = rng.choice([1.0, 2.0], 4)
-    release = mechanism.release(noise)
+    release = mechanism.prepare_release(noise)
     near = lists(rng, len(rows), 4)
     crowd = people(carried, slots)
     sums, spent = release.contribute_and_charge(near, crowd)
@@ -118,7 +118,7 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
 def test_a_charge_for_each_record_alone_would_be_too_little():
     """The brute force above can fail: by the records' own lengths a subject would pay half."""
     crowd = people(RecordVectors.from_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
-    release = votes_of(2).release(np.array([8.0]))
+    release = votes_of(2).prepare_release(np.array([8.0]))
     near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
                           np.full(2, FULL, dtype=np.int32))  # fmt: skip
     sums, spent = release.contribute_and_charge(near, crowd)
@@ -161,7 +161,7 @@ def test_a_million_coordinates_cost_their_length():
     size = 10**6
     carried = RecordVectors.from_rows(np.ones((2, size)))
     crowd = people(carried, [0, 0])
-    release = votes_of(size, budget=10.0, noise=1.0).release(np.array([1.0]))
+    release = votes_of(size, budget=10.0, noise=1.0).prepare_release(np.array([1.0]))
     near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
                           np.full(2, FULL, dtype=np.int32))  # fmt: skip
     sums, spent = release.contribute_and_charge(near, crowd)
@@ -208,7 +208,7 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
         grid = mechanisms.VoteGrid(1 << 24)
         meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False)
         mechanism = NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
-        release = mechanism.release(np.array([2.0]))
+        release = mechanism.prepare_release(np.array([2.0]))
         sums, spent = release.contribute_and_charge(near, crowd)
         found.append((sums[0, [place[c] for c in used]], spent))
         assert np.count_nonzero(sums) == np.count_nonzero(found[-1][0])
@@ -223,7 +223,7 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
 def test_steps_hold_vectors_exactly(rows):
     """Fails if a vector comes back from a store's row another one."""
     vectors = vectors_of(rows, WIDE, range(WIDE))
-    back = RecordVectors.from_steps(vectors.to_steps())
+    back = RecordVectors.from_steps(vectors.to_dense_steps())
     for name in ("starts", "coordinates", "values"):
         np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
 

@@ -57,13 +57,13 @@ def test_the_grid_fits_the_smallest_count(release):
     """Fails if it fits the typical one: at K = 30 labels had .205 of the steps that they need."""
     engine = fitted(counted(release=release))._engine
     assert engine.min_noise == pytest.approx(1.5 * np.sqrt(30))
-    assert engine.votes.release(np.array([engine.min_noise])).scales[0] >= LINE_GRID
+    assert engine.votes.prepare_release(np.array([engine.min_noise])).scales[0] >= LINE_GRID
 
 
 def test_too_little_noise_for_a_label_is_refused():
     votes = fitted(ind_knn(release="label"))._engine.votes
     with pytest.raises(InvalidInput, match="2\\^22"):
-        votes.release(np.array([2.0, 0.9]) * LINE_GRID / votes.grid.steps)
+        votes.prepare_release(np.array([2.0, 0.9]) * LINE_GRID / votes.grid.steps)
 
 
 def tight(engine, answers, count=30.0):

@@ -95,7 +95,7 @@ def without(subjects, victim, step, model, targets, encoder):
         mechanisms.create_noise_source(0), mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False),
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)
-    assert twin.steps == made.steps
+    assert twin.steps_per_clip == made.steps_per_clip
     return release.contribute_and_charge(step.weights, step.before[np.unique(subjects[stay])])[0]
 
 

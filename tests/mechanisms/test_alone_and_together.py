@@ -111,7 +111,7 @@ def contribute_blocks(priced, make_index, integers, table):
 def check_world(kind, make_index, seed):
     """Compare all subjects together with each of them alone."""
     integers, targets, slots, remaining = make_world(kind, seed)
-    priced = make_mechanism(kind).release(np.full(QUERIES, 30.0))
+    priced = make_mechanism(kind).prepare_release(np.full(QUERIES, 30.0))
     all_slots = np.arange(SUBJECTS)
     rows, table = select_subjects(targets, slots, remaining, all_slots)
     together, left = contribute_blocks(priced, make_index, integers[rows], table)
@@ -195,7 +195,7 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
         records = SubjectRows(rows[chosen], labels[chosen], new_slots.astype(np.int32), len(units))
         step = IndividualGradient(
             records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), slack
-        ).release(5.0)
+        ).prepare_release(5.0)
         return step.contribute_and_charge(weights, units)
 
     left = remaining.copy()

@@ -55,7 +55,7 @@ def release(request, table):
         mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
     else:
         mechanism = NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
-    return request.param, mechanism.release(np.full(QUERIES, 30.0))
+    return request.param, mechanism.prepare_release(np.full(QUERIES, 30.0))
 
 
 def charge_split(release, patch, *, threads, tile, ascending=True):

@@ -125,7 +125,7 @@ def test_votes_whose_squares_would_wrap_around_are_cut(records):
     votes = NoisyVotes(Cosine(), 2, 1, 1e3, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     votes.weights[:] = 1 << 33
     subjects = make_subjects(records)
-    release = votes.release(np.array([2.0**18]))
+    release = votes.prepare_release(np.array([2.0**18]))
     sums, spent = release.contribute_and_charge(one_query(records), subjects)
     assert release.scales[0] == 1 << 40
     assert sums[0, 0] == 1 << 31
@@ -176,7 +176,7 @@ def test_no_two_threads_work_in_the_same_memory(monkeypatch):
     votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     subjects = make_subjects(*[1] * 60, *[2] * 20)
     with testing.use_threads(3):
-        votes.release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
+        votes.prepare_release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
     arrays = {array.ctypes.data for scratch in scratches for array in scratch}
     assert len(scratches) == 6
     assert len(arrays) == 18

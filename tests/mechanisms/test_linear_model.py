@@ -80,9 +80,9 @@ def compute_literal_gradient(subject, clip):
 @pytest.mark.parametrize("clip", [0.2, 0.7, 5.0])
 def test_sums_are_those_of_a_slow_transcription(clip):
     mechanism = make_gradient(clip=clip)
-    sums, _ = mechanism.release(20.0).contribute_and_charge(WEIGHTS, make_full_budgets())
+    sums, _ = mechanism.prepare_release(20.0).contribute_and_charge(WEIGHTS, make_full_budgets())
     expected = sum(compute_literal_gradient(subject, clip) for subject in range(5))
-    assert np.allclose(sums / mechanism.steps * clip, expected, atol=1e-4 * clip)
+    assert np.allclose(sums / mechanism.steps_per_clip * clip, expected, atol=1e-4 * clip)
 
 
 def exact_units(contribution, scale):
@@ -91,13 +91,15 @@ def exact_units(contribution, scale):
 
 
 def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
-    release = make_gradient().release(20.0)
+    release = make_gradient().prepare_release(20.0)
     everybody = make_full_budgets()
     sums, spent = release.contribute_and_charge(WEIGHTS, everybody)
     parts = []
     for subject in range(5):
         alone = make_full_budgets()
-        part, own = make_gradient([subject]).release(20.0).contribute_and_charge(WEIGHTS, alone)
+        part, own = (
+            make_gradient([subject]).prepare_release(20.0).contribute_and_charge(WEIGHTS, alone)
+        )
         assert own == UNITS - alone[subject] == UNITS - everybody[subject]
         exact = exact_units(part, release.scale)
         assert exact <= own <= exact * (1 + Fraction(1, 2**40)) + 1
@@ -123,7 +125,7 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
         some = list(order)
         mechanism = make_gradient_of(rows[some], carried[some], [0] * 3, 3, 4000.0, clip, 20.0)
         remaining = np.array([left])
-        sums, spent = mechanism.release(20.0).contribute_and_charge(weights, remaining)
+        sums, spent = mechanism.prepare_release(20.0).contribute_and_charge(weights, remaining)
         assert spent == left - remaining[0] > 0
         found.add((sums.tobytes(), spent))
     assert len(found) == 1
@@ -132,10 +134,10 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
 def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
     mechanism = make_gradient(clip=0.2)
     for subject in range(5):
-        release = make_gradient([subject], clip=0.2).release(20.0)
+        release = make_gradient([subject], clip=0.2).prepare_release(20.0)
         part, _ = release.contribute_and_charge(WEIGHTS, make_full_budgets())
         norm = math.sqrt(sum(int(v) ** 2 for v in part.ravel()))
-        assert 0.999 * mechanism.steps < norm <= mechanism.steps
+        assert 0.999 * mechanism.steps_per_clip < norm <= mechanism.steps_per_clip
 
 
 @pytest.mark.parametrize("left", [0, 1000, 10**9, UNITS // 10**6])
@@ -143,10 +145,10 @@ def test_training_takes_no_more_than_its_share(left):
     remaining = make_full_budgets()
     reserve = UNITS - math.floor(0.7 * UNITS)
     remaining[:] = reserve + left
-    make_gradient().release(0.5).contribute_and_charge(WEIGHTS, remaining)
+    make_gradient().prepare_release(0.5).contribute_and_charge(WEIGHTS, remaining)
     assert (remaining >= reserve).all()
     remaining[:] = reserve - 5
-    sums, spent = make_gradient().release(0.5).contribute_and_charge(WEIGHTS, remaining)
+    sums, spent = make_gradient().prepare_release(0.5).contribute_and_charge(WEIGHTS, remaining)
     assert not sums.any()
     assert spent == 0
 
@@ -158,8 +160,8 @@ def test_whoever_can_pay_for_a_step_in_every_entry_takes_part(subject, entries):
     That is the row times one step for a subject of one record, and one entry for the others.
     """
     mechanism = make_gradient([subject])
-    release, reserve = mechanism.release(0.5), UNITS - math.floor(0.7 * UNITS)
-    shortest = math.ceil((mechanism.squares[0] if subject == 0 else 1) * release.rate)
+    release, reserve = mechanism.prepare_release(0.5), UNITS - math.floor(0.7 * UNITS)
+    shortest = math.ceil((mechanism.squared_norms[0] if subject == 0 else 1) * release.rate)
     for left, some in ((shortest - 1, False), (math.ceil(1.01 * entries * shortest) + 1, True)):
         remaining = make_full_budgets() - UNITS + reserve + left
         sums, spent = release.contribute_and_charge(WEIGHTS, remaining)
@@ -186,7 +188,7 @@ def collected(world, facts, noise):
     rows, labels, weights, clip, left = facts
     slots, classes = range(len(world)), weights.shape[1]
     mechanism = make_gradient_of(rows[world], labels[world], slots, classes, UNIT, clip, noise)
-    release, remaining = mechanism.release(noise), left[world].astype(np.int64)
+    release, remaining = mechanism.prepare_release(noise), left[world].astype(np.int64)
     sums, spent = release.contribute_and_charge(weights, remaining)
     assert spent == (left[world] - remaining).sum()
     return release, sums, spent
@@ -199,7 +201,7 @@ def check_every_subject(noise, seeds):
         for subject in range(len(facts[0])):
             release, part, spent = collected([subject], facts, noise)
             square = sum(int(v) ** 2 for v in part.ravel())
-            assert square <= min(release.mechanism.steps, release.scale) ** 2
+            assert square <= min(release.mechanism.steps_per_clip, release.scale) ** 2
             assert exact_units(part, release.scale) <= spent <= facts[-1][subject]
             total = total + part
         assert (collected(list(range(len(facts[0]))), facts, noise)[1] == total).all()
@@ -224,14 +226,14 @@ def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
 
 
 def test_small_noise_shortens_contributions_to_the_scale():
-    release = make_gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
-    alone = make_gradient([3], sigma=0.01, clip=5.0, share=1.0).release(0.01)
+    release = make_gradient(sigma=0.01, clip=5.0, share=1.0).prepare_release(0.01)
+    alone = make_gradient([3], sigma=0.01, clip=5.0, share=1.0).prepare_release(0.01)
     part, _ = alone.contribute_and_charge(WEIGHTS, make_full_budgets())
     assert np.abs(part).max() <= release.scale
 
 
 def test_noise_has_the_scale_that_is_paid_for():
-    release = make_gradient(noise=create_noise_source(3)).release(20.0)
+    release = make_gradient(noise=create_noise_source(3)).prepare_release(20.0)
     zeros = np.zeros((FEATURES, CLASSES), dtype=np.int64)
     draws = np.concatenate([release.publish(zeros).ravel() for _ in range(500)])
     assert release.noise >= 20.0
@@ -260,7 +262,7 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     mechanism = make_gradient_of(
         rows, carried, slots, CLASSES, UNIT, 0.5, 8.0, budget=10.0, noise=noise
     )
-    release, remaining = mechanism.release(8.0), np.full(n, UNITS, dtype=np.int64)
+    release, remaining = mechanism.prepare_release(8.0), np.full(n, UNITS, dtype=np.int64)
     weights, floats = np.zeros((2, FEATURES, CLASSES))
     for drawn in noise.drawn:
         sums, _ = release.contribute_and_charge(weights, remaining)
@@ -291,28 +293,28 @@ def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
     mechanism = make_gradient_of(
         rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9
     )
-    release, weights = mechanism.release(1.0), np.zeros((FEATURES, 2))
+    release, weights = mechanism.prepare_release(1.0), np.zeros((FEATURES, 2))
     sums, _ = release.contribute_and_charge(weights, np.full(count, UNITS))
-    longest = mechanism.steps / math.sqrt(2)
+    longest = mechanism.steps_per_clip / math.sqrt(2)
     np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
 
 
 def test_huge_noise_gets_a_coarser_grid():
     mechanism = make_gradient(sigma=1e8)
-    assert mechanism.steps < make_gradient().steps
-    assert mechanism.release(1e8).noise >= 1e8
+    assert mechanism.steps_per_clip < make_gradient().steps_per_clip
+    assert mechanism.prepare_release(1e8).noise >= 1e8
 
 
 def test_a_full_meter_refuses_before_anybody_is_charged():
     meter = DeltaSlackAccountant(1e-5, needs_slack=True, spent=1e-7)
     with pytest.raises(PrivacyRefused):
-        make_gradient(meter=meter).release(1e-3)
+        make_gradient(meter=meter).prepare_release(1e-3)
 
 
 def test_a_training_that_the_meter_cannot_pay_whole_is_refused_before_it_begins():
     meter, noise = DeltaSlackAccountant(1e-5, needs_slack=True), 1e-3
     mechanism = make_gradient(meter=meter)
-    mechanism.release(noise)
+    mechanism.prepare_release(noise)
     each = meter.spent
     meter.resume(1e-7 - 10 * each)
     mechanism.check_slack(noise, 9)
@@ -333,10 +335,10 @@ def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
     some = rows[:count], labels[:count], [0] * count
     mechanism = make_gradient_of(*some, CLASSES, UNIT, 0.01, 0.2, share=0.5, budget=1e-7)
     remaining = np.array([UNITS])
-    sums, spent = mechanism.release(0.2).contribute_and_charge(WEIGHTS, remaining)
+    sums, spent = mechanism.prepare_release(0.2).contribute_and_charge(WEIGHTS, remaining)
     assert remaining[0] >= mechanism.reserve
     assert UNITS - remaining[0] == spent
-    assert math.ceil(compute_square_of(sums) * mechanism.release(0.2).rate) <= spent
+    assert math.ceil(compute_square_of(sums) * mechanism.prepare_release(0.2).rate) <= spent
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -346,9 +348,9 @@ def test_nobody_is_longer_than_a_scale_below_the_clipping_bound(count, noise):
     rows, labels = make_data()
     some = rows[:count], labels[:count], [0] * count
     mechanism = make_gradient_of(*some, CLASSES, UNIT, 1e-3, noise, budget=1e6)
-    release = mechanism.release(noise)
+    release = mechanism.prepare_release(noise)
     sums, _ = release.contribute_and_charge(WEIGHTS, np.array([UNITS]))
-    assert release.scale < mechanism.steps
+    assert release.scale < mechanism.steps_per_clip
     assert 0.99 * release.scale**2 < compute_square_of(sums) <= release.scale**2
 
 
@@ -362,7 +364,7 @@ def test_derivatives_of_a_short_row_are_cut_to_what_int16_holds():
     mechanism = make_gradient_of(
         rows, np.array([1], np.int32), [0], 2, 1.0, 1e-3, 20.0, budget=10.0
     )
-    release = mechanism.release(20.0)
+    release = mechanism.prepare_release(20.0)
     sums, spent = release.contribute_and_charge(np.zeros((2, 2)), np.array([UNITS]))
     assert sums[0, 0] > 0 > sums[0, 1]
     assert 0.999 * 32767**2 < compute_square_of(sums) <= 32767**2
@@ -401,7 +403,7 @@ def test_scores_far_off_a_vector_count_as_one_that_is_off_by_one(several):
         make_gradient_of(
             rows, np.full((len(rows), 1), target, np.int32), slots, 1, 1000.0, 5.0, 20.0
         )
-        .release(20.0)
+        .prepare_release(20.0)
         .contribute_and_charge(np.array([[weight], [0.0]]), np.array([UNITS]))
         for target, weight in ((-UNIT_VECTOR, 0.0), (UNIT_VECTOR, 1e6))
     )

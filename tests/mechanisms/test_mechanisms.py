@@ -55,7 +55,7 @@ def test_the_meter_adds_up_and_refuses_once_its_share_is_used():
 def test_a_refused_release_charges_nobody():
     votes = make_mechanism(meter=DeltaSlackAccountant(1e-13, needs_slack=True))
     with pytest.raises(PrivacyRefused):
-        votes.release(np.array([2.0]))
+        votes.prepare_release(np.array([2.0]))
 
 
 def test_the_size_counts_at_most_ten_records_of_a_subject():

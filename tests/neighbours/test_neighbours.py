@@ -16,7 +16,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, NeighbourLists, Reference
 from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, quantise_directions
 from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius
-from vicinal.neighbours.scan import fill_holes
+from vicinal.neighbours.scan import find_movers
 
 matrices = hnp.arrays(
     np.float64,
@@ -130,7 +130,7 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
     removed = np.flatnonzero(rng.random(size) < 0.4)
     index = ExactIndex(kernel, 3)
     index.add(X)
-    index.remove(removed, fill_holes(removed, size))
+    index.remove(removed, find_movers(removed, size))
     remaining = np.delete(X, removed, axis=0)
     assert sorted(map(tuple, index.features)) == sorted(map(tuple, remaining))
     assert wiped(index.store)
@@ -181,7 +181,7 @@ def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
     index.add(rows)
     copied = copy.deepcopy(index)
     erased = np.arange(30)
-    index.remove(erased, fill_holes(erased, 90))
+    index.remove(erased, find_movers(erased, 90))
     np.testing.assert_array_equal(copied.store.features, rows)
     copied.add(rows[:7])
     assert (len(copied), len(index)) == (97, 60)

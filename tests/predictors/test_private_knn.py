@@ -16,7 +16,7 @@ from vicinal.accounting import account
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms.noise_sources import SimulatedBernoulli, SystemBernoulli, create_sampler
 from vicinal.mechanisms.planned_releases import FINE_SCALE, NoisyMax, NoisyThreshold, ReleaseCounter
-from vicinal.mechanisms.private_knn import ClippedVotes, NearestOfSample, OneHotVotes
+from vicinal.mechanisms.private_knn import ClippedVotes, OneHotVotes, SampledNeighbourSearch
 from vicinal.neighbours import RBF
 from vicinal.neighbours.kernels import FLOAT32, Precision
 from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
@@ -89,7 +89,7 @@ def test_either_way_chooses_the_same_of_the_same_sample():
         walk.sample_first = first
         near = None if first else walk.list_all_records(queries)
         coins = SimulatedBernoulli(3)
-        nearest = NearestOfSample(walk, 0.05, coins).draw_nearest(queries, near)
+        nearest = SampledNeighbourSearch(walk, 0.05, coins).draw_nearest(queries, near)
         found.append(np.sort(nearest, axis=1))
     np.testing.assert_array_equal(*found)
 
@@ -103,7 +103,7 @@ def test_queries_side_by_side_have_neighbours_of_their_own(count):
     """
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
-    sample = NearestOfSample(
+    sample = SampledNeighbourSearch(
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
     with testing.use_threads(count):
@@ -120,7 +120,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     """
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
-    sample = NearestOfSample(walk, 0.5, SystemBernoulli())
+    sample = SampledNeighbourSearch(walk, 0.5, SystemBernoulli())
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
@@ -164,7 +164,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
     went_on = 0
     for seed in range(30):
         coins = Recorded(seed)
-        chosen = NearestOfSample(walk, 0.4, coins).draw_nearest(query, narrow)[0]
+        chosen = SampledNeighbourSearch(walk, 0.4, coins).draw_nearest(query, narrow)[0]
         heads = np.zeros(subjects, dtype=bool)
         if len(coins.calls) > 1:
             went_on += 1
@@ -195,7 +195,7 @@ def test_nobody_and_few_can_be_asked():
     for size in (0, 1, 3):
         integers, slots, subjects = people(size)
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
-        sample = NearestOfSample(walk, 1.0, SystemBernoulli())
+        sample = SampledNeighbourSearch(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw_nearest(queries, sample.find_candidates(queries))
         assert ((chosen != NO_RECORD).sum(axis=1) == size).all()

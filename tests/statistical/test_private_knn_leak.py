@@ -20,7 +20,7 @@ from vicinal.accounting.label_only import NoisyLabel
 from vicinal.accounting.screening import Screening
 from vicinal.mechanisms import NoiseSource
 from vicinal.mechanisms.planned_releases import NoisyThreshold
-from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.mechanisms.private_knn import SampledNeighbourSearch
 from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
 from vicinal.predictors import PrivateKNNClassifier
 
@@ -142,9 +142,11 @@ def sharper(patch):
 
 
 BROKEN = {
-    "a fixed-size sample": lambda patch: patch.setattr(NearestOfSample, "draw_nearest", fixed_size),
+    "a fixed-size sample": lambda patch: patch.setattr(
+        SampledNeighbourSearch, "draw_nearest", fixed_size
+    ),
     "a sample with replacement": lambda patch: patch.setattr(
-        NearestOfSample, "draw_nearest", with_replacement
+        SampledNeighbourSearch, "draw_nearest", with_replacement
     ),
     "too little noise on the votes": quieter,
     "too little noise on the screening": sharper,

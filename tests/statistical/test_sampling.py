@@ -12,7 +12,7 @@ from scipy.stats import binomtest, chisquare
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
 from vicinal.mechanisms.noise_sources import BernoulliSource, SystemBernoulli
-from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.mechanisms.private_knn import SampledNeighbourSearch
 from vicinal.neighbours import RBF
 from vicinal.neighbours.poisson_knn import NO_RECORD, PoissonKNN
 
@@ -75,7 +75,7 @@ def who(coins, subjects_of=None, draws=2, first=None):
     integers = np.arange(len(slots), dtype=np.float32)[:, None]
     knn = PoissonKNN(RBF(1.0, 1.0), integers, slots.astype(np.int32), PEOPLE, PEOPLE, GAMMA)
     knn.sample_first = knn.sample_first if first is None else first
-    sample = NearestOfSample(knn, GAMMA, coins)
+    sample = SampledNeighbourSearch(knn, GAMMA, coins)
     queries = np.zeros((DRAWS, 1), np.float32)
     candidates = sample.find_candidates(queries)
     inside = np.zeros((draws, DRAWS, PEOPLE), dtype=bool)
@@ -152,7 +152,9 @@ def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
     knn = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(n, dtype=np.int32), n, k, gamma)
     asked = np.zeros((queries, 1), np.float32)
     candidates = knn._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
-    chosen = np.sort(NearestOfSample(knn, gamma, coins).draw_nearest(asked, candidates), axis=1)
+    chosen = np.sort(
+        SampledNeighbourSearch(knn, gamma, coins).draw_nearest(asked, candidates), axis=1
+    )
     sets, counts = np.unique(chosen, axis=0, return_counts=True)
     keys = [tuple(row[row != NO_RECORD].tolist()) for row in sets]
     return dict(zip(keys, counts.tolist(), strict=True))
@@ -175,7 +177,7 @@ def test_stopping_early_changes_no_law(radius):
 
 def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
     monkeypatch.setattr(
-        NearestOfSample,
+        SampledNeighbourSearch,
         "_draw_from_all",
         lambda self, query, rows, hits: self.knn.select_nearest(
             self.knn.list_all_records(query), np.sort(rows[hits]).astype(np.int64)

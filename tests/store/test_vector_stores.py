@@ -150,8 +150,12 @@ def test_a_reopened_store_has_the_same_vectors_and_answers(tmp_path, kind):
         assert "the class names" not in facts["audiences"]["default"]["guarantee"]["text"]
     with Store.open(tmp_path / "store") as store:
         new_targets = store._store.shard.subject_table.targets
-        np.testing.assert_array_equal(new_targets.to_steps()[:N], old_targets.to_steps())
-        np.testing.assert_array_equal(new_targets.to_steps()[N:], old_targets.to_steps()[:4])
+        np.testing.assert_array_equal(
+            new_targets.to_dense_steps()[:N], old_targets.to_dense_steps()
+        )
+        np.testing.assert_array_equal(
+            new_targets.to_dense_steps()[N:], old_targets.to_dense_steps()[:4]
+        )
         assert store.version == added
         assert store.erase(["new", PEOPLE[10]]) == 4
         assert store.verify(["new", PEOPLE[10]])
@@ -169,7 +173,7 @@ def test_an_erased_vector_is_on_no_disk(tmp_path):
         tmp_path / "store", np.vstack([X, X[:1]]), np.append(TABLE[:, 0], rare),
         [*PEOPLE, "goes"], bounds=(0, 110), **PLAN,
     ) as store:  # fmt: skip
-        code = store.schema.target.encode([rare], 1).to_steps().tobytes()
+        code = store.schema.target.encode([rare], 1).to_dense_steps().tobytes()
         file = tmp_path / "store" / "records" / "labels"
         assert code in file.read_bytes()
         store.erase(["goes"])

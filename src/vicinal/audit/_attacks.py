@@ -24,7 +24,7 @@ from vicinal.baselines.noisy_sgd import NoisySGDClassifier
 from vicinal.baselines.pate import PATEClassifier
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms.noise_sources import public_draws
-from vicinal.mechanisms.private_knn import NearestOfSample
+from vicinal.mechanisms.private_knn import SampledNeighbourSearch
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.poisson_knn import NearestRows
 from vicinal.neighbours.scan import NeighbourLists
@@ -533,7 +533,7 @@ def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PA
 # ---------------------------------------------------------------- faulty sampling
 
 
-class ReplacementSample(NearestOfSample):
+class ReplacementSample(SampledNeighbourSearch):
     """A sampler with an injected fault: samples have a fixed size and are drawn with replacement.
 
     A subject that is sampled several times votes several times.

@@ -117,7 +117,7 @@ def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
     - `request`: the queries, their radii and noise scales.
     """
     votes = state.engine.votes
-    release = votes.release(request.scales / votes.grid.steps)
+    release = votes.prepare_release(request.scales / votes.grid.steps)
     # The coordinator accounts for the delta that the noise grid uses; a shard releases nothing.
     state.slack.resume(state.audience.slack)
     return state.engine.shard.charge_and_sum(release, request.queries, request.thresholds)
@@ -176,7 +176,7 @@ def create_step_release(
         raise InvalidInput("The weights of a step must be those of the audience's model.")
     if not np.isfinite(request.weights).all():
         raise InvalidInput("The weights of a step must be finite.")
-    release = mechanism.release(step_noise)
+    release = mechanism.prepare_release(step_noise)
     _check_noise_scale(request, release.scale)
     return release
 

@@ -245,4 +245,4 @@ class QueryEngine:
         """
         # Clipped to the range of the grid, as a release must not be refused by a noisy count.
         noise = np.minimum(self.noise_multiplier * np.sqrt(counts), self.votes.grid.max_noise)
-        return self.votes.release(noise)
+        return self.votes.prepare_release(noise)

@@ -32,7 +32,7 @@ from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable, join_t
 from vicinal.mechanisms.votes import BlockRelease
 from vicinal.neighbours.index import ExactIndex, Index, IndexFactory
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import NeighbourLists, fill_holes
+from vicinal.neighbours.scan import NeighbourLists, find_movers
 
 
 @dataclass(slots=True, eq=False)
@@ -251,7 +251,7 @@ class Shard(LocalShardBase):
 
         `rows`, int64 (m,): ascending indices of all records of some subjects.
         """
-        movers = fill_holes(rows, len(self))
+        movers = find_movers(rows, len(self))
         new_size = len(self) - len(rows)
         with self._mark_changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):

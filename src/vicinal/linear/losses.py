@@ -268,7 +268,7 @@ class VectorLoss(TrainingLoss):
     def convert_targets(self, targets: RecordTargets) -> Ints32:
         """Return the vectors `targets` without their first coordinate, in grid steps, (n, c)."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
-        return np.ascontiguousarray(targets.to_steps()[:, 1:])
+        return np.ascontiguousarray(targets.to_dense_steps()[:, 1:])
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:  # noqa: ARG002
         """Return the mean second derivative, per score, of the loss with clipped gradients.

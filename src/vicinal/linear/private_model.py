@@ -411,7 +411,7 @@ def train_private_model(
 
         All subjects are charged.
         """
-        release = mechanism.release(step_noise)
+        release = mechanism.prepare_release(step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 

@@ -119,9 +119,9 @@ class VotePrices(NamedTuple):
     - `rates`, float64 (q,): units charged for a squared step of a contribution.
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
     - `label_only`: whether a contribution to a single coordinate is charged only a share of this
-      price, ``price_table[row, column]``: a row for each level of the remaining budget, and the
-      column ``norm * columns_per_step[j] / row`` for a contribution of `norm` steps.
-    - `columns_per_step`, float64 (q,); `price_table`, float64 (r, m): used with `label_only` alone.
+      price, ``price_table[row, column]``.
+    - `columns_per_step`, float64 (q,), `price_table`, float64 (r, m): used with `label_only` alone,
+      see :class:`vicinal.mechanisms.votes.BlockRelease`.
     """
 
     scales: Ints
@@ -174,13 +174,13 @@ class QueryPrice(NamedTuple):
 
 
 @compiled
-def charge_votes(  # type: ignore[no-untyped-def]
+def charge_single_record_votes(  # type: ignore[no-untyped-def]
     hits, labels, subjects, kernel_weights, vote_prices, _scratch, votes
 ):
     """Add and charge the class votes of subjects with one record; return (high, low, n_skipped).
 
-    The result is that of :func:`charge_vectors` for one-hot vectors. The contribution is a single
-    number, which makes this function faster; `_scratch` is not used. Arguments: see the module.
+    A contribution is the kernel weight of a record near the query, scaled down to the subject's
+    remaining budget and added to the votes for the record's class. `_scratch` is not used.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -230,7 +230,8 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 ):
     """Add and charge the class votes of subjects with several records; return (high, low).
 
-    The result is that of `charge_multirecord_vectors` for one-hot vectors. See the module.
+    A contribution is the sum, for each class, of the kernel weights of the subject's records near
+    the query, scaled down to its remaining budget.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
@@ -247,7 +248,7 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
         )
         first = 0
         while first < len(order):
-            last = find_run_end(order, first, rows, slots)
+            last = find_subject_end(order, first, rows, slots)
             for hit in order[first:last]:
                 level = _compute_level(similarities[hit], origin, shift)
                 vector[labels[rows[hit]]] += weights[level]
@@ -264,7 +265,7 @@ def charge_multirecord_votes(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def charge_vectors(  # type: ignore[no-untyped-def]
+def charge_single_record_vectors(  # type: ignore[no-untyped-def]
     hits, vectors, subjects, kernel_weights, vote_prices, scratch, sums
 ):
     """Add and charge the contributions of subjects with one record; return (high, low, n_skipped).
@@ -324,7 +325,7 @@ def charge_multirecord_vectors(  # type: ignore[no-untyped-def]
         )
         first = 0
         while first < len(order):
-            last = find_run_end(order, first, rows, slots)
+            last = find_subject_end(order, first, rows, slots)
             n_touched = 0
             for hit in order[first:last]:
                 weight = weights[_compute_level(similarities[hit], origin, shift)]
@@ -434,7 +435,8 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
 def _scale_vector(vector, touched, factor):  # type: ignore[no-untyped-def]
     """Multiply a contribution by `factor` in place and return its new squared norm.
 
-    `vector`, int64 (c,), is 0 except at the coordinates `touched`. Rounds towards zero.
+    `vector`, int64 (c,), in steps, is 0 except at the coordinates `touched`. Rounds towards zero; a
+    `factor` of 1 or more changes nothing.
     """
     square = 0
     for c in touched:
@@ -511,10 +513,10 @@ def group_hits_by_subject(start, stop, rows, slots, n_records, slot_residue):  #
 
 
 @compiled
-def find_run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
-    """Return the index in `order` after the last hit of the subject whose hits begin at `first`.
+def find_subject_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
+    """Return the index in `order` after the last hit of a subject.
 
-    `order`, int64: indices of hits, grouped by subject (:func:`group_hits_by_subject`).
+    `order`, int64: indices of hits, grouped by subject. `first`: index in `order` of its first hit.
     """
     slot = slots[rows[order[first]]]
     last = first + 1
@@ -576,11 +578,11 @@ def charge_neighbours(
     - `width`: number of coordinates c: of classes, or of a record's vector.
     """
     targets: Any = subjects.targets
-    charge_single = charge_votes
+    charge_single = charge_single_record_votes
     charge_multirecord = charge_multirecord_votes
     if isinstance(targets, RecordVectors):
         targets = VectorArrays(targets.starts, targets.coordinates, targets.values)
-        charge_single = charge_vectors
+        charge_single = charge_single_record_vectors
         charge_multirecord = charge_multirecord_vectors
     subject_arrays = SubjectArrays(subjects.slots, subjects.n_records, subjects.remaining)
     n_threads = max(1, min(THREADS, len(neighbours.rows) // _MIN_HITS_PER_THREAD))

@@ -10,6 +10,8 @@ Arguments of the compiled functions: `n_records`, int32 (subjects,), number of r
 `remaining`, int64 (subjects,), remaining budget in units, charged in place; `steps`, grid steps of
 one record; `scale`, noise scale in grid steps; `rate`, units charged for a squared step. They
 return the sum of all charges as (high, low), ``high * 2^24 + low`` units.
+
+A *hit* is one (query, record) pair in the neighbour lists of queries.
 """
 
 import math
@@ -25,7 +27,7 @@ from vicinal.mechanisms.charging import (
     ALL_SUBJECTS,
     LOW_BITS,
     compute_max_norm,
-    find_run_end,
+    find_subject_end,
     group_hits_by_subject,
 )
 from vicinal.mechanisms.subject_table import SubjectTable
@@ -84,18 +86,18 @@ class NoisyCount:
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Ints, Bools, int]:
-        """Return the counts, the hits of paying subjects and the sum of charges; all private.
+        """Return the counts, the hits that are counted and the sum of charges; all private.
 
         The counts, int64 (q,), are in grid steps without noise; bool (hits,) states whether the
         hit's subject could afford its charge; the charges are in units. Call it after
         :meth:`charge_slack`, once for each shard.
 
-        `neighbours`: neighbour lists of the q queries; a *hit* is one of their entries. `subjects`:
-        the shard's subjects, whose remaining units are charged in place.
+        `neighbours`: neighbour lists of the q queries. `subjects`: the shard's subjects, whose
+        remaining units are charged in place.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
-        is_paid = np.zeros(len(neighbours.rows), dtype=np.bool_)
-        high, low = charge_counts(
+        is_counted = np.zeros(len(neighbours.rows), dtype=np.bool_)
+        high, low = charge_neighbour_counts(
             neighbours.starts,
             neighbours.rows,
             subjects.slots,
@@ -105,9 +107,9 @@ class NoisyCount:
             self.scale,
             self._rate,
             counts,
-            is_paid,
+            is_counted,
         )
-        return counts, is_paid, (int(high) << 24) + int(low)
+        return counts, is_counted, (int(high) << 24) + int(low)
 
     def publish(self, counts: Ints) -> Floats:
         """Return the noisy counts in records, float64 (q,); they may be released.
@@ -149,18 +151,18 @@ def release_noisy_size(
 
 
 @compiled
-def charge_counts(  # type: ignore[no-untyped-def]
-    starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_paid
+def charge_neighbour_counts(  # type: ignore[no-untyped-def]
+    starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_counted
 ):
-    """Charge all subjects that can afford it for their neighbours, and add these to the counts.
+    """Charge each subject for its records among a query's neighbours, and count these records.
 
-    A subject with m neighbours of a query adds all m of them for one charge, or none.
+    A subject with m such records adds all of them for one charge, or none if it cannot afford it.
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
     - `slots`, int32 (n,): slot of each row's subject, its index in `n_records` and `remaining`.
     - `counts`, int64 (q,): sums in steps, to which the contributions are added.
-    - `is_paid`, bool (hits,): set for the hits of subjects that are counted.
+    - `is_counted`, bool (hits,): set for the hits of subjects that are counted.
     """
     high = 0
     low = 0
@@ -178,7 +180,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
                 counts[j] += steps
                 high += cost >> 24
                 low += cost & LOW_BITS
-                is_paid[hit] = True
+                is_counted[hit] = True
         if n_multirecord_hits == 0:
             continue
         order = group_hits_by_subject(
@@ -186,7 +188,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
         )
         first = 0
         while first < n_multirecord_hits:
-            last = find_run_end(order, first, rows, slots)
+            last = find_subject_end(order, first, rows, slots)
             slot = slots[rows[order[first]]]
             contribution = (last - first) * steps
             # For all hits of the subject together.
@@ -197,7 +199,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
                 high += subject_cost >> 24
                 low += subject_cost & LOW_BITS
                 for hit in order[first:last]:
-                    is_paid[hit] = True
+                    is_counted[hit] = True
             first = last
     return high, low
 

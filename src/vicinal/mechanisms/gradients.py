@@ -70,6 +70,7 @@ class SubjectRows:
         self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.int64))
 
     def __len__(self) -> int:
+        """Return the number of subjects, also of those without records."""
         return len(self.starts) - 1
 
 

@@ -8,7 +8,8 @@ by their own norm); Goodfellow 2015 (norms of gradients that are outer products)
 
 All summed quantities are integers. A record's features are an integer row x, the derivatives of its
 loss with respect to the scores an integer vector e, and its gradient is the outer product x e^T, of
-norm |x| |e|. The *slot* of a subject is its index in the array `remaining`.
+norm |x| |e|. The *slot* of a subject is its index in the array `remaining`. The *delta slack* of a
+step is the part of delta that pays for rounding its noise to the grid.
 
 Arguments that several functions have:
 
@@ -91,9 +92,10 @@ class IndividualGradient:
     - `noise`: the source of the noise.
     - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
-    Attributes: `steps`, grid steps in a clipping bound; `reserve`, units of a full budget that
-    training leaves to the subject; `squares`, int64 (n,), squared norms of the integer rows;
-    `single` and `several`, slots of the subjects with one and with several records.
+    Attributes: `steps_per_clip`, grid steps in a clipping bound; `reserve`, units of a full budget
+    that training leaves to the subject; `squared_norms`, int64 (n,), of the integer rows;
+    `single_record_slots` and `multirecord_slots`, int64: slots of the subjects with one and with
+    several records.
     """
 
     def __init__(
@@ -111,31 +113,34 @@ class IndividualGradient:
         self.clip = checks.check_real("clip", clip, above=0)
         max_noise = checks.check_real("max_noise", max_noise, above=0, maximum=MAX_SCALE)
         # A power of two, as fine as the integer arithmetic allows.
-        self.steps = min(_MAX_STEPS, 1 << math.floor(math.log2(MAX_SCALE / max(max_noise, 1.0))))
+        self.steps_per_clip = min(
+            _MAX_STEPS, 1 << math.floor(math.log2(MAX_SCALE / max(max_noise, 1.0)))
+        )
         self.reserve = UNITS - math.floor(
             checks.check_real("share", share, above=0, maximum=1) * UNITS
         )
         self.n_scores = n_scores
         self.n_features = records.rows.shape[1]
         # Exact, because the norm of a row is at most 8191.
-        self.squares = np.rint(np.square(records.norms)).astype(np.int64)
+        self.squared_norms = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
         self._is_squared_loss = records.labels.ndim > 1
         self._products = get_int16_products()
         counts = np.diff(records.starts)
-        self.single = np.flatnonzero(counts == 1)
-        self.several = np.flatnonzero(counts > 1)
-        self._single_rows = records.starts[self.single]
+        self.single_record_slots = np.flatnonzero(counts == 1)
+        self.multirecord_slots = np.flatnonzero(counts > 1)
+        self._single_rows = records.starts[self.single_record_slots]
         self.unit = unit
         self._budget = budget
         self._noise = noise
         self._slack_accountant = slack_accountant
 
-    def release(self, noise_std: float) -> GradientRelease:
-        """Return the release of one training step and charge its delta slack.
+    def prepare_release(self, noise_std: float) -> GradientRelease:
+        """Return the prepared release of one training step, after charging its delta slack.
 
-        `noise_std`: noise scale in clipping bounds; public. Raises PrivacyRefused, before any
-        subject is charged, if the slack exceeds its limit.
+        The returned object charges subjects and adds noise later. `noise_std`: noise scale in
+        clipping bounds; public. Raises PrivacyRefused, before any subject is charged, if the slack
+        exceeds its limit.
         """
         scale = self._convert_noise(noise_std)
         self._slack_accountant.charge([scale], self.n_features * self.n_scores)
@@ -155,7 +160,7 @@ class IndividualGradient:
 
         It is rounded up and limited to the scales that integer arithmetic allows.
         """
-        noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps
+        noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps_per_clip
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
@@ -175,7 +180,7 @@ class GradientRelease:
     @property
     def noise(self) -> float:
         """The noise scale in clipping bounds, on the grid and within its limits; public."""
-        return self.scale / self.mechanism.steps
+        return self.scale / self.mechanism.steps_per_clip
 
     def contribute_and_charge(self, weights: Floats, remaining: Units) -> tuple[Steps, int]:
         """Return the sum of all gradients and the sum of all charges; both private.
@@ -189,7 +194,9 @@ class GradientRelease:
         integer_weights, weight_step = _round_weights(weights)
         prepared_weights = gradient._products.prepare(integer_weights)
         score_unit = weight_step / gradient.unit
-        tasks = np.array_split(np.arange(0, len(gradient.single), _BLOCK_ROWS), THREADS)
+        tasks = np.array_split(
+            np.arange(0, len(gradient.single_record_slots), _BLOCK_ROWS), THREADS
+        )
         results = map_in_threads(
             lambda starts: self._charge_single_record_subjects(
                 starts, prepared_weights, score_unit, remaining
@@ -203,8 +210,8 @@ class GradientRelease:
         return sums, spent + sum(
             self._charge_multirecord_subjects(slots, prepared_weights, score_unit, remaining, sums)
             for slots in (
-                gradient.several[start : start + _SUBJECT_BLOCK]
-                for start in range(0, len(gradient.several), _SUBJECT_BLOCK)
+                gradient.multirecord_slots[start : start + _SUBJECT_BLOCK]
+                for start in range(0, len(gradient.multirecord_slots), _SUBJECT_BLOCK)
             )
         )
 
@@ -213,15 +220,17 @@ class GradientRelease:
 
         `sums`, int64 (d, c): result of :meth:`contribute_and_charge`, added up over all shards.
         """
-        return np.asarray(self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps)
+        return np.asarray(
+            self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps_per_clip
+        )
 
     def _charge_single_record_subjects(
         self, starts: Ints, prepared_weights: Any, score_unit: float, remaining: Units
     ) -> tuple[Steps, int]:
-        """Charge subjects with one record; return their clipped gradients' sum and their charges'.
+        """Charge subjects with one record; return the sums of their clipped gradients and charges.
 
         The gradients are in grid steps, int64 (c, d), the charges in units. `starts`: first indices
-        of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single``.
+        of blocks of `_BLOCK_ROWS` subjects in ``mechanism.single_record_slots``.
         """
         mechanism = self.mechanism
         records = mechanism._records
@@ -229,7 +238,7 @@ class GradientRelease:
         spent = 0
         for start in starts:
             block = slice(start, start + _BLOCK_ROWS)
-            slots = mechanism.single[block]
+            slots = mechanism.single_record_slots[block]
             row_indices = mechanism._single_rows[block]
             # Where the rows are adjacent, the common case, a view avoids a copy.
             are_adjacent = row_indices[-1] - row_indices[0] == len(row_indices) - 1
@@ -238,7 +247,7 @@ class GradientRelease:
             ]
             scores = mechanism._products.multiply(rows, prepared_weights)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
-            squares = mechanism.squares[row_indices]
+            squares = mechanism.squared_norms[row_indices]
             targets = self._select_targets(row_indices)
             loss_and_price = self._loss_and_price
             high, low = charge_records(
@@ -276,8 +285,8 @@ class GradientRelease:
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
         """The arguments `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
         mechanism = self.mechanism
-        steps_per_unit = mechanism.steps / (mechanism.clip * mechanism.unit)
-        max_norm = float(min(mechanism.steps, self.scale))
+        steps_per_unit = mechanism.steps_per_clip / (mechanism.clip * mechanism.unit)
+        max_norm = float(min(mechanism.steps_per_clip, self.scale))
         return mechanism._is_squared_loss, steps_per_unit, max_norm, self.rate, mechanism.reserve
 
 
@@ -321,7 +330,7 @@ def charge_records(  # type: ignore[no-untyped-def]
     residuals = np.empty((n_scores, block_size))
     sizes = np.empty(block_size)
     squared_norms = np.empty(block_size)
-    powers = np.empty(block_size, np.int64)
+    power_bits = np.empty(block_size, np.int64)
     for first in range(0, len(scores), block_size):
         count = min(block_size, len(scores) - first)
         block_scores = scores[first : first + count]
@@ -329,7 +338,7 @@ def charge_records(  # type: ignore[no-untyped-def]
             _compute_vector_residuals(block_scores, targets[first:], score_unit, residuals)
         else:
             _compute_class_residuals(
-                block_scores, targets[first:, 0], score_unit, residuals, powers, sizes
+                block_scores, targets[first:, 0], score_unit, residuals, power_bits, sizes
             )
         block_squares = squares[first : first + count]
         _clip_to_integers(residuals, block_squares, steps_per_unit, max_norm, sizes, squared_norms)
@@ -350,7 +359,7 @@ def charge_records(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _compute_class_residuals(scores, labels, score_unit, residuals, powers, totals):  # type: ignore[no-untyped-def]
+def _compute_class_residuals(scores, labels, score_unit, residuals, power_bits, totals):  # type: ignore[no-untyped-def]
     """Write the derivatives of the softmax loss with respect to the scores, (c, n).
 
     All operations are elementwise, so that the result of a record does not depend on other records.
@@ -358,7 +367,7 @@ def _compute_class_residuals(scores, labels, score_unit, residuals, powers, tota
     - `scores`, int32 (n, c): integer scores of the records.
     - `labels`, int32 (at least n,): class indices.
     - `residuals`, float64 (c, at least n): the derivatives, written here.
-    - `powers`, `totals`: scratch, int64 and float64 (at least n,).
+    - `power_bits`, `totals`: scratch, int64 and float64 (at least n,).
     """
     count, n_scores = scores.shape
     max_scores = np.empty(count, np.int64)
@@ -369,7 +378,7 @@ def _compute_class_residuals(scores, labels, score_unit, residuals, powers, tota
         for i in range(count):
             max_scores[i] = max(max_scores[i], np.int64(scores[i, c]))
     for c in range(n_scores):
-        _compute_exponentials(scores[:, c], max_scores, score_unit, powers, residuals[c])
+        _compute_exponentials(scores[:, c], max_scores, score_unit, power_bits, residuals[c])
         for i in range(count):
             totals[i] += residuals[c, i]
     for i in range(count):
@@ -404,7 +413,7 @@ def _subtract_target(score, target):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # type: ignore[no-untyped-def]
+def _compute_exponentials(scores, max_scores, score_unit, power_bits, results):  # type: ignore[no-untyped-def]
     """Write exp((scores - max_scores) * score_unit) with a relative error of at most 3e-10.
 
     Exponents below -700 count as -700.
@@ -413,14 +422,14 @@ def _compute_exponentials(scores, max_scores, score_unit, powers, results):  # t
     compiled `np.exp` are not: a contribution would depend on the position of its record.
 
     - `scores`, `max_scores`, int (n,): integer scores of one class, and the largest of all classes.
-    - `powers`, int64 (at least n,): scratch. `results`, float64 (n,): written here.
+    - `power_bits`, int64 (at least n,): scratch. `results`, float64 (n,): written here.
     """
-    powers_of_two = powers.view(np.float64)
+    powers_of_two = power_bits.view(np.float64)
     for i in range(len(scores)):
         # exp(-700) is a normal double; an exponent below -1022 would overflow into the sign bit.
         x = max(np.float64(scores[i] - max_scores[i]) * score_unit, -700.0)
         exponent = np.rint(x * _LOG2_E)
-        powers[i] = (np.int64(exponent) + 1023) << 52  # the bits of the double 2^exponent
+        power_bits[i] = (np.int64(exponent) + 1023) << 52  # the bits of the double 2^exponent
         results[i] = x - exponent * _LN_2
     for i in range(len(scores)):
         x = results[i]
@@ -522,10 +531,10 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
 
 @compiled
 def _scale_and_charge(vector, factor, square, rate):  # type: ignore[no-untyped-def]
-    """Multiply `vector` by `factor` in place, rounding towards zero; return its charge in units.
+    """Multiply a vector by `factor` in place, rounding towards zero; return its charge in units.
 
-    `vector`: integers stored as float64, in grid steps. `square`: the charge is that of the squared
-    norm of `vector` times this number.
+    `vector`: integers stored as float64, in grid steps: a gradient, or its factor e beside a row x.
+    `square`: squared norm of the row x; 1 for a whole gradient.
     """
     total = 0  # an exact integer below 2^62: the charge is computed from the integers to be summed
     for c in range(len(vector)):

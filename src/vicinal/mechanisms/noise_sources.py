@@ -30,8 +30,8 @@ def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
 def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID251 (a type)
     """Return a generator of public random numbers, for example for synthetic public rows.
 
-    The privacy guarantee must not depend on these numbers being secret. Without a seed, the
-    generator is seeded from system entropy.
+    The privacy guarantee must not depend on these numbers being secret. `seed`: an integer >= 0, or
+    None for system entropy.
 
     Examples
     --------
@@ -45,7 +45,10 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
 
 
 class BernoulliSource(ABC):
-    """Source of independent Bernoulli samples; those with `exact` False give no guarantee."""
+    """Source of independent Bernoulli samples.
+
+    `exact`: whether probabilities are exact and samples secret; if not, there is no guarantee.
+    """
 
     exact: bool
     ordered: bool = True
@@ -56,7 +59,10 @@ class BernoulliSource(ABC):
         """Return `size` samples, bool (size,), each true with at most `probability`, in [0, 1]."""
 
     def sample(self, probability: float, size: int) -> Places:
-        """Return the indices of the true ones among `size` samples, int64, ascending."""
+        """Return the indices of the true ones among `size` samples, int64, ascending.
+
+        Each sample is true with `probability`, in [0, 1].
+        """
         return np.flatnonzero(self.bernoulli(probability, size))
 
 
@@ -71,12 +77,15 @@ class SystemBernoulli(BernoulliSource):
         return sample_bernoulli(probability, size)
 
     def sample(self, probability: float, size: int) -> Places:
-        """Return the indices of the true ones among `size` samples, drawn by their gaps."""
+        """Return the indices of the true ones among `size` samples, int64, ascending.
+
+        Each sample is true with `probability`; the gaps between true ones are sampled.
+        """
         return draw_poisson_sample(probability, size)
 
 
 class SimulatedBernoulli(BernoulliSource):
-    """Repeatable samples for experiments, without any guarantee."""
+    """Repeatable samples for experiments from a `seed` >= 0, without any guarantee."""
 
     exact = False
 

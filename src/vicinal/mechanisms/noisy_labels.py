@@ -108,7 +108,7 @@ class NoisyLabels(VoteMechanism):
         self._table = table
         self._scores = scores
 
-    def release(self, noise_std: Floats) -> LabelRelease:
+    def prepare_release(self, noise_std: Floats) -> LabelRelease:
         """Return the prepared release of a block of q queries, after charging its delta slack.
 
         The returned object charges subjects and adds noise later. `noise_std`, float64 (q,): public

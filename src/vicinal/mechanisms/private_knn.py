@@ -124,7 +124,7 @@ def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[
                         sums[j, a] += weights[row]
 
 
-class NearestOfSample:
+class SampledNeighbourSearch:
     """Search for the k nearest subjects in a new Poisson sample of all subjects.
 
     - `knn`: the private records, their subjects, and k.
@@ -160,7 +160,7 @@ class NearestOfSample:
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
 
         def draw_block(bounds: tuple[int, int]) -> NearestRows:
-            """Return the result for the queries from index ``bounds[0]`` to ``bounds[1] - 1``."""
+            """Return the rows for the queries from index ``bounds[0]`` to ``bounds[1] - 1``."""
             block_queries = queries[slice(*bounds)]
             if candidates is None:
                 sample = self._sampler.sample(self.gamma, len(block_queries) * len(self.knn))
@@ -175,8 +175,8 @@ class NearestOfSample:
     ) -> NearestRows:
         """Return the rows of the k nearest records in a new sample, int32 (q, k), from candidates.
 
-        `queries`, (q, d): integer features. `candidates`: of the same queries. Subjects that are
-        not candidates are sampled only for queries whose sampled candidates are fewer than k.
+        `queries`, (q, d): integer features. `candidates`: their neighbour lists. Subjects that are
+        no candidates are sampled only for queries with fewer than k sampled candidates.
         """
         sample = self._sampler.sample(self.gamma, len(candidates.rows))
         nearest_rows = self.knn.select_nearest(candidates, sample)
@@ -275,7 +275,7 @@ class PrivateKNNRelease(PlannedAnswers):
         self.kernel = self._choose_kernel(public_rows, margin)
         integers = self.kernel.encode(self._features)
         knn = PoissonKNN(self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma)
-        self.nearest = NearestOfSample(knn, self._gamma, self._sampler)
+        self.nearest = SampledNeighbourSearch(knn, self._gamma, self._sampler)
         self._features = None
 
     def split_blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:

@@ -62,32 +62,33 @@ class RecordVectors:
 
     @classmethod
     def from_steps(cls, rows: Ints32) -> RecordVectors:
-        """Return the vectors in the rows of a matrix in steps of 2^-30, int32 (n, c)."""
+        """Return the vectors in the `rows` of a dense matrix, int32 (n, c), in steps of 2^-30."""
         entry_rows, coordinates = np.nonzero(rows)
         lengths = np.bincount(entry_rows, minlength=len(rows))
         values = np.asarray(rows[entry_rows, coordinates], dtype=np.int32)
         return cls(rows.shape[1], _compute_starts(lengths), coordinates.astype(np.int32), values)
 
-    def to_steps(self) -> Ints32:
-        """Return the vectors as a matrix in steps of 2^-30, int32 (n, width)."""
+    def to_dense_steps(self) -> Ints32:
+        """Return the vectors as a dense matrix, int32 (n, width), in steps of 2^-30."""
         dense = np.zeros((len(self), self.width), dtype=np.int32)
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
         dense[rows, self.coordinates] = self.values
         return dense
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.starts) - 1
 
     def __getitem__(self, rows: AnyInts) -> RecordVectors:
-        """Return the vectors of the records with these indices, in their order."""
+        """Return the vectors of the records with indices `rows`, int (k,), in this order."""
         lengths = np.diff(self.starts)[rows]
         starts = _compute_starts(lengths)
         entries = np.repeat(self.starts[:-1][rows] - starts[:-1], lengths) + np.arange(starts[-1])
         return RecordVectors(self.width, starts, self.coordinates[entries], self.values[entries])
 
     def to_dense(self) -> Floats:
-        """Return the vectors as a matrix, float64 (n, width)."""
-        return self.to_steps() / UNIT
+        """Return the vectors as a dense matrix, float64 (n, width), of numbers from -1 to 1."""
+        return self.to_dense_steps() / UNIT
 
 
 # Targets of n records: class indices, int32 (n,), or vectors.
@@ -124,7 +125,7 @@ def _compute_starts(lengths: AnyInts | Sequence[int]) -> Ints:
 
 @compiled
 def multiply_towards_zero(weight, value):  # type: ignore[no-untyped-def]
-    """Return weight * value / 2^30, rounded towards zero; `weight` is at least 0."""
+    """Return weight * value / 2^30 for two integers, rounded towards zero; `weight` >= 0."""
     product = np.int64(weight) * np.int64(value)
     return product >> UNIT_BITS if product >= 0 else -((-product) >> UNIT_BITS)
 

@@ -134,9 +134,10 @@ class NoisyTally:
             remaining[slot] -= self._scale_down(contribution, max_charge)
 
     def _scale_down(self, contribution: Steps, max_charge: int) -> int:
-        """Shrink a contribution in place to a charge of at most `max_charge` units; return it.
+        """Shrink a contribution in place until it is affordable; return its charge in units.
 
-        `contribution`, int64 (entries,): one subject's nonzero entries in steps.
+        `contribution`, int64 (entries,): one subject's nonzero entries in steps. `max_charge`: the
+        largest charge, in units.
         """
         cost = self._compute_charge(contribution)
         while cost > max_charge:
@@ -147,5 +148,5 @@ class NoisyTally:
         return cost
 
     def _compute_charge(self, contribution: Steps) -> int:
-        """Return the charge in units of a contribution in steps, rounded up."""
+        """Return the charge, in units, of a subject's contribution, int64 (entries,), in steps."""
         return int(charge(int(np.square(contribution).sum()), self._rate))

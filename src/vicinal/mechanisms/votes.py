@@ -69,7 +69,7 @@ class VoteMechanism(ABC):
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
-    def release(self, noise_std: Floats) -> BlockRelease:
+    def prepare_release(self, noise_std: Floats) -> BlockRelease:
         """Return the prepared release of a block of q queries, after charging its delta slack.
 
         `noise_std`, float64 (q,): noise scale of every query in votes; a function of public
@@ -99,7 +99,7 @@ class NoisyVotes(VoteMechanism):
 
     label_only = False
 
-    def release(self, noise_std: Floats) -> VoteRelease:
+    def prepare_release(self, noise_std: Floats) -> VoteRelease:
         """Return the prepared release of q queries, after charging its delta slack.
 
         `noise_std`, float64 (q,): public noise scale of every query, in votes.
@@ -116,11 +116,12 @@ class BlockRelease(ABC):
     - `scales`, int64 (q,): noise scale of each query, in grid steps.
     - `rates`, float64 (q,): units charged for a squared step at that scale, rounded up.
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
-    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
-      ``s * columns_per_step / row`` of `price_table`.
     - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
-      single coordinate is charged, by remaining budget (rows) and by the size of the contribution
-      relative to it (columns). Used for labels only.
+      single coordinate is charged; used for labels only. Row i: the root of the share of a full
+      budget that remains after the charge is at least i / r. Column: size of the contribution
+      relative to that root.
+    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
+      ``s * columns_per_step / i`` of row i >= 1; row 0 has the columns of row 1.
     """
 
     mechanism: VoteMechanism
@@ -136,7 +137,7 @@ class BlockRelease(ABC):
         return self.scales / self.mechanism.grid.steps
 
     def select_queries(self, queries: slice) -> Self:
-        """Return the release of a slice of the block's queries, to be charged separately."""
+        """Return the release of a slice of the block's queries, which is charged separately."""
         return replace(
             self,
             scales=self.scales[queries],
@@ -312,7 +313,7 @@ class DeltaSlackAccountant:
         return self._spent
 
     def resume(self, spent: float) -> None:
-        """Continue with the recorded `spent` delta; no release without a record was published."""
+        """Set the delta used by earlier releases to `spent`, as recorded by a previous process."""
         self._spent = checks.check_real("spent", spent, minimum=0)
 
     def check_slack(self, additional: float) -> None:

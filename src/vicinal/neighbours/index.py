@@ -1,4 +1,4 @@
-"""Search indexes: the privacy condition, the memory of records, and exhaustive search.
+"""Search indexes: the privacy condition, the storage of records, and exhaustive search.
 
 Threads take blocks of consecutive records and compare them with the whole block of queries, so the
 n x q matrix of similarities never exists. Memory grows in blocks: adding records copies none that
@@ -58,7 +58,7 @@ class GrowableArray:
         return copied
 
     def write(self, start: int, values: AnyArray) -> None:
-        """Write `values`, one row each, to the rows from `start` on, adding blocks as needed."""
+        """Write `values`, (k, width) or (k,), to the rows from `start` on; add blocks as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block_rows < stop:
             self.blocks.append(_allocate_zeros((self._block_rows, *self._tail), self._dtype))
@@ -71,19 +71,19 @@ class GrowableArray:
             row += len(chunk)
 
     def take(self, rows: Ints) -> AnyArray:
-        """Return a copy of the rows with the indices `rows`."""
+        """Return a copy of the rows with the indices `rows`, (k,), in this order."""
         out = np.empty((len(rows), *self._tail), dtype=self._dtype)
         for indices, block, rows_in_block in self._iterate_blocks(rows):
             out[indices] = block[rows_in_block]
         return out
 
     def put(self, rows: Ints, values: AnyArray) -> None:
-        """Overwrite the rows with the indices `rows` by `values`, one row each."""
+        """Overwrite the rows with the indices `rows`, (k,), by `values`, (k, width) or (k,)."""
         for indices, block, rows_in_block in self._iterate_blocks(rows):
             block[rows_in_block] = values[indices]
 
     def truncate(self, size: int, used: int) -> None:
-        """Overwrite the rows `size` to `used` - 1 with zeros, and release blocks that are empty.
+        """Keep the first `size` rows: zero the rows up to `used` - 1 and release empty blocks.
 
         Rows from `used` on have never been written, or were overwritten before.
         """
@@ -111,7 +111,7 @@ class GrowableArray:
 
 
 def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return zeros whose memory pages are allocated only when they are written.
+    """Return an array of zeros whose memory pages are allocated only when they are written.
 
     An ordinary allocator also fills memory that it reuses: megabytes for each small data set.
     """
@@ -151,7 +151,7 @@ class Index(ABC):
     accuracy, never privacy.
 
     ``tests/congruence/test_indexes.py`` checks the condition for each index and shows two that
-    break it. A subclass selects candidates (:meth:`_scan`), the radius the neighbours among them.
+    break it. A subclass selects candidates (:meth:`_scan`); those within the radius are neighbours.
 
     Parameters
     ----------
@@ -177,6 +177,7 @@ class Index(ABC):
         self._feature_dtype = np.dtype(kernel.precision.dtype)
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.store)
 
     @property
@@ -201,7 +202,7 @@ class Index(ABC):
         """Erase the records in `rows`, and fill the gaps with the records in the rows `movers`.
 
         Both are int64 row indices, ascending. `movers`: the rows among the last ``len(rows)`` that
-        are not erased (:func:`vicinal.neighbours.scan.fill_holes`). The memory of an erased record
+        are not erased (:func:`vicinal.neighbours.scan.find_movers`). The memory of an erased record
         is overwritten by another record or by zeros.
         """
         new_size = len(self.store) - len(rows)
@@ -221,7 +222,8 @@ class Index(ABC):
         """Return the neighbours: candidates with a similarity to query j >= ``thresholds[j]``.
 
         `queries`, int8 or float32 (q, d), are integer features in the kernel's precision, and
-        `thresholds`, int64 (q,), the radii. Raises InvalidInput if shapes or types do not fit.
+        `thresholds`, int64 (q,), their radii: the smallest similarity of a neighbour. Raises
+        InvalidInput if shapes or types do not fit.
         """
         self._check_queries(queries, thresholds)
         lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
@@ -252,9 +254,10 @@ class Index(ABC):
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
     ) -> NeighbourLists | None:
-        """Return the neighbours of checked integer queries (q, d), by their thresholds, int64 (q,).
+        """Return the neighbours of validated integer queries (q, d), in order of the queries.
 
-        None if there are more hits than `hit_budget` allows.
+        `thresholds`, int64 (q,): the smallest similarity of a neighbour of each query. None if
+        there are more hits than `hit_budget` allows.
         """
         query_offsets = self.kernel.offsets(queries)
         min_scores = np.clip(thresholds, -_MAX_THRESHOLD, _MAX_THRESHOLD) + query_offsets.astype(
@@ -267,7 +270,7 @@ class Index(ABC):
         return None if hits is None else merge_hits(hits, query_offsets)
 
     def _check_queries(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
-        """Raise InvalidInput unless queries and thresholds have the right shapes and types."""
+        """Raise InvalidInput unless queries (q, d) and thresholds (q,) fit shapes and types."""
         self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
             raise InvalidInput(
@@ -407,6 +410,7 @@ class FeatureRows:
         self._size = 0
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return self._size
 
     @property
@@ -415,7 +419,7 @@ class FeatureRows:
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append integer features, (m, d)."""
+        """Append records, given as integer features (m, d)."""
         step = max(1, min(self.block_rows, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             chunk = integers[start : start + step]
@@ -435,7 +439,7 @@ class FeatureRows:
         self._size = new_size
 
     def iterate_records(self, max_rows: int) -> Iterator[ScanRecords]:
-        """Yield views of consecutive records, at most `max_rows` at a time, block by block."""
+        """Yield views of all records in order, at most `max_rows` consecutive ones at a time."""
         for block_number in range(-(-self._size // self.block_rows)):
             size = min(self.block_rows, self._size - block_number * self.block_rows)
             first = block_number * self.block_rows

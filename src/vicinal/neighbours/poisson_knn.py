@@ -101,6 +101,7 @@ class PoissonKNN:
         self._probes = Reference(kernel, probes) if len(probes) else None
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.slots)
 
     def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists:
@@ -298,13 +299,13 @@ def _select_above_kth_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
 
 @compiled
 def _get_row(key):  # type: ignore[no-untyped-def]
-    """Return the row in the low 32 bits of a `key`."""
+    """Return the row of the record of a hit, from its `key`."""
     return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
 @compiled
 def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: ignore[no-untyped-def]
-    """Merge a hit of the subject `slot` into `keys`, and return the number of keys in use.
+    """Merge a hit of a subject into `keys`, and return the number of keys in use.
 
     Two rules: a subject is sampled for a query if the first of its hits is; a sampled subject keeps
     the largest key of its hits, that of its nearest record.
@@ -313,7 +314,7 @@ def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: i
     - `key`: key of the hit.
     - `is_sampled`: whether the hit is sampled.
     - `key_state`, int64 (n_subjects,): 0 before the first hit of a subject, -1 if the subject is
-      not sampled, otherwise the index of its key plus 1.
+      not sampled, otherwise the index of its key plus 1. `slot`: index of the hit's subject in it.
     """
     if key_state[slot] == 0:
         key_state[slot] = -1

@@ -61,6 +61,7 @@ class Reference:
         self.points = points
 
     def __len__(self) -> int:
+        """Return the number of points."""
         return len(self.points)
 
     @cached_property
@@ -152,7 +153,10 @@ class Radius(ABC):
 
     @abstractmethod
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
-        """Return a public estimate of each query's number of neighbours, float64 (q,)."""
+        """Return a public estimate of each query's number of neighbours, float64 (q,).
+
+        `queries`, (q, d): integer features.
+        """
 
     def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
         """Return whether the queries (q, d) are about as close to the public set as its own points.
@@ -184,7 +188,7 @@ class FixedRadius(Radius):
         self._n_records = n_records
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity at tau for each query, int64 (q,)."""
+        """Return the similarity whose kernel value is tau, for each query (q, d), int64 (q,)."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
@@ -225,11 +229,11 @@ class AdaptiveRadius(Radius):
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity of each query to its m-th nearest reference point, int64 (q,)."""
+        """Return the similarity of each query (q, d) to its m-th nearest point, int64 (q,)."""
         return self._reference.find_similarity_at_rank(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
-        """Return whether queries are about as close to the reference as its own points are.
+        """Return whether queries (q, d) are about as close to the reference as its own points are.
 
         The median threshold of the queries must reach the 5 % quantile of the thresholds of
         reference points. Otherwise more records than planned can vote and spend their budgets.
@@ -246,7 +250,7 @@ class AdaptiveRadius(Radius):
         return self._reference.find_similarity_at_rank(self._reference.points[:_N_PROBES], rank)
 
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
-        """Return `n_neighbors` for each query, float64 (q,)."""
+        """Return the planned number of neighbours, `n_neighbors`, of each query (q, d), (q,)."""
         return np.full(len(queries), float(self._n_neighbors))
 
 
@@ -277,7 +281,7 @@ def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
 
 @compiled
 def _replace_smallest(ascending, value):  # type: ignore[no-untyped-def]
-    """Replace the smallest entry of `ascending`, (k,), by a larger `value`, and keep the order."""
+    """Replace the smallest entry of an ascending array (k,) by a larger `value`; sort it again."""
     index = 0
     while index + 1 < len(ascending) and ascending[index + 1] < value:
         ascending[index] = ascending[index + 1]

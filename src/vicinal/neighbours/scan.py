@@ -53,9 +53,11 @@ class ScanRecords:
     row_ids: Ints32
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.row_ids)
 
     def __getitem__(self, rows: slice) -> ScanRecords:
+        """Return the records at a slice of indices, as a view."""
         return ScanRecords(self.features[rows], self.offsets[rows], self.row_ids[rows])
 
 
@@ -73,11 +75,12 @@ class QueryBlock:
     packed: Any
 
     def __len__(self) -> int:
+        """Return the number of queries."""
         return len(self.min_scores)
 
 
 class HitBudget:
-    """The number of hits that may still be kept, shared by the scans of one search.
+    """The number of hits that may still be kept, `n_hits` at first, in the scans of one search.
 
     It is true until more hits are found than it allows. Compiled code of several threads updates
     the count between tiles, without a lock, so it can lag behind by a few tiles; it limits memory.
@@ -87,6 +90,7 @@ class HitBudget:
         self.remaining = np.array([n_hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
+        """Return whether the scans have found at most as many hits as the budget allows."""
         return bool(self.remaining[0] >= 0)
 
 
@@ -214,6 +218,7 @@ class NeighbourLists:
     similarities: Ints32
 
     def __len__(self) -> int:
+        """Return the number of queries."""
         return len(self.starts) - 1
 
     def select_queries(self, first: int, stop: int) -> NeighbourLists:
@@ -320,10 +325,11 @@ def _place_hits(  # type: ignore[no-untyped-def]
         source += count
 
 
-def fill_holes(rows: Ints, size: int) -> Ints:
-    """Return the rows of the records that fill the holes of removed `rows`, ascending.
+def find_movers(rows: Ints, size: int) -> Ints:
+    """Return the rows of the records that move into the gaps of removed `rows`, both ascending.
 
-    They are the rows, among the last ``len(rows)`` of `size`, that are not in `rows`; ascending.
+    They are the rows among the last ``len(rows)`` that are not in `rows`. `size`: number of records
+    before the removal.
     """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]
@@ -353,7 +359,7 @@ def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
 
 
 def _cancel_and_wait(futures: Sequence[Future[Any]]) -> None:
-    """Cancel tasks that have not begun, and wait for the rest in spite of interrupts."""
+    """Cancel the tasks that have not begun, and wait for the others in spite of interrupts."""
     while True:
         try:
             for future in futures:

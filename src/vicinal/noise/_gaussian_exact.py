@@ -47,38 +47,42 @@ def bound_exponential(n: int, d: int, digits: int) -> tuple[int, int]:
 
 def compute_exponential_digits(n: int, d: int, digits: int) -> int:
     """Return floor(exp(-n / d) 2^digits), the first `digits` binary digits; n > 0, d >= 1."""
-    return _find_agreed_digits(lambda extra: bound_exponential(n, d, digits + extra))
+    return _compute_floor(lambda extra: bound_exponential(n, d, digits + extra))
 
 
 @cache
 def compute_cdf_digits(digits: int) -> tuple[int, ...]:
-    """Return floor(2^digits C_v) for v = 0, 1, ... up to the first value 2^digits - 1.
+    """Return the cumulative distribution of strips: floor(2^digits C_v) for v = 0, 1, ...
 
-    C_v is the probability of the strips 0 to v.
+    It ends with the first value 2^digits - 1. C_v is the probability of the strips 0 to v.
+    `digits`: number of binary digits.
     """
     cumulative: list[int] = []
     while not cumulative or cumulative[-1] < (1 << digits) - 1:
         v = len(cumulative)
-        cumulative.append(_find_agreed_digits(lambda extra, v=v: _bound_cdf(v, digits + extra)))  # type: ignore[misc]
+        cumulative.append(_compute_floor(lambda extra, v=v: _bound_cdf(v, digits + extra)))  # type: ignore[misc]
     return tuple(cumulative)
 
 
 def _bound_cdf(v: int, digits: int) -> tuple[int, int]:
-    """Return integer lower and upper bounds of 2^digits times the probability of strips 0 to v."""
-    # The heights of all strips beyond the last sum to less than exp(-last^2 / 2), which is below
-    # 2^-(digits + 64), that is, one unit.
+    """Return integer lower and upper bounds of 2^digits times the probability of strips 0 to v.
+
+    `v`: index of the last strip. `digits`: number of binary digits of the probability.
+    """
+    # The weights exp(-j^2 / 2) of all strips j beyond the last sum to less than exp(-last^2 / 2),
+    # which is below 2^-(digits + 64), that is, one unit.
     last = v + math.isqrt(2 * (digits + _GUARD_DIGITS)) + 2
-    heights = [bound_exponential(j * j, 2, digits + _GUARD_DIGITS) for j in range(last + 1)]
-    low, high = (sum(bounds) for bounds in zip(*heights[: v + 1], strict=True))
-    total_low, total_high = (sum(bounds) for bounds in zip(*heights, strict=True))
+    weights = [bound_exponential(j * j, 2, digits + _GUARD_DIGITS) for j in range(last + 1)]
+    low, high = (sum(bounds) for bounds in zip(*weights[: v + 1], strict=True))
+    total_low, total_high = (sum(bounds) for bounds in zip(*weights, strict=True))
     return (low << digits) // (total_high + 1), (high << digits) // total_low + 1
 
 
-def _find_agreed_digits(compute_bounds: Callable[[int], tuple[int, int]]) -> int:
-    """Return floor(x) of a real number x, from bounds refined until both have the same floor.
+def _compute_floor(compute_bounds: Callable[[int], tuple[int, int]]) -> int:
+    """Return floor(x) of a real number x, from bounds that are refined until their floors agree.
 
     ``compute_bounds(extra)`` returns integer lower and upper bounds of x 2^extra; `extra` is
-    doubled until they agree in all but the last `extra` digits. x is a probability times 2^digits.
+    doubled until they agree in all but the last `extra` digits.
     """
     extra = _GUARD_DIGITS
     while True:
@@ -133,7 +137,7 @@ def compute_gaussian_round(
     n_digits: int = N_DIGITS,
     n_further_digits: int = N_FURTHER_DIGITS,
 ) -> tuple[bool, int]:
-    """Run one round (gaussian.md, "A round"); return whether it accepts, and the sample if it does.
+    """Return whether one round of rejection sampling accepts, and the sample if it does.
 
     Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian,
     in grid steps. `n_digits`, `n_further_digits`: number of binary digits of uniform reals that are
@@ -161,7 +165,7 @@ def compute_gaussian_round(
 
 
 def run_gaussian_round(words: Any, cursor: Any, samples: Any, n_done: Any, scale: int) -> None:
-    """Run the round that begins at `cursor`, store an accepted value and advance the mark.
+    """Run one round of rejection sampling at `cursor`, store an accepted value, advance the mark.
 
     `samples`, int64, gets the value at index ``n_done[0]``; `n_done`, int64 (1,), is the number of
     finished samples. `scale`: scale of the discrete Gaussian, 1 to 2^40.

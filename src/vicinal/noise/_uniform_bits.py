@@ -86,7 +86,7 @@ class BitBuffer:
 
         - `sampler`: called as ``sampler(words, cursor, samples, n_done, parameter)``. `n_done`,
           int64 (1,), is the number of finished entries; the sampler advances it and the mark.
-        - `parameter`: the parameter of the distribution, in the sampler's own form.
+        - `parameter`: passed on to the sampler: the parameter of its distribution, in its own form.
         - `run_exact_round`: called with the same arguments when the sampler raises `Undecided`; it
           decides the one round that starts at the mark, as the same function of the bits.
         """

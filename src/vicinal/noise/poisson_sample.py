@@ -70,14 +70,14 @@ def draw_poisson_sample(probability: float, size: int) -> Places:
 
 @lru_cache(maxsize=16)
 def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
-    """Return the table of powers of 1 - p and an index into it, for p = numerator / 2^64.
+    """Return the table of powers of 1 - p and a guide for its search, for p = numerator / 2^64.
 
     Returns
     -------
     powers : uint64 (_MAX_GAP,)
         floor((1 - p)^m 2^32) for m = 1, 2, ...; descending.
     guide : int64 (2^_N_GUIDE_DIGITS,)
-        Entry g is the number of powers that are above every 32-digit value with leading digits g.
+        Entry g is the number of powers above every 32-digit binary value with leading digits g.
     """
     skip_numerator = (1 << 64) - numerator  # 2^64 times the probability 1 - p of a skip
     power = 1
@@ -132,7 +132,10 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
 
 
 def _sample_gap_exactly(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Sample one gap and the subject after it in exact integers, with as many digits as needed."""
+    """Sample one gap and the subject after it in exact integers, with as many digits as needed.
+
+    No subject follows a longest gap; the next gap continues it.
+    """
     *_, state, numerator = parameter
     skip_numerator = (1 << 64) - int(numerator)  # 2^64 times the probability 1 - p of a skip
     digits = N_DIGITS

@@ -118,6 +118,7 @@ class SystemNoise(NoiseSource):
         return state.sample(scale, size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
+        """Return the constructor, so that copies and unpickled sources start with new bits."""
         return type(self), ()
 
 
@@ -151,7 +152,7 @@ class _ForkCounter:
         """Count a fork, in the child process."""
         self.count += 1
 
-    def update_and_get(self) -> int:
+    def read_count(self) -> int:
         """Return the number of forks, after counting a fork that Python's hook did not notice."""
         if self._page is not None and self._page[0] == 0:
             # Counted before the page is marked, so that no concurrent thread returns the old count.
@@ -165,7 +166,7 @@ _forks = _ForkCounter()
 
 def identify_process() -> tuple[int, int]:
     """Return the number of forks that led to this process, and its identifier (pid)."""
-    return _forks.update_and_get(), os.getpid()
+    return _forks.read_count(), os.getpid()
 
 
 class _ProcessState:
@@ -217,8 +218,8 @@ class PresampledNoise:
 
     Information in the run time: a call returns samples drawn in earlier calls, and then refills the
     buffer in whole batches whose sizes depend on public call sizes alone. Its run time therefore
-    reveals nothing about its own noise, and about later noise no more than the total work of a
-    batch. The first call, and a call for more samples than are buffered, wait for their own batch.
+    reveals nothing about its own noise, and about later noise only the total run time of its batch.
+    The first call, and a call for more samples than are buffered, wait for their own batch.
 
     `draw`: function that returns a given number of new samples.
     """
@@ -252,5 +253,5 @@ class PresampledNoise:
 
 
 def fresh_key(size: int = 32) -> bytes:
-    """Return `size` unpredictable bytes of system entropy."""
+    """Return a new secret key: `size` unpredictable bytes of system entropy."""
     return os.urandom(size)

@@ -35,7 +35,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.ledger.tables import Tables
-from vicinal.neighbours.scan import fill_holes
+from vicinal.neighbours.scan import find_movers
 from vicinal.store.record_files import (
     TILE,
     RecordFiles,
@@ -149,7 +149,7 @@ def _overwrite_erased_rows(
     rows = erasure.row_indices
     new_size = erasure.size - len(rows)
     erased_indices = rows[rows < new_size]
-    moved_indices = fill_holes(rows, erasure.size)
+    moved_indices = find_movers(rows, erasure.size)
     record_files.copy_over_erased(erased_indices, moved_indices, erasure.size)
     with database.transaction():
         replace(erasure, step=_CUTTING).write(database)

@@ -224,7 +224,7 @@ class VectorTarget(Target):
     def encode_rows(self, targets: RecordTargets) -> Ints32:
         """Return vectors `targets` as stored: int32 steps of 1 / UNIT, (n, row_width); private."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
-        return targets.to_steps()
+        return targets.to_dense_steps()
 
     def decode_rows(self, rows: Ints32) -> RecordVectors:
         """Return target vectors from `rows`, int32 steps of 1 / UNIT, (n, row_width); private."""

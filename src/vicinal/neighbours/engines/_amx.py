@@ -215,7 +215,10 @@ def _compile_text() -> Any:
 
 
 def get_scan_address() -> int:
-    """Return the address of the compiled ``scan``, valid as long as this process lives."""
+    """Return the address of the compiled function ``scan``, valid as long as this process lives.
+
+    The function multiplies a tile of records with all queries.
+    """
     return int(_compile_text().get_function_address("scan"))
 
 
@@ -412,7 +415,10 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
 
 @compiled
 def _write_tile_rows(offsets, indices, first, count, factor, rows, biases, remainders):  # type: ignore[no-untyped-def]
-    """Write `rows`, `biases` and `remainders` of the `count` records of a tile from `first` on."""
+    """Write `rows`, `biases` and `remainders` of a tile of `count` records.
+
+    `first`: number of the tile's first record among the records to scan.
+    """
     for i in range(count):
         rows[i] = indices[first + i] if len(indices) else first + i
         biases[i] = -(offsets[rows[i]] // factor)

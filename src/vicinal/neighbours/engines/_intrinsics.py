@@ -4,9 +4,10 @@
 to one of 16 int32 sums, without saturation: exact as long as the final sum fits, since int32 wraps
 around.
 
-A *panel* is a product of a few records with up to 64 queries whose sums stay in registers; a
-*dword* is four adjacent bytes, here four features. The intrinsics take raw addresses. Their callers
-in this package ensure that every address lies in an array that they hold. Functions named
+A *dword* is four adjacent bytes, here four features; a *query panel* is up to 64 queries, with the
+same dword of all of them adjacent. A *panel product* multiplies a few records with a query panel;
+its sums stay in registers. The intrinsics take raw addresses. Their callers in this package ensure
+that every address lies in an array that they hold. Functions named
 ``_emit_...`` append instructions to an LLVM `builder` and return the LLVM value of the result;
 their other arguments are LLVM values, unless stated otherwise. The argument `typing` of an
 intrinsic is numba's typing context.
@@ -23,7 +24,7 @@ from numba.extending import intrinsic
 
 from vicinal.compiled import compiled
 
-# Number of records of a panel: with 64 queries, 24 of 32 registers are sums.
+# Number of records of a panel product: with 64 queries, 24 of 32 registers are sums.
 PANEL_RECORDS = 6
 # Number of int32 sums in a vector register: one for each of 16 queries.
 LANES = 16
@@ -94,10 +95,10 @@ def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
     return loaded
 
 
-def _make_panel(n_query_vectors: int) -> Any:
-    """Return the intrinsic that multiplies records with queries and compares the sums with limits.
+def _make_panel_product(n_query_vectors: int) -> Any:
+    """Return the intrinsic that computes a panel product and compares its sums with limits.
 
-    It takes `PANEL_RECORDS` records and 16 * `n_query_vectors` queries.
+    It takes `PANEL_RECORDS` records and a query panel of 16 * `n_query_vectors` queries.
     """
 
     @_intrinsic
@@ -159,7 +160,7 @@ def emit_dword_sums(
 
     - `rows`: pointer to each row, of `n_dwords` dwords.
     - `packed`: pointer to the first dword of every column; the next is `stride` vectors later.
-    - `starts`: initial sums, in the order of the result.
+    - `starts`: initial sums, vectors of 16 int32 in the order of the result.
     - `dot`: ``dot(builder, sums, columns, row)`` emits the instruction that multiplies.
     """
     n_vectors = len(starts) // len(rows)
@@ -226,7 +227,7 @@ def _emit_masks(
     return masks
 
 
-panel1, panel2, panel3, panel4 = (_make_panel(n_vectors) for n_vectors in (1, 2, 3, 4))
+panel1, panel2, panel3, panel4 = (_make_panel_product(n_vectors) for n_vectors in (1, 2, 3, 4))
 
 
 @_intrinsic

@@ -76,8 +76,8 @@ class PackedQueries:
     """Queries in the layout of the compiled code.
 
     - `rows`, uint8 (q, stride): queries with 128 added.
-    - `panels`, uint8: groups of up to 64 queries, one after another, each with the axes dword,
-      query, and byte (feature).
+    - `panels`, uint8: query panels, groups of up to 64 queries, one after another, each with the
+      axes dword (4 features), query, and byte (feature).
     - `limits`, int32: ceil(min_score / factor), or the largest int32 for padding.
 
     Up to `MAX_SINGLE_QUERIES` queries need `rows` only.
@@ -236,9 +236,10 @@ def compute_sum_limits(min_scores: MinScores, factor: int, group_size: int) -> I
 
 @compiled
 def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
-    """Write queries `rows`, with 128 added, into the zeroed `panels` of :class:`PackedQueries`.
+    """Copy the queries to the layout of `panels`: the same 4 features of 64 queries are adjacent.
 
-    `n_padded`: number of queries, padded to whole groups of 16.
+    `rows`, uint8 (q, stride): queries with 128 already added. `n_padded`: q, rounded up to a
+    multiple of 16. `panels`, uint8 (n_padded * stride,): zeros on entry.
     """
     dwords = rows.shape[1] // 4
     for j in range(len(rows)):
@@ -363,11 +364,11 @@ def _write_similarities(  # type: ignore[no-untyped-def]
 def _scan_panels(  # type: ignore[no-untyped-def]
     features, offsets, row_ids, indices, n_rows, min_scores, factor, panels, limits, remaining_hits
 ):
-    """Return the hits of many queries, int32 (hits, 3), multiplying panels of 64 queries."""
+    """Return the hits of many queries, int32 (hits, 3), by products with panels of 64 queries."""
     width = features.shape[1]
     tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
     addresses = np.empty(tile_size, dtype=np.int64)
-    rows = np.empty(tile_size, dtype=np.int64)
+    record_indices = np.empty(tile_size, dtype=np.int64)
     biases = np.empty(tile_size, dtype=np.int32)
     products = allocate_aligned(4 * PANEL_RECORDS * _PANEL_QUERIES).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
@@ -376,16 +377,16 @@ def _scan_panels(  # type: ignore[no-untyped-def]
         count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
-            rows[i] = indices[first + i] if len(indices) else first + i
-            addresses[i] = features.ctypes.data + rows[i] * width
+            record_indices[i] = indices[first + i] if len(indices) else first + i
+            addresses[i] = features.ctypes.data + record_indices[i] * width
             total = np.int64(sum_bytes(addresses[i], width))
             # Queries have 128 added, so 128 sum(x) is subtracted before the sums begin.
-            biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
+            biases[i] = np.int32(-128 * total - offsets[record_indices[i]] // factor)
         for query in range(0, len(limits), _PANEL_QUERIES):
             hits, n_hits = _append_panel_hits(
                 addresses,
                 biases,
-                rows,
+                record_indices,
                 count,
                 offsets,
                 row_ids,
@@ -410,7 +411,7 @@ def _scan_panels(  # type: ignore[no-untyped-def]
 def _append_panel_hits(  # type: ignore[no-untyped-def]
     addresses,
     biases,
-    rows,
+    record_indices,
     count,
     offsets,
     row_ids,
@@ -424,11 +425,11 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
     hits,
     n_hits,
 ):
-    """Append the hits of `count` records with the panel of queries from `first_query` on.
+    """Append the hits of `count` records with the query panel whose first query is `first_query`.
 
     Returns `hits`, possibly in a larger array, and the number of hits. `addresses`, `biases`,
-    `rows` (count,): address, initial sum and index of each record. `width`: bytes of a record.
-    `sums`, int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
+    `record_indices` (count,): address, initial sum and index of each record. `width`: bytes of a
+    record. `sums`, int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
     n_query_vectors = min(4, (len(limits) - first_query) // LANES)
     panel_address = panels.ctypes.data + first_query * width
@@ -456,7 +457,7 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
         if n_hits + PANEL_RECORDS * _PANEL_QUERIES > len(hits):
             hits = enlarge_hits(hits, n_hits)
         for k in range(min(PANEL_RECORDS, count - i)):
-            row = rows[i + k]
+            row = record_indices[i + k]
             remainder = offsets[row] % factor
             mask = masks[k]
             while mask:
@@ -475,7 +476,7 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
 
 @compiled
 def enlarge_hits(hits, n_hits):  # type: ignore[no-untyped-def]
-    """Return a larger copy of `hits`: the first `n_hits`, and space for those of a whole panel."""
+    """Return a larger copy of `hits`: the first `n_hits`, and space for a whole panel product."""
     larger = np.empty((2 * len(hits) + PANEL_RECORDS * _PANEL_QUERIES, 3), dtype=np.int32)
     for hit in range(n_hits):
         for column in range(3):

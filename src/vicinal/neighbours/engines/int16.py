@@ -187,8 +187,8 @@ def _make_pattern(rows: int, width: int, multiplier: int) -> Int16Matrix:
     return (numbers - 32768).astype(np.int16).reshape(rows, width)
 
 
-def _make_panel(n_rows: int, n_vectors: int) -> Any:
-    """Return the intrinsic that multiplies `n_rows` rows with 16 * `n_vectors` columns."""
+def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
+    """Return the intrinsic that adds the product of `n_rows` rows and 16 * `n_vectors` columns."""
 
     @_intrinsic
     def panel(typing, left, packed, lanes, n_dwords, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
@@ -238,7 +238,7 @@ def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
 
 
 panel1, panel2, panel3, panel4 = (
-    _make_panel(_NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS, n_vectors)
+    _make_panel_product(_NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS, n_vectors)
     for n_vectors in (1, 2, 3, 4)
 )
 
