@@ -116,7 +116,15 @@ def test_an_erasure_of_nobody_says_so(path):
     assert told == (
         "Nothing was erased: none of these ids was ever in the store. Of 2 ids, "
         "0 enrolled, 0 already erased and 2 unknown. These numbers are private.\n"
+        "Of the unknown ids, 1 differs only in spelling from an id that is enrolled or was erased. "
+        "Check it: these records may still be in the store.\n"
     )
+    for command in (
+        ("erase", path, "5", "--yes"),
+        ("receipt", "erasure", path, "5", "--key", path),
+    ):
+        assert "Name ids with --subject." in run(*command, code=2)
+    assert people(path) == set(PEOPLE)
     run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     told = run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     assert told.startswith("Nothing was erased: none of these ids is in the store any more.")
@@ -135,8 +143,12 @@ def test_whoever_can_be_added_by_http_can_be_erased_by_it(tmp_path):
             assert service.store.presence([who]) == Presence(1, 0, 0)
             place = f"/v1/subjects/{quote(str(who), safe='')}?outcome=true"
             erased = service.call("DELETE", place, key="curator")
-            assert erased.body["outcome"] == {"enrolled": 1, "erased": 0, "unknown": 0}
+            found = {"enrolled": 1, "erased": 0, "unknown": 0, "similar": 0}
+            assert erased.body["outcome"] == found
             assert service.store.presence([who]) == Presence(0, 1, 0)
+        similar = service.call("DELETE", "/v1/subjects/PERSON-1?outcome=true", key="curator")
+        found = {"enrolled": 0, "erased": 0, "unknown": 1, "similar": 1}
+        assert similar.body["outcome"] == found
         for faulty in ("a%0Ab", "%20a", "a%20", "%EF%BB%BFa", "5.0"):
             reply = service.call("DELETE", f"/v1/subjects/{faulty}", key="curator")
             assert reply.status in (404, 422)

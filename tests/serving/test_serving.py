@@ -118,8 +118,12 @@ def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
         all_quotas = service.call("GET", "/v1/quota", key="curator").body
         assert set(all_quotas["audiences"]) == {"default", "others"}
         assert service.predict(ROWS[:6]).status == 403
-        assert service.predict(ROWS[:5]).status == 200
+        reply = service.predict(ROWS[:3])
+        assert (reply.status, reply.body["left"]) == (200, 2)
+        assert service.predict(ROWS[:5]).body["left"] == 0
         assert service.call("GET", "/v1/quota").body["mine"]["left"] == 0
+        mine = service.call("GET", "/v1/quota", key="curator").body["mine"]
+        assert (mine["quota"], mine["left"]) == (None, service.store.quota().left)
 
 
 def test_a_curator_adds_and_erases(tmp_path):
@@ -142,7 +146,9 @@ def test_a_curator_adds_and_erases(tmp_path):
             erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
             assert (erased.status, erased.body["done"]) == (200, "erased")
         repeated = service.call("DELETE", "/v1/subjects/7?outcome=true", key="curator")
-        assert repeated.body["outcome"] == {"enrolled": 0, "erased": 1, "unknown": 0}
+        assert repeated.body["outcome"] == {
+            "enrolled": 0, "erased": 1, "unknown": 0, "similar": 0,
+        }  # fmt: skip
         for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
             reply = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
             assert reply.status == 422

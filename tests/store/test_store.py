@@ -309,12 +309,22 @@ def test_a_quota_binds_its_analyst_only(tmp_path, store):
     store.predict(Q[:2], analyst="bob")
     with pytest.raises(PrivacyRefused, match="1 of 3"):
         store.predict(Q[2:4], analyst="bob")
-    assert store.predict(Q[2:4], analyst="anna").charged == 2
-    assert store.predict(Q[2:4], analyst="bob").charged == 0, "what anna asked is public"
+    with pytest.raises(InvalidInput, match="because it has quotas: bob"):
+        store.predict(Q[2:4], analyst="anna")
+    store.allow("anna", None)
+    reply = store.predict(Q[2:4], analyst="anna")
+    assert (reply.charged, reply.left) == (2, store.quota().left)
+    reply = store.predict(Q[2:4], analyst="bob")
+    assert reply.charged == 0, "what anna asked is public"
+    assert reply.left == 1 < store.quota().left, "bob's own limit is the smaller one"
+    assert store.predict(Q[2:4]).charged == 0, "a request without a name has no quota"
     store = reopen(store, tmp_path / "store")
     found = store.quota("bob")
     assert (found.analyst_quota, found.analyst_used, found.analyst_left) == (3, 2, 1)
     assert store.quota("anna").analyst_left is None
+    n_left = store.quota().left
+    store.allow("bob", 10**6)
+    assert store.quota("bob").analyst_left == n_left, "the audience's limit is the smaller one"
     store.close()
 
 

@@ -205,7 +205,7 @@ def _answer_with_store(
             idempotency_key=account.idempotency_key,
         )
     result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
-    summary = _format_reply(keys, reply, account.audience)
+    summary = _format_reply(keys, reply, account)
     return copied, reply.build_columns(answer_columns), result, summary
 
 
@@ -256,10 +256,10 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
         output.write_file(path, text)
 
 
-def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
+def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
     """Return the text on a reply: numbers of new, repeated, equal and remaining answers.
 
-    `keys`: one per query, equal for queries with equal features. `audience`: name of the audience.
+    `keys`: one per query, equal for queries with equal features. `account`: paid for them.
     """
     n_distinct = len(set(keys))
     n_cached = n_distinct - reply.charged
@@ -271,7 +271,10 @@ def _format_reply(keys: list[bytes], reply: Reply, audience: str) -> str:
     if n_equal:
         verb = "query has" if n_equal == 1 else "queries have"
         lines.append(f"{n_equal} {verb} the features of an earlier one and got its answer.")
-    lines.append(f"Audience {audience!r} has {reply.left} planned answers left.")
+    if account.analyst == "anyone":
+        lines.append(f"Audience {account.audience!r} has {reply.left} planned answers left.")
+    else:
+        lines.append(f"Analyst {account.analyst!r} has {reply.left} answers left.")
     return "\n".join(lines)
 
 
@@ -413,7 +416,13 @@ def erase(
         f"{outcome} Of {n_ids}, {presence.enrolled} enrolled, {presence.erased} already erased and "
         f"{presence.unknown} unknown. These numbers are private."
     )
-    if keeps_model:
+    if presence.similar:
+        verb = "differs" if presence.similar == 1 else "differ"
+        echo(
+            f"Of the unknown ids, {presence.similar} {verb} only in spelling from an id that is "
+            "enrolled or was erased. Check it: these records may still be in the store."
+        )
+    if keeps_model and presence.enrolled:
         echo(_MODEL_NOTE)
     if curator:
         echo(f"Private: {n_erased} records were erased.")

@@ -21,7 +21,7 @@ from typer import Argument, Option
 from vicinal import __version__
 from vicinal.cli import output
 from vicinal.cli.main import create_command_group
-from vicinal.cli.options import Json, StorePath, SubjectFile, SubjectIds
+from vicinal.cli.options import Json, PanelCommand, StorePath, SubjectFile, SubjectIds
 from vicinal.cli.output import echo
 from vicinal.cli.records import collect_subject_ids, open_store
 from vicinal.errors import InvalidInput, StorageFailed
@@ -374,7 +374,7 @@ def create_key(path: Annotated[Path, Argument(help="New file for the private key
     echo(SigningKey.create(path).public_key)
 
 
-@receipt.command("erasure")
+@receipt.command("erasure", cls=PanelCommand)
 def sign_erasure(
     store: StorePath,
     key: _KeyFile,

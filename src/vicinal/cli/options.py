@@ -208,6 +208,18 @@ _MAX_WITHOUT_PANELS = 12  # the help of a command with at most this many paramet
 class PanelCommand(TyperCommand):
     """A command whose help lists everyday options first and the other options by subject."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line `args` into click's context `ctx`; return what remains of it.
+
+        Raises InvalidInput for superfluous arguments of a command that takes subject ids.
+        """
+        takes_ids = any(option.name == "subject" and option.multiple for option in self.params)
+        ctx.allow_extra_args = ctx.allow_extra_args or takes_ids
+        remaining = super().parse_args(ctx, args)
+        if takes_ids and remaining:
+            raise InvalidInput("There are too many arguments. Name ids with --subject.")
+        return remaining
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options under their headings into click's help `formatter`."""
         rank = {name: index for index, name in enumerate(_FIRST)}

@@ -59,7 +59,7 @@ from vicinal.store.private_models import (
 )
 from vicinal.store.records import NEXT_NUMBER, Addition, StoredRecords, write_id_mode
 from vicinal.store.request_batch import RequestBatch
-from vicinal.store.status import Presence, Verification, collect_public_facts, verify
+from vicinal.store.status import Verification, collect_public_facts, verify
 
 _OPENING_SECONDS = 5.0
 """Seconds that opening a cluster waits for missing shards at most; queries wait for `deadline`."""
@@ -279,11 +279,9 @@ class Coordinator(BaseStore):
             erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
 
-    def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return the private numbers of enrolled, erased and unknown ids among `subjects`."""
-        ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
-        with self._hold_exclusively():
-            return Presence.from_statuses(self._changes.find_statuses(ids))
+    def _find_statuses(self, subjects: list[SubjectId]) -> list[int]:
+        """Return the status of each of `subjects`, which are distinct ids."""
+        return self._changes.find_statuses(subjects)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return how many unknown ids of `subjects` differ in spelling only from other ids.

@@ -244,7 +244,7 @@ async def get_quota(state: AppState, key: ApiKey, _: Request) -> Response:
         "audience": key.audience,
         "quota": own_quota.analyst_quota,
         "used": own_quota.analyst_used,
-        "left": own_quota.analyst_left,
+        "left": own_quota.left if own_quota.analyst_left is None else own_quota.analyst_left,
     }
     plans = {name: state.store.quota(audience=name) for name in names}
     usage = await _estimate_mean_usage(state)
@@ -350,17 +350,19 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
         raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
     ids = parse_subject_ids([request.path_params["subject"]])
 
-    def erase() -> Presence:
-        """Erase the subject; return how many of `ids` were enrolled, erased or unknown before."""
+    is_outcome_requested = parameters == [("outcome", "true")]
+
+    def erase() -> Presence | None:
+        """Erase the subject; return the presence of `ids` before, if the outcome is requested."""
         # Both calls run in one task of the store's thread, so no record is added between them.
-        previous_presence = state.store.presence(ids)
+        previous_presence = state.store.presence(ids) if is_outcome_requested else None
         state.store.erase(ids)
         return previous_presence
 
     previous_presence = await state.call_store(erase, changes_data=True)
     facts = await state.call_store(state.store.facts)
     body: dict[str, Any] = {"done": "erased", "version": int(facts["version"])}
-    if parameters == [("outcome", "true")]:
+    if previous_presence is not None:
         body["outcome"] = asdict(previous_presence)
     return JSONResponse(body)
 

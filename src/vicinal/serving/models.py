@@ -98,7 +98,10 @@ class PaidAnswers(BaseModel):
     charged: int = Field(
         description="Number of new answers. The other answers are repeated without a charge."
     )
-    left: int = Field(description="Number of new answers that remain in the audience's plan.")
+    left: int = Field(
+        description="Number of new answers that remain for you: in the audience's plan, or of your "
+        "quota if that is less."
+    )
 
 
 class PredictResponse(PaidAnswers):
@@ -157,14 +160,17 @@ class AudienceUsage(BaseModel):
 
 
 class KeyUsage(BaseModel):
-    """Quota of the key's holder; null: limited only by the plan of the audience."""
+    """Quota of the key's holder; null: limited only by the plan of the audience.
+
+    `left` is never more than the audience has left.
+    """
 
     name: str
     role: Literal["analyst", "curator"]
     audience: str
     quota: int | None
     used: int
-    left: int | None
+    left: int
 
 
 class QuotaResponse(BaseModel):
@@ -227,6 +233,10 @@ class ErasureOutcome(BaseModel):
     enrolled: int
     erased: int = Field(description="Ids erased earlier.")
     unknown: int = Field(description="Ids that were never in the store.")
+    similar: int = Field(
+        description="Unknown ids that differ in spelling only from an enrolled or erased id. "
+        "Erase that id if it denotes the same subject."
+    )
 
 
 class ErasedResponse(ChangedResponse):

@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
@@ -15,6 +17,8 @@ from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, NoSubjectIds, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger.answers import digest_queries
 from vicinal.ledger.audiences import Audience
+from vicinal.ledger.id_encoding import fold_ids
+from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.ledger.sealed_files import parse_json
@@ -77,6 +81,10 @@ class BaseStore(ABC):
     @abstractmethod
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records durably, in one transaction with the request `addition`."""
+
+    @abstractmethod
+    def _find_statuses(self, subjects: list[SubjectId]) -> Sequence[int]:
+        """Return the :class:`EnrollmentStatus` of each of `subjects`, which are distinct ids."""
 
     @abstractmethod
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
@@ -208,7 +216,8 @@ class BaseStore(ABC):
         audience : str
             The audience that is charged.
         analyst : str
-            The analyst with the quota that is charged.
+            The analyst with the quota that is charged. If the audience has quotas, other names
+            than those of :meth:`allow` are refused; queries without a name are not.
         idempotency_key : str, optional
             A repeated request with the same key gets the same answers and is not charged.
 
@@ -223,6 +232,8 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing. The request can be repeated.
         """
+        state = get_audience_state(self._audience_states, audience)
+        state.check_analyst(normalize_name("analyst", analyst))
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
@@ -427,9 +438,16 @@ class BaseStore(ABC):
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return the number of erased records. Private."""
 
-    @abstractmethod
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
+        ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
+        with self._hold_exclusively():
+            statuses = self._find_statuses(ids)
+            unknown = list(compress(ids, np.equal(statuses, EnrollmentStatus.UNKNOWN)))
+            # One of several similar unknown ids, so that they are not found similar to each other.
+            distinct = list(dict(zip(fold_ids(unknown), unknown, strict=True)).values())
+            n_similar = self._count_similar_ids(distinct) if distinct else 0
+            return Presence.from_statuses(statuses, n_similar)
 
     def open_audience(
         self,

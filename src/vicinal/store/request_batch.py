@@ -107,6 +107,7 @@ class _LocatedRequest:
     """
 
     state: AudienceState
+    analyst: str
     block_numbers: Places
     offsets: Places
     charged: int = 0
@@ -227,7 +228,7 @@ class RequestBatch:
         if key_digest is None:
             return self._locate_or_enqueue(state, request.analyst, digests, rows)
         body = hashlib.sha256(b"".join(digests)).digest()
-        earlier = self._find_earlier_request(state, key_digest, body)
+        earlier = self._find_earlier_request(state, request.analyst, key_digest, body)
         if earlier is not None:
             return earlier
         located = self._locate_or_enqueue(state, request.analyst, digests, rows)
@@ -259,12 +260,12 @@ class RequestBatch:
                 )
 
     def _find_earlier_request(
-        self, state: AudienceState, key_digest: bytes, body: bytes
+        self, state: AudienceState, analyst: str, key_digest: bytes, body: bytes
     ) -> _LocatedRequest | None:
         """Return the earlier request with the same idempotency key, or None if the key is new.
 
-        `body`: digest of all queries. Raises KeyReused if the earlier request, of this batch or a
-        stored one, had other queries.
+        `analyst`: sender's name. `body`: digest of all queries. Raises KeyReused if the earlier
+        request, of this batch or a stored one, had other queries.
         """
         earlier = self._keyed_requests.get(key_digest) or self._stored_requests.get(key_digest)
         if earlier is not None and earlier.body != body:
@@ -273,7 +274,7 @@ class RequestBatch:
                 "others."
             )
         if isinstance(earlier, StoredRequest):
-            return _LocatedRequest(state, earlier.block_numbers, earlier.offsets)
+            return _LocatedRequest(state, analyst, earlier.block_numbers, earlier.offsets)
         return earlier
 
     def _locate_or_enqueue(
@@ -298,7 +299,7 @@ class RequestBatch:
             for digest, location in zip(digests, stored_locations, strict=True)
         ]
         block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T.copy()
-        return _LocatedRequest(state, block_numbers, offsets, len(row_of_digest))
+        return _LocatedRequest(state, analyst, block_numbers, offsets, len(row_of_digest))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
@@ -390,7 +391,8 @@ class RequestBatch:
         for request in requests:
             stop = start + len(request.block_numbers)
             rows = slice(start, stop)
-            yield answers.select_rows(rows, charged=request.charged, left=state.remaining_answers)
+            remaining = state.count_remaining_answers(request.analyst)
+            yield answers.select_rows(rows, charged=request.charged, left=remaining)
             start = stop
 
 

@@ -65,7 +65,8 @@ class Reply(ABC):
     charged : int
         Number of new answers. The rest are replays, which are not charged.
     left : int
-        Number of new answers that remain in the audience's plan.
+        Number of new answers that remain for the analyst: in the audience's plan, or of the
+        analyst's quota if that is less.
 
     Examples
     --------

@@ -40,7 +40,8 @@ class Quota:
     planned, used, left : int
         Of the audience; `left` is the number of new answers that remain for now.
     analyst_quota, analyst_left : int or None
-        Limit and remaining answers of the analyst; None if only the audience's limit applies.
+        Limit of the analyst, and its remaining answers, which are never more than `left`; None if
+        only the audience's limit applies.
     analyst_used : int
         Answers that the analyst was charged.
 
@@ -71,19 +72,25 @@ class Presence:
         Subjects with erased records; the ledger keeps keyed hashes of their ids.
     unknown : int
         All other subjects, also those with evaluated rows alone.
+    similar : int
+        Unknown ids that differ in spelling only from an enrolled or erased id.
     """
 
     enrolled: int
     erased: int
     unknown: int
+    similar: int = 0
 
     @classmethod
-    def from_statuses(cls, statuses: Iterable[int]) -> Presence:
-        """Return the numbers of subjects; `statuses`: an :class:`EnrollmentStatus` for each."""
+    def from_statuses(cls, statuses: Iterable[int], n_similar: int) -> Presence:
+        """Return the numbers of subjects.
+
+        `statuses`: an :class:`EnrollmentStatus` for each. `n_similar`: the number `similar`.
+        """
         counts = Counter(statuses)
         enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
         erased = counts.pop(EnrollmentStatus.ERASED, 0)
-        return cls(enrolled, erased, counts.total())
+        return cls(enrolled, erased, counts.total(), n_similar)
 
 
 def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
@@ -93,7 +100,9 @@ def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
     """
     name = None if analyst is None else normalize_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
-    analyst_left = None if entry.quota is None else max(0, entry.quota - entry.used)
+    analyst_left = None
+    if name is not None and entry.quota is not None:
+        analyst_left = state.count_remaining_answers(name)
     used = state.audience.used
     return Quota(
         state.plan.n_queries, used, state.remaining_answers, entry.quota, entry.used, analyst_left

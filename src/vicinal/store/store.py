@@ -20,6 +20,7 @@ from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.id_encoding import find_similar_ids
+from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import Renewal
 from vicinal.mechanisms.tally import NoisyTally
@@ -280,13 +281,11 @@ class Store(BaseStore):
                 raise StorageFailed(" ".join(traces))
         return n_erased
 
-    def presence(self, subjects: npt.ArrayLike) -> status.Presence:
-        """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
-        ids = checks.subject_ids("subjects", subjects)
-        with self._hold_exclusively():
-            return status.Presence.from_statuses(self._store.ledger.find_statuses(set(ids)))
-
     # ------------------------------------------------------------ answers
+
+    def _find_statuses(self, subjects: list[SubjectId]) -> list[EnrollmentStatus]:
+        """Return the status of each of `subjects`, which are distinct ids."""
+        return self._store.ledger.find_statuses(subjects)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
         """Return the number of new ids that are similar to known ids, or to each other."""
