@@ -23,12 +23,14 @@ class InvalidType(InvalidInput, TypeError):
 class UnusableRows(InvalidInput):
     """Rows of a table do not match its schema; the message names columns and contains no value.
 
-    `located`: the message with row numbers, from 1, for the provider of the rows.
+    `located`: the message with row numbers, from 1, for the provider of the rows. `for_clients`:
+    that message without advice to change the schema, for clients of a service.
     """
 
-    def __init__(self, message: str, located: str) -> None:
-        super().__init__(message, located)
+    def __init__(self, message: str, located: str, for_clients: str | None = None) -> None:
+        super().__init__(message, located, for_clients)
         self.located = located
+        self.for_clients = located if for_clients is None else for_clients
 
     def __str__(self) -> str:
         return str(self.args[0])

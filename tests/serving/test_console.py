@@ -12,6 +12,7 @@ pytest.importorskip("uvicorn")
 import serving_browser as browser
 import serving_tools as tools
 from store_tools import Q, Y
+from vicinal.serving.keys import KeyFile
 from vicinal.store import Store, StoreExtractor
 
 VECTOR = ", ".join(map(str, Q[0].tolist()))
@@ -152,6 +153,8 @@ def test_answers_to_a_csv_file_are_downloaded(tmp_path, page):
     with tools.running(tmp_path / "store", make=make_named_store) as service:
         sign_in(page, service, "analyst")
         assert "Choose a CSV file" in submit_form(page, "file")
+        choose_file(page, "PK\x03\x04")
+        assert "This is an Excel workbook" in submit_form(page, "file")
         choose_file(page, CSV.replace("n3", "other"))
         assert "n3" in submit_form(page, "file")
         assert service.store.quota().used == 0
@@ -177,6 +180,11 @@ def test_mistakes_are_said(tmp_path, page):
         page.press("Enter", "\r")
         page.until("document.getElementById('key-error').innerText.includes('not valid')")
         assert page.run("document.getElementById('console').hidden")
+        page.run("document.getElementById('key').value = ''")
+        page.type(KeyFile(service.folder).add("prom", "monitor", "default"))
+        page.press("Enter", "\r")
+        error = "document.getElementById('key-error').innerText"
+        page.until(f"{error}.includes('The console needs a key of an analyst or curator.')")
         page.run("document.getElementById('key').value = ''")
         page.type(service.keys["analyst"])
         page.press("Enter", "\r")

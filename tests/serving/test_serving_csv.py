@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 import serving_tools as tools
 from command_line import shown
 from store_tools import Q, make
+from vicinal.errors import InvalidInput
 from vicinal.features import TableSchema, rows_from_schema
 from vicinal.serving import ServiceSettings, _csv
 from vicinal.serving._limits import BodyLimits
@@ -69,11 +70,13 @@ def test_the_answers_are_those_of_the_command_line(tmp_path, delimiter):
         (b"x" * 6000, 413, "bytes"),
         (write_csv(0), 422, ""),
         (write_csv(2, names=[*NAMES[:-1], "other"]), 422, NAMES[-1]),
-        (write_csv(1).replace(b"+V0!", b'"'), 422, "queries.csv"),
+        (write_csv(1).replace(b"+V0!", b'"'), 422, "The uploaded file is damaged"),
         (b"", 422, ""),
-        (b"\xff\xfe\x00" + write_csv(1), 422, "queries.csv"),
-        (gzip.compress(write_csv(1)), 422, "queries.csv"),
-        (b"n0," + write_csv(1), 422, "queries.csv"),
+        (b"\xff\xfe\x00" + write_csv(1), 422, "The uploaded file"),
+        (gzip.compress(write_csv(1)), 422, "The uploaded file"),
+        (b"PK\x03\x04" + write_csv(1), 422, "This is an Excel workbook, or another archive."),
+        (b"\xd0\xcf\x11\xe0" + write_csv(1), 422, "Save it as CSV"),
+        (b"n0," + write_csv(1), 422, "a title above the header.)"),
         (write_csv(1).replace(b"visit", b"n0"), 422, "column 1 and column 2"),
         (b"\r" * 5000, 413, "too many cells"),
     ],
@@ -86,6 +89,7 @@ def test_unusable_files_are_refused_and_not_charged(service, caplog, content, st
     assert text in reply.body["detail"]
     for shown_text in (reply.body["detail"], caplog.text):
         assert "+V" not in shown_text
+        assert "--" not in shown_text
         assert tempfile.gettempdir() not in shown_text
     assert service.store.quota().used == 0
 
@@ -120,6 +124,11 @@ def test_rows_of_a_table_keep_their_encoding_and_are_not_logged(tmp_path, caplog
             )
         failing = rows.replace("5", "five").encode()
         refused = service.call("POST", "/v1/predict-csv?id=n%C3%A4me", failing, headers=CSV)
+        empty = service.call("POST", "/v1/predict-csv", b"ward,age\neast,5\n,\n", headers=CSV)
+        form = service.call("POST", "/v1/predict", {"rows": [{"ward": None, "age": None}]})
+        assert service.store.quota().used == 2
+        with pytest.raises(InvalidInput, match="must have a value in at least one column"):
+            service.store.predict([{"ward": "east", "age": 5}, {"ward": None, "age": None}])
     assert [reply.status for reply in replies] == [200] * 4
     assert {reply.body for reply in replies} == {replies[0].body}
     assert [reply.headers["Vicinal-Charged"] for reply in replies] == ["2", "0", "0", "0"]
@@ -129,6 +138,10 @@ def test_rows_of_a_table_keep_their_encoding_and_are_not_logged(tmp_path, caplog
         *["Grün"] * 3,
     ]
     assert (refused.status, "'age'" in refused.body["detail"]) == (422, True)
+    assert "declare" not in refused.body["detail"], "a client cannot change the schema"
+    for reply, row in ((empty, 2), (form, 1)):
+        assert reply.status == 422
+        assert f"at least one column of the schema. Row {row} has none" in reply.body["detail"]
     assert "five" not in refused.body["detail"] + caplog.text
     assert "nörd" not in caplog.text
     assert not recwarn.list

@@ -422,6 +422,13 @@ def _parse_file(path: Path, form: CsvForm) -> pa.Table:
     return table
 
 
+CSV_OPTIONS_HINT = (
+    '; declare comments, quotes other than " and escapes: on the command line with --comment, '
+    "--quote and --escape"
+)
+"""Part of an error on a CSV file that is left out where there is no command line."""
+
+
 def _build_damage_error(path: Path) -> InvalidInput:
     """Return the error for a file that its reader refuses, with the remedy if it is known."""
     with suppress(OSError, ValueError), pa.input_stream(str(path)) as stream:
@@ -429,8 +436,7 @@ def _build_damage_error(path: Path) -> InvalidInput:
             return InvalidInput(f"{path} begins with a line for Excel, sep=. Delete that line.")
     return InvalidInput(
         f"{path} is damaged, or is not what its name says. (A CSV file needs a header, and as many "
-        "fields in every row. Delete a title above the header; declare comments, quotes other than "
-        '" and escapes: on the command line with --comment, --quote and --escape.)'
+        f"fields in every row. Delete a title above the header{CSV_OPTIONS_HINT}.)"
     )
 
 

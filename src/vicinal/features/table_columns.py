@@ -70,6 +70,18 @@ FAULT_FIXES: dict[int, str] = {
     ),
 }
 
+VALUE_FIXES: dict[int, str] = FAULT_FIXES | {
+    Fault.NOT_NUMBER: "Write plain decimal numbers",
+    Fault.NOT_WHOLE: "Round them",
+    Fault.UNDECLARED: "Use the declared values",
+    Fault.NOT_YES_NO: "Write yes and no, true and false, or 1 and 0",
+    Fault.NOT_DATE: "Write dates as 2026-01-31, or in the declared format",
+    Fault.NOT_TIME: "Write times of day as 14:30:00 or 2:30 PM",
+    Fault.OTHER_TYPE: "Convert the column",
+    Fault.MISSING: "Fill them in, or drop these rows",
+}
+"""Remedies without advice to change the schema, which clients of a service cannot do."""
+
 PLAIN_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LEADING_ZERO = re.compile(r"-?0\d+")
 """Digits with a leading zero are a code, such as a ZIP code, and not a number."""

@@ -132,17 +132,25 @@ def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
     """
     sentences = []
     private_sentences = []
+    client_sentences = []
     for name, parsed in parsed_columns.items():
-        for misfit in _list_faults(name, parsed):
-            rows = misfit.rows or ()
-            listed = ", ".join(map(str, rows[:_MAX_ROWS_LISTED]))
-            ellipsis = ", ..." if len(rows) > _MAX_ROWS_LISTED else ""
-            problem = f"The column {name!r} holds {misfit.fault}"
-            sentences.append(f"{problem}. {misfit.fix}.")
-            private_sentences.append(f"{problem}, in row {listed}{ellipsis}. {misfit.fix}.")
+        for fault in _list_fault_kinds(parsed):
+            problem = f"The column {name!r} holds {cells.FAULT_DESCRIPTIONS[fault]}"
+            row_numbers = np.flatnonzero(parsed.faults == fault) + 1
+            located = f"{problem}, in row {list_rows(row_numbers.tolist())}."
+            sentences.append(f"{problem}. {cells.FAULT_FIXES[fault]}.")
+            private_sentences.append(f"{located} {cells.FAULT_FIXES[fault]}.")
+            client_sentences.append(f"{located} {cells.VALUE_FIXES[fault]}.")
     if sentences:
         sentences.append("A check of the table against the schema counts the rows.")
-        raise UnusableRows(" ".join(sentences), " ".join(private_sentences))
+        messages = (sentences, private_sentences, client_sentences)
+        raise UnusableRows(*map(" ".join, messages))
+
+
+def list_rows(row_numbers: Sequence[int]) -> str:
+    """Return the first :data:`_MAX_ROWS_LISTED` of `row_numbers`, from 1, as text."""
+    ellipsis = ", ..." if len(row_numbers) > _MAX_ROWS_LISTED else ""
+    return ", ".join(map(str, row_numbers[:_MAX_ROWS_LISTED])) + ellipsis
 
 
 def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
@@ -198,11 +206,16 @@ class Misfit:
         return f"{owner}: {rows} {self.fault}. {self.fix}."
 
 
+def _list_fault_kinds(parsed: ParsedColumn) -> list[int]:
+    """Return the kinds of fault, of :class:`Fault`, that occur in a parsed column."""
+    return [int(fault) for fault in np.unique(parsed.faults[np.flatnonzero(parsed.faults)])]
+
+
 def _list_faults(name: str, parsed: ParsedColumn) -> list[Misfit]:
     """Return a misfit for every kind of fault in the parsed column `name`."""
     return [
         misfit
-        for fault in np.unique(parsed.faults[np.flatnonzero(parsed.faults)]).tolist()
+        for fault in _list_fault_kinds(parsed)
         for misfit in Misfit.from_rows(
             name, cells.FAULT_DESCRIPTIONS[fault], cells.FAULT_FIXES[fault], parsed.faults == fault
         )

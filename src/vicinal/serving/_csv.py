@@ -6,13 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from vicinal.datasets.tables import CSV_OPTIONS_HINT
 from vicinal.errors import InvalidInput, TooLittleMemory
 from vicinal.serving._problems import Problem
 from vicinal.store.base_store import BaseStore
 from vicinal.store.input_files import read_queries
 
 CSV_MEDIA_TYPE = "text/csv"
-_FILE_NAME = "queries.csv"  # name of the file in messages; the client's own name is not sent
+_FILE_NAME = "queries.csv"  # the client's own name of the file is not sent
+_OPENINGS_OF_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of .xlsx and .ods files, which are ZIP archives, and of .xls files."""
 _OPEN_FILES = Path("/proc/self/fd")
 """Folder of Linux with a link to each open file of this process. Other systems lack it."""
 
@@ -34,6 +37,9 @@ def decode_csv(
     if extractor.raw_form == "images":
         detail = "This store accepts images. Send them as JSON to POST /v1/predict."
         raise Problem(422, "unusable", detail)
+    if content.startswith(_OPENINGS_OF_WORKBOOKS):
+        detail = "This is an Excel workbook, or another archive. Save it as CSV, and send that."
+        raise Problem(422, "unusable", detail)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as file:
         path = Path(folder) / _FILE_NAME
         try:
@@ -47,7 +53,8 @@ def decode_csv(
             answer_columns = store.schema.target.answer_columns
             copied, dataset = read_queries(path, extractor, id_column, answer_columns, warn=False)
         except InvalidInput as error:
-            detail = str(error).replace(f"{folder}/", "")
+            detail = str(error).replace(str(path), "The uploaded file")
+            detail = detail.replace(CSV_OPTIONS_HINT, "")
             raise Problem(422, "unusable", detail) from None
         except (OSError, TooLittleMemory):
             raise Problem.from_overload() from None

@@ -103,7 +103,7 @@ def translate_store_error(error: errors.VicinalError, *, changes_data: bool = Fa
         )
         return Problem(409, "no-ids", detail)
     if isinstance(error, errors.UnusableRows):
-        detail = f"{error.located} GET /v1/status lists the columns that this store accepts."
+        detail = f"{error.for_clients} GET /v1/status lists the columns that this store accepts."
         return Problem(422, "unusable", detail)
     content = "records, labels or subjects" if changes_data else "queries"
     detail = f"The {content} do not fit this store. GET /v1/status describes what it accepts."

@@ -240,12 +240,12 @@ class BaseStore(ABC):
         return reply
 
     def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
-        """Return features of `raw` queries or records, and a digest of each row's integer features.
+        """Return features of `raw` queries, and a digest of each row's integer features.
 
         Rows with equal digests are equal to the store: such queries are one query. The features are
         accepted wherever raw rows are. Nothing is charged.
         """
-        vectors = self.schema.extract(raw)
+        vectors = self.schema.extract_queries(raw)
         return ExtractedRows(vectors), digest_queries(self.schema.create_kernel().encode(vectors))
 
     def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:

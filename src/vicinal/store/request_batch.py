@@ -212,7 +212,9 @@ class RequestBatch:
             if query.idempotency_key is not None:
                 key = normalize_name("idempotency_key", query.idempotency_key)
                 key_digest = digest_request(state.audience.name, analyst, key)
-            return _CheckedRequest(state, analyst, key_digest, self._schema.extract(query.queries))
+            return _CheckedRequest(
+                state, analyst, key_digest, self._schema.extract_queries(query.queries)
+            )
         except VicinalError as error:
             return error
 

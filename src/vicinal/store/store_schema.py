@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from vicinal import checks, features
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
+from vicinal.features.table_features import list_rows
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
@@ -340,6 +342,31 @@ class StoreSchema:
         matrix = read_matrix("X", rows)
         refuse_other_width(matrix.values, self.n_features, "the store")
         return convert_to_floats("X", matrix)
+
+    def extract_queries(self, raw: Any) -> FloatMatrix:
+        """Return :meth:`extract` of queries; raises UnusableRows if one has no value at all.
+
+        Its answer would be the same for every such query, and would still be charged.
+        """
+        features = self.extract(raw)
+        if self._empty_features is not None:
+            is_empty = (features == self._empty_features).all(axis=1)
+            if is_empty.any():
+                listed = list_rows((np.flatnonzero(is_empty) + 1).tolist())
+                problem = "A query must have a value in at least one column of the schema"
+                located = f"{problem}. Row {listed} has none: remove it."
+                raise UnusableRows(f"{problem}.", located)
+        return features
+
+    @cached_property
+    def _empty_features(self) -> FloatMatrix | None:
+        """Features (1, d) of a row of a table without any value; None if such rows are refused."""
+        if self.extractor.kind != "table":
+            return None
+        names = self.extractor.options["schema"]["columns"]
+        with suppress(InvalidInput):
+            return self.extract({name: [None] for name in names})
+        return None
 
     def to_json(self) -> str:
         """Return all fields except arrays (public reference, extractor's map) as JSON."""

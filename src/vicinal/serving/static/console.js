@@ -14,9 +14,11 @@ function createElement(tag, properties = {}, ...children) {
 }
 
 class RequestError extends Error {
-  constructor(status, detail) {
+  /** `kind`: end of the field "type", which distinguishes errors of one status. */
+  constructor(status, detail, kind = "") {
     super(detail);
     this.status = status;
+    this.kind = kind;
   }
 }
 
@@ -30,8 +32,9 @@ async function send(path, options) {
     throw new RequestError(0, "The service is not reachable.");
   }
   if (reply.ok) return reply;
-  const { detail } = await reply.json().catch(() => ({}));
-  throw new RequestError(reply.status, detail ?? "The service gave no explanation.");
+  const { detail = "The service gave no explanation.", type = "" } = await reply.json().catch(() => ({}));
+  // References to other requests are for programs.
+  throw new RequestError(reply.status, detail.replaceAll(/ (See )?GET \/v1\/[^.]*\./g, ""), type.split("/").pop());
 }
 
 /** Return the JSON of a successful reply; an empty object if it has none. */
@@ -139,14 +142,17 @@ async function signIn(event) {
   key = byId("key").value.trim();
   byId("key-error").textContent = "";
   try {
-    if (!/^[\x21-\x7e]+$/.test(key)) throw new RequestError(401, "This is not a key.");
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new RequestError(401, "This is not a key.", "key");
     const [status, guarantee] = await Promise.all([call("/v1/status"), call("/v1/guarantee")]);
     showGuarantee(guarantee);
     prepareForms(status, await refresh());
   } catch (error) {
     key = null;
-    byId("key-error").textContent = error.status === 401
-      ? "This key is not valid for this store. Ask its operator for a key." : error.message;
+    const reasons = {
+      key: "This key is not valid for this store. Ask its operator for a key.",
+      role: "The console needs a key of an analyst or curator.",
+    };
+    byId("key-error").textContent = reasons[error.kind] ?? error.message;
     byId("key").focus();
     return;
   }
@@ -267,6 +273,7 @@ async function eraseSubject() {
   byId("erase").reset();
   byId("erase-result").textContent = (!showsOutcome ? "The store now holds no record of the subject."
     : outcome.enrolled ? "The subject was enrolled and is now erased." : outcome.erased ? "The subject was erased before."
+    : outcome.similar ? "The subject was never enrolled, but another spelling of this id is or was: check the id."
     : "The subject was never enrolled.") + ` The data now have version ${version}.`;
 }
 
