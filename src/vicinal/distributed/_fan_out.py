@@ -84,6 +84,7 @@ def send_tasks(
     """
 
     def send(number: int) -> Callable[[float], Any]:
+        """Send the shard of this number its task; return the function that waits."""
         return shards[number].send(tasks[number])
 
     local = all(isinstance(shards[number].transport, LocalTransport) for number in tasks)

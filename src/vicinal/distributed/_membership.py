@@ -185,6 +185,7 @@ class ShardRecords:
         self._written_rows = [record.to_row() for record in self._records]
 
     def __iter__(self) -> Iterator[ShardRecord]:
+        """Return an iterator over the records of all shards, by number."""
         return iter(self._records)
 
     @classmethod

@@ -36,12 +36,12 @@ The noisy sums follow under "gradient 1", "gradient 2" and so on.
 
 
 def begin_training(ledger: Ledger, audience: Audience) -> None:
-    """Mark an audience's model as being trained, inside a transaction of the coordinator."""
+    """Mark an audience's model as in training, in a transaction of the coordinator's `ledger`."""
     write_components(ledger.database, audience.number, {_TRAINING_MARK: ""})
 
 
 def find_training_audience(ledger: Ledger) -> Audience | None:
-    """Return the audience with a model in training, or None; there is at most one at a time."""
+    """Return the audience in the coordinator's `ledger` with a model in training; None if none."""
     rows = ledger.database.read_rows(Tables.MODELS, "part = ?", (_TRAINING_MARK,))
     if not rows:
         return None

@@ -115,7 +115,7 @@ class ClusterChange:
 
     @classmethod
     def read(cls, path: Path, digest: str | None = None) -> Self:
-        """Read a change from its file.
+        """Return the change that is read from the file `path`.
 
         `digest`: the expected SHA-256 of the file, hexadecimal, or StoreDamaged is raised; None
         accepts any file.
@@ -145,7 +145,7 @@ def list_unfinished_changes(database: Database, folder: Path) -> list[str]:
 
 
 def wipe_file(path: Path) -> None:
-    """Overwrite a file with zeros and remove it; also its incomplete copy `PATH.new`, if any."""
+    """Overwrite the file `path` with zeros and remove it; also its incomplete copy `PATH.new`."""
     for file_path in (path, path.with_name(path.name + ".new")):
         if file_path.is_file():
             with translate_os_errors(file_path), file_path.open("r+b") as file:
@@ -288,6 +288,6 @@ class ClusterChanges:
         return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
 
     def find_statuses(self, subjects: Sequence[SubjectId]) -> list[int]:
-        """Return each subject's :class:`~vicinal.ledger.ledger.EnrollmentStatus`, as its number."""
+        """Return the enrolment status of each of `subjects`, the number of an EnrollmentStatus."""
         statuses = self.run_on_shards(tasks.SubjectStatuses(list(subjects)))
         return np.max(list(statuses.values()), axis=0).tolist()  # type: ignore[no-any-return]

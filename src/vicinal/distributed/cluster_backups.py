@@ -72,7 +72,7 @@ def accept_cluster_loss(path: str | Path) -> None:
 
 
 def _list_audiences(store: OpenStore) -> dict[str, int]:
-    """Return the numbers of all audiences in a ledger, by name."""
+    """Return the numbers of all audiences in the ledger of `store`, by name."""
     return {audience.name: audience.number for audience in store.ledger.audiences.values()}
 
 

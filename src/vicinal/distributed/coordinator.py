@@ -271,6 +271,7 @@ class Coordinator(BaseStore):
         ids = self._check_erasable_ids(subjects)
 
         def decide_change() -> changes.ClusterChange:
+            """Return the erasure, after deleting the digests of added records."""
             forget_addition_digests(self._store.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
@@ -453,7 +454,7 @@ class Coordinator(BaseStore):
         for audience, renewal in due:
 
             def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
-                """Begin one period in the coordinator's ledger, and return the change."""
+                """Begin a period of `audience` in the coordinator's ledger; return the change."""
                 self._ledger.start_period(audience, renewal)
                 return self._describe_audience(audience)
 
@@ -462,7 +463,10 @@ class Coordinator(BaseStore):
 
     @classmethod
     def _has_lost_charges(cls, path: Path) -> bool:
-        """Return whether charges of a cluster in a folder of this machine may have been lost."""
+        """Return whether charges of the cluster in the folder `path` may have been lost.
+
+        All folders of the cluster must be on this machine.
+        """
         try:
             with (
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,

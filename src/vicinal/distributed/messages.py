@@ -159,12 +159,12 @@ def _frame_arrays(*arrays: AnyArray) -> Iterator[bytes]:
 
 
 def join_with_lengths(contents: Iterable[bytes]) -> bytes:
-    """Return an injective encoding of byte strings: each is preceded by its length in 8 bytes."""
+    """Return an injective encoding of `contents`: each string follows its length in 8 bytes."""
     return b"".join(len(content).to_bytes(8) + content for content in contents)
 
 
 def create_request_name(*contents: bytes) -> bytes:
-    """Return the name of a request with these byte strings as content, 16 bytes."""
+    """Return the name of a request, 16 bytes: a digest of its fields, the strings `contents`."""
     return hashlib.blake2b(join_with_lengths(contents), digest_size=_NAME_BYTES).digest()
 
 
@@ -292,7 +292,10 @@ Task = (
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """The last link of the hash chain of a shard's ledger: number, clock and digest. Private."""
+    """The last link of the hash chain of a shard's ledger; private.
+
+    `link`: its number. `clock`: that of the coordinator. `head`: digest of the chain.
+    """
 
     link: int
     clock: int
@@ -300,7 +303,7 @@ class ShardState:
 
     @classmethod
     def from_database(cls, database: Database) -> Self:
-        """Return the current state of an open ledger."""
+        """Return the current state of the open ledger in `database`."""
         assert database.chain is not None  # noqa: S101 (it is open)
         last = database.chain.last
         return cls(last.number, last.clock, last.head)

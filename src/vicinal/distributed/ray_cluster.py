@@ -309,7 +309,7 @@ def _check_token() -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise StorageFailed with the cause if an engine's address cannot be reached.
+    """Raise StorageFailed with the cause if an engine's `address`, HOST:PORT, cannot be reached.
 
     Without this check Ray tries for a minute and then reports no cause.
     """

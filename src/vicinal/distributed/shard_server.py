@@ -177,7 +177,7 @@ class ShardServer:
                 return self._charge_votes(request)
 
     def _charge_votes(self, request: tasks.VoteRequest) -> Steps:
-        """Charge a query block durably; return its private votes, int64 (q, c), in grid steps."""
+        """Charge the query block of a request durably; return its private votes, int64 (q, c)."""
         state = _get_for_audience(request.audience, self._audience_states)
         ledger = self._store.ledger
         try:
@@ -195,7 +195,7 @@ class ShardServer:
         return votes
 
     def _charge_evaluation(self, request: tasks.EvaluationRequest) -> Steps:
-        """Charge an evaluation durably and return the private sums of all cells, in grid steps."""
+        """Charge the evaluation of a request durably; return the private sums of all cells."""
         state = _get_for_audience(request.audience, self._audience_states)
         with self._store.ledger.release(state.audience):
             sums = charging.charge_evaluation(self._store.ledger, state, request)
@@ -203,7 +203,7 @@ class ShardServer:
         return sums
 
     def _charge_gradient(self, request: tasks.GradientRequest) -> Steps:
-        """Charge a training step durably; return the private sum of clipped gradients, (D, c)."""
+        """Charge the training step of a request durably; return its private gradient, (D, c)."""
         store = self._store
         name = request.audience
         audience = _get_for_audience(name, store.ledger.audiences)
@@ -226,7 +226,7 @@ class ShardServer:
     # ------------------------------------------------------------ changes of the data
 
     def _make_change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
-        """Make a change durably; return the number of erased records."""
+        """Make the change of a task durably; return the number of erased records."""
         # The shard counts as failed until the change is complete: after an exception at any line
         # it must be opened again, because memory has to agree with the commit, and because an
         # opening finishes an erasure.
@@ -270,7 +270,7 @@ class ShardServer:
         return n_erased
 
     def _set_audience(self, task: tasks.SetAudience) -> None:
-        """Set plan and model of an audience durably, and open the audience if it is new."""
+        """Set plan and model of the audience in `task` durably; open the audience if it is new."""
         store = self._store
         name = task.name
         with store.ledger.change("audience"):

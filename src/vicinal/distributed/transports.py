@@ -25,7 +25,10 @@ class Transport(Protocol):
     """Carries messages to one shard, wherever it runs."""
 
     def send(self, message: Message) -> Reply:
-        """Send a message without waiting, and return a function that waits for the answer."""
+        """Send a message without waiting, and return a function that waits for the answer.
+
+        The function takes the largest number of seconds to wait.
+        """
 
     def close(self) -> None:
         """Release the shard, which closes its folder."""
@@ -90,7 +93,7 @@ class ReopeningShard:
 
 @dataclass(slots=True, eq=False)
 class LocalTransport:
-    """A transport to a shard in this process, which runs each task while it is sent."""
+    """A transport to `shard` in this process, which runs each task while it is sent."""
 
     shard: ReopeningShard
 
@@ -109,5 +112,5 @@ class LocalTransport:
 
 
 def local_transports(paths: Sequence[Path]) -> list[Transport]:
-    """Return a transport for the shard in each of these folders, in this process."""
+    """Return a transport, in this process, for the shard in each of the folders `paths`."""
     return [LocalTransport(ReopeningShard(path)) for path in paths]

@@ -37,11 +37,11 @@ class QueryAnswers:
 
     - `labels`, int64 (q,): indices of classes.
     - `votes`, float64 (q, c): noisy votes; None if only labels are released. With a private model:
-      the joined probabilities, times the expected number of votes.
+      pooled votes, that is, probabilities times the expected number of votes.
     - `asked`, bool (q,): whether private records voted. If not, the private model answered alone.
     - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; for other
       queries, the deviation that a vote would have had.
-    - `probabilities`, float64 (q, c): class probabilities of the private model, joined with private
+    - `probabilities`, float64 (q, c): class probabilities of the private model, pooled with private
       votes where there are any. None without a model, or if only labels are released.
     """
 
@@ -163,7 +163,7 @@ class QueryEngine:
         return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
     def _answer_with_model(self, block: IntegerMatrix, predicted: Predictions) -> QueryAnswers:
-        """Return answers by the model, joined with private votes where the model is uncertain.
+        """Return answers by the model, pooled with private votes where the model is uncertain.
 
         `block`, (q, d): queries. `predicted`: the model's predictions for them.
         """

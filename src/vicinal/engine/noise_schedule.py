@@ -1,7 +1,8 @@
 """Number of neighbours and noise multiplier of a plan, from public information alone.
 
 A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a kernel
-weight w, so its zCDP budget B is just spent at the noise multiplier
+weight w, so its zCDP budget B is just spent at the noise multiplier sigma2, which stands for noise
+of standard deviation sigma2 sqrt(k) on the votes of k neighbours:
 
     sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
 
@@ -150,6 +151,7 @@ def compute_noise_multiplier(
     squared_weight = participation.mean_squared_weight
 
     def compute_multiplier(contribution: float) -> float:
+        """Return sigma2 for contributions of this many noise standard deviations."""
         budget = compute_equivalent_budget(contribution)
         return math.sqrt(HEADROOM * spread * squared_weight * n_queries / (2 * n_records * budget))
 

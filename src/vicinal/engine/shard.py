@@ -275,7 +275,7 @@ class Shard(LocalShardBase):
             self._mapped.append(mapped)
 
     def detach_index(self, mapped: MappedIndex) -> None:
-        """Stop updating a further index of :meth:`attach_index` that is no longer searched."""
+        """Stop updating `mapped`, an index of :meth:`attach_index` that is no longer searched."""
         self._mapped.remove(mapped)
 
     def find_rows_at(self, slots: Ints32) -> Ints:

@@ -219,7 +219,7 @@ def are_columns(public: FloatMatrix) -> bool:
 
 
 def _allows_kernel(n_features: int, n_records: int) -> bool:
-    """Return whether a kernel may be used: enough features of a row, and not too many records."""
+    """Return whether a kernel may be used for `n_records` records of `n_features` features each."""
     return n_features >= MIN_KERNEL_FEATURES and n_records <= MAX_KERNEL_RECORDS
 
 

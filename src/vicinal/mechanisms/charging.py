@@ -527,9 +527,9 @@ def find_subject_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
 
 @compiled
 def find_differences(first_values, second_values, offset):  # type: ignore[no-untyped-def]
-    """Return the indices at which two arrays (n,) differ, int32, ascending.
+    """Return the indices at which two arrays differ, int32, ascending.
 
-    `offset`: number that is added to every index.
+    `first_values`, `second_values`, (n,): the arrays. `offset`: number added to every index.
     """
     # Only the pages that are written to take up memory.
     indices = np.empty(len(first_values) + 1, dtype=np.int32)
@@ -543,7 +543,7 @@ def find_differences(first_values, second_values, offset):  # type: ignore[no-un
 
 @compiled
 def sort_ascending(values):  # type: ignore[no-untyped-def]
-    """Sort an int64 array (n,) in place; pass a view of the filled part of a buffer."""
+    """Sort `values`, int64 (n,), in place; pass a view of the filled part of a buffer."""
     for i in range(1, len(values)):
         if values[i - 1] > values[i]:
             # Merge sort, because a single late record would make a quicksort quadratic.

@@ -278,7 +278,7 @@ class GradientRelease:
         return int(spent)
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
-        """Return the `targets` of the records with these row indices, int32 (k, 1) or (k, c)."""
+        """Return the `targets`, int32 (k, 1) or (k, c), of the records at `row_indices`, (k,)."""
         return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
 
     @property

@@ -16,7 +16,8 @@ __all__ = ["NoiseSource", "create_noise_source", "fresh_key", "public_draws"]
 def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
     """Return a source of exact noise from system entropy, or of repeatable noise if given a seed.
 
-    Results made with a seed have no privacy guarantee; ``NoiseSource.exact`` is then False.
+    `simulation_seed`: the seed, an integer >= 0, or None. Results made with a seed have no privacy
+    guarantee; ``NoiseSource.exact`` is then False.
 
     Examples
     --------
@@ -99,5 +100,5 @@ class SimulatedBernoulli(BernoulliSource):
 
 
 def create_sampler(simulation_seed: int | None = None) -> BernoulliSource:
-    """Return a source of Bernoulli samples: system entropy, or repeatable ones if given a seed."""
+    """Return a source of Bernoulli samples: exact, or repeatable ones from a `simulation_seed`."""
     return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

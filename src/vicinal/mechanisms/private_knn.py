@@ -265,10 +265,10 @@ class PrivateKNNRelease(PlannedAnswers):
         self._sampler = sampler
 
     def choose_kernel_and_encode(self, public_rows: FloatMatrix, margin: float) -> None:
-        """Choose the kernel from public rows (m, d) and encode the private records as integers.
+        """Choose the kernel and encode the private records as integers.
 
-        The largest norm of the public rows times `margin` bounds the norms of encoded rows; longer
-        ones are clipped. The unencoded features are dropped; further calls do nothing.
+        The largest norm of the `public_rows`, (m, d), times `margin` bounds the norms of encoded
+        rows; longer ones are clipped. The unencoded features are dropped; further calls do nothing.
         """
         if self._features is None:
             return

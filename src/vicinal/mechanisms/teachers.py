@@ -79,9 +79,9 @@ class Teacher:
         self._model = _train_model(model, X, labels, seed) if len(classes) > 1 else None
 
     def vote(self, queries: FloatMatrix) -> Ints:
-        """Return the class index for which the teacher votes at each query (q, d), int64 (q,).
+        """Return the class index that the teacher votes for at each query, int64 (q,); private.
 
-        Private.
+        `queries`, (q, d): features.
         """
         if self._model is None:
             return np.full(len(queries), self._constant_vote, dtype=np.int64)
@@ -113,7 +113,7 @@ def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any |
 
 
 def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
-    """Return the class indices that `model` predicts for queries (q, d), int64 (q,).
+    """Return the class indices that `model` predicts for `queries` (q, d), int64 (q,).
 
     All are -1 if the model fails or predicts something other than an integer per query.
     """
@@ -130,7 +130,10 @@ def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
 
 
 def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
-    """Return how many teachers vote for each class at each query (q, d), int64 (q, c); private."""
+    """Return the number of teachers' votes for each class at each query, int64 (q, c); private.
+
+    `queries`, (q, d): features. `n_classes`: number of classes c.
+    """
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
     query_indices = np.arange(len(queries))
     for teacher in teachers:

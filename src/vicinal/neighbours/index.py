@@ -111,7 +111,7 @@ class GrowableArray:
 
 
 def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return an array of zeros whose memory pages are allocated only when they are written.
+    """Return zeros, of this `shape` and `dtype`, whose memory pages are allocated when written.
 
     An ordinary allocator also fills memory that it reuses: megabytes for each small data set.
     """
@@ -191,9 +191,10 @@ class Index(ABC):
         return self.store.features
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as integer features, (m, d) in the kernel's precision.
+        """Append records.
 
-        They become the rows from ``len(self)`` on. Raises InvalidInput before any change.
+        `integers`, (m, d): their integer features in the kernel's precision. They become the rows
+        from ``len(self)`` on. Raises InvalidInput before any change.
         """
         self._check_integers("integers", integers)
         self.store.add(integers)
@@ -351,6 +352,7 @@ class ExactIndex(Index):
         """
 
         def scan_block(records: ScanRecords) -> Hits | None:
+            """Return the hits of all queries among `records`, or None."""
             return self.engine.scan(block, records, hit_budget) if hit_budget else None
 
         tasks = list(self.store.iterate_records(self._choose_task_size(len(block.min_scores))))
@@ -379,7 +381,10 @@ class ExactIndex(Index):
         return NeighbourLists(starts, rows, similarities)
 
     def _choose_task_size(self, n_queries: int) -> int:
-        """Return the number of records of each thread's task; all if one thread is faster."""
+        """Return the number of records of a thread's task; all if one thread is faster.
+
+        `n_queries`: number of queries that are searched together.
+        """
         row_bytes = self.stride * self._feature_dtype.itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
@@ -419,7 +424,7 @@ class FeatureRows:
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records, given as integer features (m, d)."""
+        """Append records, given as `integers`, their integer features (m, d)."""
         step = max(1, min(self.block_rows, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             chunk = integers[start : start + step]

@@ -112,7 +112,10 @@ class PoissonKNN:
         return self._index.search(queries, self._compute_thresholds(queries))
 
     def list_all_records(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return all records as candidates of each integer query (q, d), rows ascending."""
+        """Return all records as candidates of each query, rows ascending.
+
+        `queries`, (q, d): integer features.
+        """
         return self._index.search(
             queries, np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
         )
@@ -151,7 +154,7 @@ class PoissonKNN:
         return nearest_rows
 
     def _compute_thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity threshold of the candidates of each integer query (q, d), int64."""
+        """Return the smallest similarity of a candidate of each of the `queries` (q, d), int64."""
         unlimited = np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
         if self._probes is None or self.n_expected_candidates > _MAX_RADIUS_SHARE * len(self):
             return unlimited

@@ -77,7 +77,7 @@ class Reference:
         return Reference(self.kernel, self.points[::_SAMPLE_STRIDE])
 
     def find_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each query (q, d) to the points, int64 (q,).
+        """Return the `rank`-th largest similarity of each of `queries` (q, d) to the points, int64.
 
         For a large reference, thresholds guessed from a sample restrict the search to a few points.
         The result is exact for any guess.
@@ -112,7 +112,7 @@ class Reference:
         return self._sample.scan_similarity_at_rank(queries, sample_rank)
 
     def scan_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each query (q, d) to the points, int64 (q,).
+        """Return the `rank`-th largest similarity of each of `queries` (q, d) to the points, int64.
 
         All similarities are computed, without guessed thresholds.
         """
@@ -229,7 +229,7 @@ class AdaptiveRadius(Radius):
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity of each query (q, d) to its m-th nearest point, int64 (q,)."""
+        """Return the similarity of each of the `queries` (q, d) to its m-th nearest point, (q,)."""
         return self._reference.find_similarity_at_rank(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
@@ -250,7 +250,7 @@ class AdaptiveRadius(Radius):
         return self._reference.find_similarity_at_rank(self._reference.points[:_N_PROBES], rank)
 
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
-        """Return the planned number of neighbours, `n_neighbors`, of each query (q, d), (q,)."""
+        """Return the planned number of neighbours, `n_neighbors`, for `queries` (q, d), (q,)."""
         return np.full(len(queries), float(self._n_neighbors))
 
 
@@ -318,5 +318,5 @@ def select_largest(values, count):  # type: ignore[no-untyped-def]
 
 @compiled
 def _compute_median(first, second, third):  # type: ignore[no-untyped-def]
-    """Return the median of three values."""
+    """Return the median of three numbers."""
     return max(min(first, second), min(max(first, second), third))

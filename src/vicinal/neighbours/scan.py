@@ -57,7 +57,7 @@ class ScanRecords:
         return len(self.row_ids)
 
     def __getitem__(self, rows: slice) -> ScanRecords:
-        """Return the records at a slice of indices, as a view."""
+        """Return the records at a slice of indices, `rows`, as a view."""
         return ScanRecords(self.features[rows], self.offsets[rows], self.row_ids[rows])
 
 
@@ -182,7 +182,7 @@ class ScanEngine(ABC):
 
 
 def pad_columns(integers: IntegerMatrix, stride: int) -> IntegerMatrix:
-    """Return integer features (n, d) with zero columns up to `stride`; a copy only if needed."""
+    """Return `integers` (n, d) with zero columns up to `stride`; a copy only if needed."""
     if integers.shape[1] == stride:
         return integers
     padded = np.zeros((len(integers), stride), dtype=integers.dtype)
@@ -290,7 +290,8 @@ def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
 def merge_blocks(blocks: Sequence[Hits], n_queries: int) -> tuple[Ints, Ints32, Ints32]:
     """Return starts (q + 1,), row ids and similarities of the hits of consecutive record blocks.
 
-    The hits of query j are ``starts[j]:starts[j + 1]``, in the order of the blocks.
+    The hits of query j are ``starts[j]:starts[j + 1]``, in the order of the `blocks`. `n_queries`:
+    number of queries q.
     """
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not blocks:
@@ -359,7 +360,7 @@ def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
 
 
 def _cancel_and_wait(futures: Sequence[Future[Any]]) -> None:
-    """Cancel the tasks that have not begun, and wait for the others in spite of interrupts."""
+    """Cancel tasks (`futures`) that have not begun; wait for the others in spite of interrupts."""
     while True:
         try:
             for future in futures:

@@ -145,6 +145,7 @@ def compute_gaussian_round(
     """
 
     def read_integer(count: int) -> int:
+        """Return the next `count` random bits as an integer."""
         return int(read_bits(words, cursor, count))
 
     u = read_integer((scale - 1).bit_length())

@@ -372,5 +372,5 @@ def find_min_noise(plan: Plan, epsilon: float, noise_field: str, release_index: 
 
 @lru_cache(maxsize=64)
 def _calibrate_json(plan: str, epsilon: float, noise_field: str, release_index: int) -> float:
-    """Return the result of :func:`find_min_noise`, with the same arguments; `plan`: JSON text."""
+    """Return the result of :func:`find_min_noise` for the same arguments, `plan` as JSON text."""
     return float(calibrate(json.loads(plan), epsilon, noise_field, release_index).value)

@@ -160,6 +160,7 @@ def find_similar_tables(
     """
 
     def compute_distance(measured: MeasuredAccuracy) -> float:
+        """Return the distance of a table from the plan."""
         ratios = [
             measured.n_records / n_records,
             measured.epsilon / epsilon,

@@ -50,7 +50,7 @@ _SHARES_TOLERANCE = 0.001  # Largest difference between 1 and the sum of declare
 
 
 def choose_default_delta(n_records: int | None) -> float:
-    """Return the default delta for the declared number of records; None for no declaration.
+    """Return the default delta for `n_records` declared records; None for no declaration.
 
     It is a tenth of 1 / n, at most 1e-5: publishing one record chosen at random would satisfy a
     delta of 1 / n.

@@ -142,6 +142,7 @@ def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> Pr
     features = ModelFeatures.for_training(points, plan.size, lifted=reference.kernel.lifts)
 
     def return_zeros(weights: Floats) -> tuple[Floats, float]:
+        """Return a gradient of zeros, of the shape of `weights`, and the noise of a step."""
         return np.zeros_like(weights), plan.training.step_noise
 
     return train_on_gradients(plan.training, features, points, return_zeros)

@@ -54,6 +54,7 @@ def find_min_records(plan: IndKNNPlan) -> int:
     """
 
     def is_insufficient(n_records: int) -> bool:
+        """Return whether noise may change a unanimous vote of so many records."""
         choice = PlanChoice.from_plan(plan.replanned(n_records=n_records))
         return compute_unanimous_lead(choice) < MIN_LEAD
 

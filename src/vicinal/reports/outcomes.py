@@ -44,7 +44,7 @@ class AnswerCounts:
 
     @classmethod
     def from_answers(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
-        """Return the numbers for answered class names (q,), compared with the true ones (q,)."""
+        """Return the numbers for `answers`, class names (q,), compared with the `truth` (q,)."""
         matches = mark_correct_answers(answers, truth)
         return cls(int(matches.sum()), len(matches))
 

@@ -195,7 +195,7 @@ def format_plan_options(
 
 
 def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
-    """Return steps, noise and epsilon of the private model's training; None without a model."""
+    """Return steps, noise and epsilon of the model's training in a plan; None without a model."""
     if plan.no_model_reason or not plan.model_share:
         return None
     release = {

@@ -78,7 +78,7 @@ class Float32Engine(ScanEngine):
         return np.diff(starts), row_ids, similarities
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return the products of queries (q, stride) and records (n, stride), float32 (q, n)."""
+        """Return the products of `queries` (q, stride) and `features` (n, stride), float32."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
     def limit_threads(self) -> AbstractContextManager[Any]:

@@ -10,7 +10,8 @@ its sums stay in registers. The intrinsics take raw addresses. Their callers in 
 that every address lies in an array that they hold. Functions named
 ``_emit_...`` append instructions to an LLVM `builder` and return the LLVM value of the result;
 their other arguments are LLVM values, unless stated otherwise. The argument `typing` of an
-intrinsic is numba's typing context.
+intrinsic is numba's typing context; its nested function ``generate`` emits the code of one call,
+from numba's code generation `context`, the `signature` and the LLVM values of the `arguments`.
 """
 
 from collections.abc import Callable
@@ -242,10 +243,11 @@ def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # 
     flip = ir.Constant(_SUMS, [_FLIP_SIGNS] * LANES)
 
     def step(builder: Any, total: Any, record: Any, query: Any) -> Any:
-        """Emit 16 new sums from 64 bytes of record and query; one of them must be unsigned."""
+        """Emit 16 sums: `total` plus products of 64 bytes of record and query, one unsigned."""
         return _emit_dot(builder, total, builder.xor(record, flip), builder.xor(query, flip))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        """Emit the sum over all bytes of record and query."""
         return _emit_long_sum(
             builder, step, arguments[:2], arguments[2], [0, -128], _PREFETCH_BYTES
         )
@@ -263,10 +265,11 @@ def sum_bytes(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG
     unit_bytes = ir.Constant(_SUMS, [0x01010101] * LANES)
 
     def step(builder: Any, total: Any, record: Any) -> Any:
-        """Emit the addition of 64 bytes of the record to 16 sums."""
+        """Emit the addition of 64 bytes of the record to 16 sums, `total`."""
         return _emit_dot(builder, total, unit_bytes, record)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        """Emit the sum over all bytes of the record."""
         return _emit_long_sum(builder, step, arguments[:1], arguments[1], [0])
 
     return signature, generate
@@ -346,9 +349,10 @@ def _emit_masked_load(builder: Any, address: Any, offset: Any, mask: Any, paddin
 
 @_intrinsic
 def lowest_bit(typing, word):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the index of the lowest set bit of a uint64 that is not 0."""
+    """Return the index of the lowest set bit of `word`, a uint64 that is not 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        """Emit the count of trailing zeros."""
         return builder.cttz(arguments[0], ir.Constant(_I1, 1))
 
     return types.int64(types.uint64), generate

@@ -120,9 +120,10 @@ class VNNIEngine(ScanEngine):
     def scan_subset(
         self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
     ) -> Hits | None:
-        """Return the hits among the `records` with `indices`, int32, ordered by query.
+        """Return the hits of the queries in `block` among some records, ordered by query.
 
-        None if there are more than `hit_budget` allows.
+        `indices`, int32: indices of these records in `records`. None if there are more hits than
+        `hit_budget` allows.
         """
         if len(indices) == 0:
             # The compiled code takes an empty array of indices for all records.

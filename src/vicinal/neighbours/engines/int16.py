@@ -15,7 +15,8 @@ engine         method
 Both return the same. Each process chooses one of them once, after a comparison on patterns.
 
 In the ``vnni`` layout a *dword* is a pair of adjacent int16, and *lanes* are the columns of a
-matrix, padded with zeros to a multiple of 16.
+matrix, padded with zeros to a multiple of 16. The arguments of code that emits LLVM instructions
+are explained in :mod:`vicinal.neighbours.engines._intrinsics`.
 """
 
 from abc import ABC, abstractmethod
@@ -233,7 +234,7 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
 
 
 def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
-    """Emit, by the LLVM `builder`, the addition of 32 products of int16 pairs to 16 int32 sums."""
+    """Emit the addition of the products of 32 int16 of `left` and of `right` to 16 int32 sums."""
     return _emit_call(builder, "llvm.x86.avx512.vpdpwssd.512", _SUMS, [sums, left, right])
 
 
