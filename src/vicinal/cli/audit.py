@@ -162,7 +162,8 @@ def _run_attacks(
 ) -> dict[str, AuditFinding]:
     """Run attacks for at most `minutes` together; return their findings by name.
 
-    `attacks`: functions that create them. `confidence`: of each lower bound.
+    `attacks`: functions that create them. `confidence`: of each lower bound. `silent`: show no
+    progress.
     """
     from vicinal import checks
     from vicinal.audit.schedule import run_audits
@@ -235,7 +236,7 @@ def _format_findings(findings: Sequence[AuditFinding], unaudited: Sequence[str])
 
 
 def _format_finding(finding: AuditFinding) -> str:
-    """Return the lines on one attack: bounds on mu and epsilon, power, and detected faults."""
+    """Return the lines on the `finding` of one attack: bounds, power, and detected faults."""
     verdict = "kept" if finding.is_consistent else "CONTRADICTED"
     lines = [
         f"{finding.mechanism}: {finding.scenario}",
@@ -324,7 +325,7 @@ _CLAIM_FIELDS = {
 
 
 def read_audit(path: Path) -> dict[str, Any]:
-    """Return the report in a file of `vicinal audit --out`. Raises InvalidInput for other files."""
+    """Return the report in `path`, a file of `vicinal audit --out`; InvalidInput for others."""
     from vicinal.ledger.sealed_files import read_json
 
     report = read_json(path, "audit")
@@ -341,7 +342,7 @@ def _has_valid_entries(report: Mapping[str, Any]) -> bool:
 
 
 def _is_claim(claim: Any) -> bool:
-    """Return whether a JSON value is an entry of "claims" in a report of `vicinal audit`."""
+    """Return whether a JSON value is a `claim`, as in the list "claims" of `vicinal audit`."""
     return (
         _has_fields(claim, _CLAIM_FIELDS)
         and all(
@@ -430,7 +431,7 @@ def verify(
 
 @contextmanager
 def _open_single_store(path: Path) -> Iterator[Store]:
-    """Open a store for reading; raise InvalidInput for a cluster."""
+    """Open the store in the folder `path` for reading; raise InvalidInput for a cluster."""
     from vicinal.distributed.folders import is_cluster
     from vicinal.store.store import Store
 

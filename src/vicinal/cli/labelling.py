@@ -164,9 +164,10 @@ class TaskOptions:
 def _read_public(
     path: Path, extractor: StoreExtractor, label: str | None, names: Sequence[Any]
 ) -> tuple[Dataset, AnyArray | None]:
-    """Return the raw public examples of a file, and their class names (n,), None if unlabelled.
+    """Return the raw public examples in a file, and their class names (n,), None if unlabelled.
 
-    `label`: column of the labels, which a public table may lack. `names`: the class names.
+    `path`: the file. `label`: column of the labels, which a public table may lack. `names`: the
+    class names.
     """
     import numpy as np
 
@@ -341,7 +342,7 @@ class LabellerOptions:
             """Return the labeller with standard deviation `sigma` of the noise on votes."""
 
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
-                """Return the classifier of one round, with noise for its budget share."""
+                """Return the classifier of `planned_round`, with noise for its budget share."""
                 return PrivateKNNClassifier(
                     classes,
                     sigma_votes=compute_round_noise(planned_round, plan, sigma),
@@ -370,6 +371,7 @@ class LabellerOptions:
 
 
 def _select_given(**options: float | None) -> dict[str, Any]:
+    """Return the `options` with a value, by name."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -813,6 +815,7 @@ def _show_plan(
 ) -> None:
     """Print the facts known before the first query: rounds, releases, guarantee and outlook.
 
+    - `labeller`: has the released values and the guarantee.
     - `plan`, `task`: the rounds, and the records and public examples of the run.
     - `true_labels`, array (n,): class names of the public examples; None if unknown.
     """

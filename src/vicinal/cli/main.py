@@ -72,7 +72,7 @@ def with_flags(message: str, command: Any) -> str:
     option_of = FLAG_OF | _OPTION_OF_ARGUMENT
 
     def replace_parameter(match: re.Match[str]) -> str:
-        """Return the flag of a matched parameter; the unchanged text if the command has none."""
+        """Return the flag of the parameter in `match`; its text unchanged if there is no flag."""
         name = match[1]
         flag = flags.get(name) or flags.get(option_of.get(name, ""))
         return _PHRASE_OF_PARAMETER.get(name, match[0]) if flag is None else f"{flag} option"
@@ -118,12 +118,12 @@ class CommandGroup(TyperGroup):
         return sorted(self.import_paths)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return the imported command or group of this name; None if there is none."""
+        """Return the imported command or group called `cmd_name`; None if there is none."""
         import_path = self.import_paths.get(cmd_name)
         return None if import_path is None else _import_command(cmd_name, import_path)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands and their short descriptions under their headings into the help."""
+        """Write the commands with descriptions, under headings, into click's help `formatter`."""
         with_heading = {name for names in self.commands_by_heading.values() for name in names}
         remaining = [name for name in self.list_commands(ctx) if name not in with_heading]
         width = formatter.width - 6 - max(map(len, self.import_paths))
@@ -192,7 +192,10 @@ def _report_unnamed_error(error: OSError) -> None:
 
 
 def create_command_group(help_text: str) -> typer.Typer:
-    """Return an empty group, such as `vicinal keys`, to which commands are added as decorators."""
+    """Return an empty group, such as `vicinal keys`, whose commands are added by its decorators.
+
+    `help_text`: description of the group.
+    """
     # With a callback, a group of one command stays a group.
     return typer.Typer(
         help=help_text,
@@ -204,7 +207,7 @@ def create_command_group(help_text: str) -> typer.Typer:
 
 
 def _import_command(name: str, import_path: str) -> TyperCommand | TyperGroup:
-    """Import ``module:function`` or ``module:app``; return it as click's command called `name`."""
+    """Return the object at `import_path`, ``module:object``, as click's command called `name`."""
     module, _, attribute = import_path.partition(":")
     app = getattr(import_module(module), attribute)
     if not isinstance(app, typer.Typer):

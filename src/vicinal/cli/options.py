@@ -221,7 +221,10 @@ class PanelCommand(TyperCommand):
         return remaining
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options under their headings into click's help `formatter`."""
+        """Write the arguments and options under their headings into click's help `formatter`.
+
+        `ctx`: click's context of the command.
+        """
         rank = {name: index for index, name in enumerate(_FIRST)}
         parameters: list[Any] = list(self.get_params(ctx))
         parameters.sort(key=lambda parameter: rank.get(parameter.name, len(_FIRST)))
@@ -255,11 +258,12 @@ class PlanCommand(PanelCommand):
 
     @params.setter
     def params(self, own_params: list[Any]) -> None:
+        """Set the command's own options; those of plan parameters are added when they are read."""
         self._params = list(own_params)
         self._has_plan_options = False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with the plan parameters in the context instead of its arguments."""
+        """Run the command; its plan parameters move from its arguments to the metadata of `ctx`."""
         parameters = {
             name: parameter
             for name, parameter in _get_plan_parameters().items()

@@ -67,7 +67,7 @@ def create_output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write `content`, text as UTF-8, by :func:`~vicinal.ledger.output_files.write_output`."""
+    """Write `content`, text as UTF-8, to the file `path`. Raises OutputFailed on failure."""
     write_output(path, content.encode() if isinstance(content, str) else content)
 
 
@@ -162,7 +162,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_data(text: str) -> None:
-    """Print data for a program: unchanged, except at a terminal, which gets :func:`echo`."""
+    """Print `text`, data for a program, unchanged; at a terminal like :func:`echo`."""
     if sys.stdout.isatty():
         echo(text, nl=False)
     else:
@@ -198,7 +198,7 @@ def redirect_to_null(descriptor: int) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print one line on stderr."""
+    """Print `text`, one line, on stderr."""
     echo(f"vicinal: {text}", err=True)
 
 
@@ -207,7 +207,7 @@ def print_warnings() -> Iterator[None]:
     """Print warnings on stderr, one line each, without the source code that raised them."""
 
     def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-        """Print a warning on one line, without the location that the other arguments state."""
+        """Print a warning, `message`, on one line, without its location, the other arguments."""
         print_note(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
@@ -249,6 +249,7 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
         def begin(name: str, size: int) -> Step:
+            """Start the bar `name` of `size` steps; return the function that advances it."""
             task = bars.add_task(name, total=size)
             return lambda n_steps: bars.advance(task, n_steps)
 
@@ -257,7 +258,10 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
 
 @contextmanager
 def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
-    """Show bars for all work that begins with :func:`vicinal.progress.begin_progress`."""
+    """Show bars for all work that begins with :func:`vicinal.progress.begin_progress`.
+
+    There are no bars if `silent`, as in :func:`show_progress_bars`.
+    """
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 
@@ -271,7 +275,7 @@ def make_compile_reporter() -> Callable[[int, int], None]:
     next_note = 0.0
 
     def report_progress(n_compiled: int, max_functions: int) -> None:
-        """Print a note if enough time has passed since the first compilation or the last note."""
+        """Print both numbers if enough time has passed since the first compilation or last note."""
         nonlocal start, next_note
         now = time.monotonic()
         if start is None:

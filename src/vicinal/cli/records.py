@@ -153,7 +153,7 @@ def connect_ray(address: str) -> Iterator[RayCluster]:
 
 
 def collect_subject_ids(ids: list[str] | None, id_file: Path | None) -> list[SubjectId]:
-    """Return the subject ids given one by one, followed by those in a file with one per line."""
+    """Return the subject `ids` given one by one, then those in `id_file`, which has one a line."""
     from vicinal import checks
     from vicinal.datasets.id_lists import read_ids
 
@@ -163,7 +163,7 @@ def collect_subject_ids(ids: list[str] | None, id_file: Path | None) -> list[Sub
 
 @contextmanager
 def provide_file(data: str) -> Iterator[Path]:
-    """Yield the path of a file; for "-", of a temporary file with the content of standard input."""
+    """Yield the path `data`; for "-", that of a temporary file with the data of standard input."""
     from vicinal.datasets.id_lists import read_to_end
 
     if data != STREAM:
@@ -198,6 +198,7 @@ def _exit_on_termination() -> Iterator[None]:
     """Exit through Python at SIGTERM in the with-block, so that temporary files are removed."""
 
     def exit_program(number: int, _: object) -> NoReturn:
+        """Exit with the code of a program that the signal `number` has ended."""
         sys.exit(_SIGNAL_EXIT + number)
 
     is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -222,7 +223,7 @@ def read_labelled(
 
 
 def get_labels(dataset: Dataset) -> AnyArray:
-    """Return the labels or target values of records. Raises InvalidInput if there are none."""
+    """Return the labels or target values of `dataset`. Raises InvalidInput if there are none."""
     if dataset.labels is None:
         raise InvalidInput(
             "The 'label' option must name the column of labels (npz: y; folder: LABEL/FILE)."
