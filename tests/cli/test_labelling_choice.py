@@ -13,7 +13,7 @@ from vicinal.cli.labelling import LabellerOptions, LabelOptions, StudentOptions
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import load_answers
-from vicinal.labelling.plan import least_noise
+from vicinal.labelling.plan import find_smallest_noise
 
 C, QUESTIONS = 3, 300
 
@@ -117,14 +117,14 @@ def test_refusals_come_before_anything_is_asked(files, tmp_path, options, said, 
 
 def test_the_least_noise_keeps_the_target_from_below():
     for target in (1e-3, 1.0, 500.0):
-        found = least_noise(lambda sigma: 7.0 / sigma, target)
+        found = find_smallest_noise(lambda sigma: 7.0 / sigma, target)
         assert 7.0 / found <= target
         assert 7.0 / found >= 0.9999 * target or found == 0.1
-    assert least_noise(lambda _: 0.5, 1.0) == 0.1
+    assert find_smallest_noise(lambda _: 0.5, 1.0) == 0.1
     with pytest.raises(PrivacyRefused):
-        least_noise(lambda _: 2.0, 1.0)
+        find_smallest_noise(lambda _: 2.0, 1.0)
     with pytest.raises(InvalidInput):
-        least_noise(lambda _: 2.0, float("nan"))
+        find_smallest_noise(lambda _: 2.0, float("nan"))
 
 
 def test_several_records_a_subject_are_planned_for(files, tmp_path):

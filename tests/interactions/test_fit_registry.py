@@ -29,7 +29,7 @@ def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_release
         begin(registry, records())
     del held
     held = begin(registry, records())
-    held.mark_released()
+    held.begin_release()
     del held
     gc.collect()
     with pytest.raises(PrivacyRefused):
@@ -43,8 +43,8 @@ def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
     first.withdraw()
     second = begin(registry, records())
     with pytest.raises(PrivacyRefused, match="fitted again"):
-        first.mark_released()
-    second.mark_released()
+        first.begin_release()
+    second.begin_release()
     second.withdraw()
     with pytest.raises(PrivacyRefused):
         begin(registry, records(), replacing=second)
@@ -52,7 +52,7 @@ def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
 
 def test_an_interaction_that_is_resumed_counts_as_released():
     registry = FitRegistry()
-    begin(registry, records()).mark_released()
+    begin(registry, records()).begin_release()
     with pytest.raises(PrivacyRefused):
         registry.resume_interaction(records(), ("another plan", 1))
     registry.resume_interaction(records(), ONCE)

@@ -197,7 +197,7 @@ def _compute_examples(
     """
     import numpy as np
 
-    from vicinal.features.fixed import read_pixels
+    from vicinal.features.fixed import convert_to_pixels
 
     rows: Any = dataset.features
     with input_files.add_file_to_errors(path, public=is_public):
@@ -205,7 +205,7 @@ def _compute_examples(
             return np.asarray(extractor.transform(rows))
         if extractor.kind == "columns":
             return np.asarray(rows)
-        pixels = read_pixels(
+        pixels = convert_to_pixels(
             rows, "The images must all have the same height and width. Use --features image."
         )
         extractor.transform(pixels[:1])  # refuses vectors, and images that are too small
@@ -333,7 +333,7 @@ class LabellerOptions:
         names. `plan`: rounds and number of queries of the run.
         """
         from vicinal.labelling.labellers import PrivateKNNLabeller
-        from vicinal.labelling.plan import compute_round_noise, least_noise
+        from vicinal.labelling.plan import compute_round_noise, find_smallest_noise
         from vicinal.predictors.private_knn import PrivateKNNClassifier
 
         options = _select_given(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
@@ -357,7 +357,7 @@ class LabellerOptions:
             return PrivateKNNLabeller(create_classifier, plan, labels, dataset.subjects)
 
         if self.sigma_votes is None:
-            min_sigma = least_noise(lambda s: create_labeller(s).epsilon(), self.epsilon)
+            min_sigma = find_smallest_noise(lambda s: create_labeller(s).epsilon(), self.epsilon)
             return create_labeller(min_sigma)
         labeller = create_labeller(self.sigma_votes)
         cost = labeller.epsilon()

@@ -122,7 +122,7 @@ class QueryEngine:
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.check_rounding_delta(len(queries))
         if self.interaction is not None:
-            self.interaction.mark_released()
+            self.interaction.begin_release()
         answers = []
         report_progress = begin_progress("answers", len(queries))
         for start in range(0, len(queries), self.block):

@@ -156,8 +156,8 @@ def _list_interpretations(
 def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Draft | None:
     """Return the draft of texts that are truth values, numbers, dates or times, else None.
 
-    In a column with more than :data:`SMALL_SAMPLE` distinct texts, one cell in ten may be faulty,
-    which a note describes. `file`: the format of the public file.
+    In a column with more than 20 (:data:`SMALL_SAMPLE`) distinct texts, one cell in ten may have a
+    text that cannot be parsed. `file`: the format of the public file.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -194,9 +194,10 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
 
 
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
-    """Return notes on distinct numbers that are rounded, or have points as between thousands.
+    """Return notes on numbers that float64 rounds, or whose points may separate thousands.
 
-    `texts`: written with decimal points. `file`: its format has the decimal mark for the note.
+    `texts`: the distinct numbers of a column, with decimal points. `file`: the format of the public
+    file; a note quotes its decimal mark.
     """
     notes = []
     if any(map(values.is_rounded, texts)):
@@ -268,7 +269,8 @@ def _draft_categories(
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
     """Return a draft without features for prose, identifiers, and too many values; else None.
 
-    `counts`: number of rows with every text. `n_others`: those that a category would not declare.
+    `counts`: number of rows by text. `n_others`: number of rows with texts that a category would
+    not declare, because other texts are more frequent.
     """
     n_texts = counts.total()
     other_share = n_others / n_texts
@@ -295,7 +297,8 @@ def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
 def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
     """Return a note if all `distinct` texts are numbers, some in a form that is not parsed.
 
-    Such forms have separators of thousands, a currency or a %. Otherwise the note is empty.
+    Such forms have separators of thousands, a currency, a % or another decimal mark than `file`.
+    Otherwise the note is empty.
     """
     joined = "\n".join(distinct)
     has_points = file.decimal == "," and "." in joined

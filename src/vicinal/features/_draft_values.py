@@ -78,7 +78,11 @@ class Draft(NamedTuple):
     def declare_missing(
         self, certain: Sequence[object], possible: Sequence[object] = ()
     ) -> "Draft":
-        """Return the draft with `certain` missing-value markers, and notes on `possible` ones."""
+        """Return the draft with markers of missing values, and notes on them for the editor.
+
+        `certain`: values, as numbers or texts, that mark a missing cell. `possible`: values that
+        may mark one; they are only named in a note.
+        """
         if not isinstance(self.column, kinds.TableColumn):
             return self
         values = (*certain, *self.column.missing_values)
@@ -103,7 +107,10 @@ def describe_constant(codes: Codes) -> str:
 
 
 def get_missing_options(parsed: ParsedColumn) -> dict[str, Any]:
-    """Return the fields `missing`, always True, and `missing_share` for a public column."""
+    """Return the declared options of a public column on missing values, by name.
+
+    `missing` is always True; `missing_share` is the share of cells that are missing or faulty.
+    """
     share = round_digits(np.isnan(parsed.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
@@ -114,9 +121,9 @@ def round_digits(number: float) -> float:
 
 
 def draft_yes_no(name: str, parsed: ParsedColumn, *, allow_constant: bool = False) -> Draft:
-    """Return the draft of truth values `parsed`; a constant column is ignored by default.
+    """Return the draft of truth values `parsed`.
 
-    `allow_constant`: draft a column of equal truth values, too.
+    `allow_constant`: whether a column of equal truth values has features; otherwise it is ignored.
     """
     codes = parsed.present_codes
     reason = describe_constant(codes)
@@ -159,7 +166,7 @@ def draft_numbers(
 
 
 def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
-    """Return whether integers all differ although some would be equal by chance.
+    """Return whether integers are probably row ids: all differ, where chance makes some equal.
 
     Of n numbers with a uniform distribution over a range of N, about n^2 / (2 N) pairs are equal;
     with any other distribution, more are. `numbers`: all integers (n,). `distinct`: the distinct
@@ -172,7 +179,7 @@ def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
     """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm.
 
-    `distinct`: the distinct ones.
+    `distinct`: the distinct numbers; fewer than 20 have no logarithm.
     """
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
@@ -238,7 +245,10 @@ def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
-    """Return the draft of dates such as 20260131; None for a column of other values."""
+    """Return the draft of dates such as 20260131, given as texts or as integers.
+
+    None for a column with another value, or with fewer than five distinct dates.
+    """
     is_date = _COMPACT_DATE.fullmatch
     if not all(map(is_date, list_distinct_texts(column.slice(0, SMALL_SAMPLE)))):
         return None  # most columns are rejected by a few rows

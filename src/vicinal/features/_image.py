@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from vicinal import checks
 from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
-from vicinal.features.fixed import FixedImageFeatures, LoadedOnce, Vectors, read_pixels
+from vicinal.features.fixed import FixedImageFeatures, LoadedOnce, Vectors, convert_to_pixels
 from vicinal.lazy import import_from_extra
 from vicinal.neighbours.scan import THREADS
 
@@ -100,16 +100,21 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
         return checks.check_integer("size", self.size, minimum=32, maximum=512)
 
     def load_network(self) -> Any:
-        """Return the session of onnxruntime, opened now unless it was before.
+        """Return the session of onnxruntime that computes embeddings, opened at the first call.
 
-        Raises as ``transform``.
+        Raises InvalidInput if `size` is invalid or the file of weights is not the packaged one, and
+        MissingExtra if a package is not installed.
         """
         size = self.check_parameters()
         return self._load_once(size, lambda: _open_session(size))
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
-    """Yield the embeddings (b, 1280) of blocks of images by a session of onnxruntime for `size`."""
+    """Yield the embeddings (b, 1280) of consecutive blocks of images.
+
+    `images`: arrays (h, w) or (h, w, 3) of pixels from 0 to 255. `session`: the network in
+    onnxruntime. `size`: side of the network's square input in pixels.
+    """
     embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
@@ -121,7 +126,7 @@ def _check_image(image: Any) -> AnyArray:
 
     Raises InvalidInput, with no pixel in the message, for other input.
     """
-    pixels = read_pixels(image, "Every row of an image must have the same length.")
+    pixels = convert_to_pixels(image, "Every row of an image must have the same length.")
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
     if max(pixels.shape[:2]) > _MAX_SIDE_RATIO * min(pixels.shape[:2]):
@@ -142,7 +147,7 @@ def find_packaged_weights() -> Path:
 def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
     """Return the embedding (1280,) of one image, scaled and cropped to `size` by `size` pixels.
 
-    `pixels`: 0 to 255, (h, w) or (h, w, 3). `session`: of onnxruntime for this size.
+    `pixels`: 0 to 255, (h, w) or (h, w, 3). `session`: the network for this size in onnxruntime.
     """
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
@@ -187,9 +192,10 @@ class _Lite0Graph:
         self._constants: list[Any] = []
 
     def build_model(self, size: int) -> Any:
-        """Return the model that maps an image and the bounds of its crop to an embedding (1, 1280).
+        """Return the ONNX model of the network, whose output is the embedding (1, 1280).
 
-        `size`: side of the crop in pixels.
+        Its inputs are an image, the image's size after scaling, and start and stop of the crop on
+        both axes, in pixels. `size`: side of the crop in pixels.
         """
         output = self._add_crop()
         output = self._add_convolution(output, "_conv_stem", "_bn0", size, stride=2)
@@ -237,9 +243,10 @@ class _Lite0Graph:
     ) -> str:
         """Add an inverted residual block (Sandler et al. 2018).
 
-        `name`: prefix of its weights. `source`: name of the node output that it takes, `side`
-        pixels high and wide. `stride`: of its depthwise convolution. `expansion`: factor of the
-        number of channels in its middle. `has_shortcut`: whether the source is added to the output.
+        `name`: prefix of the names of its weights. `source`: name of the node output that is its
+        input, `side` pixels high and wide. `stride`: of its depthwise convolution, in pixels.
+        `expansion`: factor of the number of channels in its middle. `has_shortcut`: whether its
+        input is added to its output.
         """
         output = source
         if expansion > 1:
@@ -256,7 +263,7 @@ class _Lite0Graph:
     def _add_convolution(
         self,
         source: str,
-        name: str,
+        convolution: str,
         normalisation: str,
         side: int,
         stride: int = 1,
@@ -265,10 +272,11 @@ class _Lite0Graph:
     ) -> str:
         """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
 
-        `source`: name of the node output that it takes, `side` pixels high and wide. `name`,
-        `normalisation`: prefixes of the weights. `stride`: pixels between outputs, on both axes.
+        `source`: name of the node output that is its input, `side` pixels high and wide.
+        `convolution`, `normalisation`: prefixes of the names of their tensors in the weights.
+        `stride`: pixels between outputs, on both axes.
         """
-        kernel, bias = self._fold_normalisation(name, normalisation)
+        kernel, bias = self._fold_normalisation(convolution, normalisation)
         kernel_side = kernel.shape[2]
         padding = max((math.ceil(side / stride) - 1) * stride + kernel_side - side, 0)
         padding_start = padding // 2
@@ -276,13 +284,13 @@ class _Lite0Graph:
         is_depthwise = kernel.shape[1] == 1 and kernel_side > 1
         inputs = [
             source,
-            self._add_constant(f"{name}.w", kernel),
-            self._add_constant(f"{name}.b", bias),
+            self._add_constant(f"{convolution}.w", kernel),
+            self._add_constant(f"{convolution}.b", bias),
         ]
         output = self._add_node(
             "Conv",
             inputs,
-            f"{name}.out",
+            f"{convolution}.out",
             group=len(kernel) if is_depthwise else 1,
             strides=[stride, stride],
             pads=[padding_start, padding_start, padding_end, padding_end],
@@ -290,22 +298,24 @@ class _Lite0Graph:
         if not has_relu:
             return output
         bounds = [
-            self._add_constant(f"{name}.{bound}", np.array(bound, dtype=np.float32))
+            self._add_constant(f"{convolution}.{bound}", np.array(bound, dtype=np.float32))
             for bound in (0.0, 6.0)
         ]
-        return self._add_node("Clip", [output, *bounds], f"{name}.clipped")
+        return self._add_node("Clip", [output, *bounds], f"{convolution}.clipped")
 
-    def _fold_normalisation(self, name: str, normalisation: str) -> tuple[AnyArray, AnyArray]:
+    def _fold_normalisation(
+        self, convolution: str, normalisation: str
+    ) -> tuple[AnyArray, AnyArray]:
         """Return kernel and bias of a convolution that includes its batch normalisation.
 
-        `name`, `normalisation`: prefixes of the weights of both.
+        `convolution`, `normalisation`: prefixes of the names of their tensors in the weights.
         """
         weight, bias, mean, variance = (
             self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
             for tensor in ("weight", "bias", "running_mean", "running_var")
         )
         factor = weight / np.sqrt(variance + _NORMALISATION_EPSILON)
-        kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
+        kernel = self._weights[f"{convolution}.weight"] * factor[:, None, None, None]
         return kernel.astype(np.float32), (bias - mean * factor).astype(np.float32)
 
     def _add_constant(self, name: str, value: AnyArray) -> str:
@@ -333,7 +343,10 @@ class _TensorUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of the global `module`.`name`; refuse all but four. For pickle."""
+        """Return the class or function that pickle calls for the global `module`.`name` of a file.
+
+        Raises UnpicklingError for all but the four globals of a file of torch tensors.
+        """
         replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,
@@ -345,7 +358,10 @@ class _TensorUnpickler(pickle.Unpickler):
         return replacements[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
-        """Return key and number type of torch's storage with the id `pid`. Called by pickle."""
+        """Return key and number type of a torch storage, for pickle.
+
+        `pid`: the storage's persistent id, a tuple (tag, number type, key, ...).
+        """
         _, dtype, key, *_ = pid
         return str(key), dtype
 

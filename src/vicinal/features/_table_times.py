@@ -47,7 +47,7 @@ of an hour."""
 
 
 def _parse_amount(digits: str | None) -> float:
-    """Return a number with a decimal point or comma; 0 if there are no digits."""
+    """Return the number of a text such as 2.5 or 2,5; 0 for None or an empty text."""
     return float(digits.replace(",", ".")) if digits else 0.0
 
 
@@ -69,6 +69,7 @@ def parse_clock(text: str) -> float | None:
 
 
 def _round_seconds(seconds: float) -> float:
+    """Return a number of seconds rounded to microseconds."""
     return float(round(seconds * MICROSECONDS)) / MICROSECONDS
 
 
@@ -112,14 +113,14 @@ def find_zone(name: str) -> dt.tzinfo:
 
 
 @lru_cache(maxsize=100_000)
-def _find_offset(step: int, zone: str) -> int:
+def _find_offset(moment_index: int, zone: str) -> int:
     """Return the offset of a time zone from UTC at one moment, in seconds.
 
-    `step`: the moment, in units of :data:`_ZONE_STEP` seconds since 1970. `zone`: a name such as
-    Europe/Berlin or +02:00.
+    `moment_index`: the moment, in units of 900 s (:data:`_ZONE_STEP`) since 1970. `zone`: a name
+    such as Europe/Berlin or +02:00. The offset is 0 outside the years 1 to 9999.
     """
     try:
-        moment = _EPOCH + dt.timedelta(seconds=step * _ZONE_STEP)
+        moment = _EPOCH + dt.timedelta(seconds=moment_index * _ZONE_STEP)
         offset = moment.astimezone(find_zone(zone)).utcoffset()
     except OverflowError:  # beyond the years 1 to 9999
         return 0
@@ -131,13 +132,16 @@ def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[n
 
     `utc_seconds`: the moments, in seconds since 1970. `zone`: a name such as Europe/Berlin.
     """
-    steps, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
-    offsets = [_find_offset(step, zone) for step in steps.tolist()]
+    moments, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
+    offsets = [_find_offset(moment_index, zone) for moment_index in moments.tolist()]
     return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]
 
 
 def split_moment(text: str) -> tuple[str, str | None, str | None]:
-    """Return the texts of date, time of day and offset from UTC in a moment; None if absent."""
+    """Return the parts of a moment's text: date, time of day, and offset from UTC.
+
+    Time of day and offset are None if the text has none.
+    """
     match = _MOMENT.fullmatch(text)
     return (text, None, None) if match is None else (match[1], match[2], match[3])
 
@@ -145,8 +149,10 @@ def split_moment(text: str) -> tuple[str, str | None, str | None]:
 def parse_moment(text: str, date_format: str | None, zone: str) -> float:
     """Return the days from 1970 to a moment, with the time of day in `zone` as fraction.
 
-    `date_format`: the strptime format of the date; None for 2026-01-31, which is always accepted. A
-    moment with an offset from UTC is converted to `zone`; a moment without one is local there.
+    `text`: a date, perhaps with a time of day and an offset from UTC. `date_format`: the strptime
+    format of the date; None for 2026-01-31, which is always accepted. `zone`: a name such as UTC or
+    Europe/Berlin. A moment with an offset is converted to it; one without an offset is local there.
+    Raises ValueError for another text.
     """
     date_text, clock, offset = split_moment(text)
     if _ISO_DATE.fullmatch(date_text):

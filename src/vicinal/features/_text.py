@@ -72,7 +72,10 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         self.model = model
 
     def _check_rows(self, rows: Any) -> list[str]:
-        """Return `rows` as a list of str; messages never contain a text."""
+        """Return the texts `rows` as a list of str.
+
+        Raises InvalidInput, which never quotes a text, unless there is a text and none is blank.
+        """
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
             raise InvalidInput(
                 "The texts must be a list of str. Got one value; put it into a list."
@@ -109,7 +112,11 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         return find_model_folder(self.model)
 
     def load_network(self) -> Any:
-        """Return the network, loaded now unless it was before. Raises as ``transform``."""
+        """Return the network that embeds texts, loaded at the first call.
+
+        Raises InvalidInput if `model` is not a usable model, and MissingExtra if the extra `text`
+        is not installed.
+        """
         return self._load_once(self.model, lambda: _load_model(self.model))
 
 
@@ -125,6 +132,7 @@ def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
     thread_state = local()
 
     def start_thread() -> None:
+        """Give a new thread of the pool its own network, which uses one thread."""
         import_module("torch").set_num_threads(1)  # affects this thread only
         thread_state.network = networks.pop()
 

@@ -44,7 +44,11 @@ def read_arrow_columns(
 
 
 def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
-    """Return pairs of name and unconverted column of any table, and its number of rows."""
+    """Return pairs of name and unconverted column of a table, and its number of rows.
+
+    `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
+    list of mappings, or a structured array. Raises InvalidInput for other values.
+    """
     if isinstance(table, pa.Table | pa.RecordBatch):
         return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
     if hasattr(table, "iloc") and hasattr(table, "columns"):  # pandas, also columns of objects

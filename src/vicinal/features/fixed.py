@@ -19,10 +19,10 @@ from vicinal.tabular import refuse_masked
 
 
 def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
-    """Return rows (n, d) scaled to magnitude at most 2**bits: as integers, and before rounding.
+    """Return rows of integers (n, d) proportional to `rows`, and the same before they are rounded.
 
     Every row is scaled by a power of two of its own, so that its largest magnitude is at least
-    2**(bits - 1). A row of zeros stays zeros.
+    2**(bits - 1) and at most 2**bits. A row of zeros stays zeros.
     """
     largest = np.abs(rows).max(axis=1, keepdims=True)
     _, exponent = np.frexp(largest)
@@ -31,13 +31,16 @@ def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
 
 
 def round_directions(directions: Floats) -> Floats:
-    """Return unit column vectors (d, c), rounded to the grid for :func:`project_exactly`."""
+    """Return unit column vectors (d, c), rounded to multiples of a power of two.
+
+    With the rounded `directions`, the products of :func:`project_exactly` are exact.
+    """
     bits = _compute_factor_bits(len(directions))
     return np.asarray(np.ldexp(np.rint(np.ldexp(directions, bits)), -bits))
 
 
 def project_exactly(rows: Floats, directions: Floats) -> Floats:
-    """Round each row (n, d) to a grid, and return its exact products (n, c) with the directions.
+    """Return the exact dot products (n, c) of rows (n, d), rounded to integers, with directions.
 
     Each row of the result is scaled by a power of two of its own, which is not returned.
     `directions`, (d, c), come from :func:`round_directions`.
@@ -62,8 +65,8 @@ def _sum_squares(grid: Floats) -> Floats:
 def _compute_factor_bits(n_terms: int) -> int:
     """Return the number of bits per factor with which a dot product of `n_terms` terms is exact.
 
-    One factor is a row on the grid, the other a unit direction. By Cauchy-Schwarz every partial sum
-    is at most sqrt(n_terms) * 2**(2 * bits), plus rounding.
+    One factor is a row of integers below 2**bits, the other a unit direction in units of 2**-bits.
+    By Cauchy-Schwarz every partial sum is at most sqrt(n_terms) * 2**(2 * bits), plus rounding.
     """
     return (52 - math.ceil(math.log2(n_terms) / 2)) // 2
 
@@ -175,7 +178,8 @@ def extract_in_threads(
 ) -> Iterator[Vectors]:
     """Yield the features (b, d) of consecutive chunks of `chunk_size` images, in their order.
 
-    `extract` returns the features of a chunk; it is called in `n_jobs` threads, as joblib counts.
+    `images`: (n, h, w) or (n, h, w, 3). `extract`: returns the features of a chunk; it is called in
+    `n_jobs` threads (None for one, -1 for one per core).
     """
     from joblib import Parallel, delayed
 
@@ -188,10 +192,11 @@ def extract_in_threads(
 def check_images(images: AnyImages, min_side: int, meaning: str, remedy: str) -> Images:
     """Return images (n, h, w) or (n, h, w, 3) of one size as an array of numbers.
 
-    Raises InvalidInput for other input, and for a height or width below `min_side` pixels; that
-    message states the `meaning` of the minimum, as "one block", and a `remedy`, as "choose ...".
+    Raises InvalidInput for other input, and for a height or width below `min_side` pixels. The
+    message then states the `meaning` of the minimum, as "one block", and a `remedy`, as "choose a
+    smaller 'block'".
     """
-    pixels = read_pixels(images, "The images must all have the same height and width.")
+    pixels = convert_to_pixels(images, "The images must all have the same height and width.")
     if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
         raise InvalidInput(
             "The images must be an array (n, h, w), or (n, h, w, 3) for colour. "
@@ -207,11 +212,11 @@ def check_images(images: AnyImages, min_side: int, meaning: str, remedy: str) ->
     return pixels
 
 
-def read_pixels(images: Any, shape_message: str) -> AnyArray:
+def convert_to_pixels(images: Any, shape_message: str) -> AnyArray:
     """Return one image or several as an array of integers or floats.
 
-    Raises InvalidInput, without pixels, for other values; for images or rows of unequal sizes the
-    message is `shape_message`.
+    Raises InvalidInput, whose message quotes no pixel, for other values; for images or rows of
+    unequal sizes the message is `shape_message`.
     """
     refuse_masked("images", images)
     try:

@@ -2,6 +2,10 @@
 
 The compiled functions sum in the order of scikit-image and numpy, so the features equal those of
 ``skimage.feature.hog`` bit for bit (``tests/features/test_hog_against_scikit_image.py``).
+
+A *schedule* is the order in which numpy adds numbers pairwise: rows (start, stop, n_merges), one
+for every run of numbers. The numbers start .. stop - 1 are summed; then the last `n_merges` sums
+are added, one after another, to the sum before each.
 """
 
 from collections.abc import Iterable
@@ -156,22 +160,18 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     return np.hypot(dx, dy), np.arctan2(dy, dx)
 
 
-Schedule = Ints
-"""The order of a pairwise summation: rows (start, stop, n_merges), one for every run of numbers.
-
-The numbers start .. stop - 1 are summed; then the last `n_merges` sums are added, one after
-another, to the sum before each."""
+Schedule = Ints  # int64 (runs, 3)
 
 
 def plan_pairwise_sums(n: int) -> Schedule:
-    """Return the order in which numpy's pairwise summation adds `n` contiguous numbers."""
+    """Return the schedule in which numpy's pairwise summation adds `n` contiguous numbers."""
     return np.array(_list_pairwise_runs(0, n, 0), np.int64)
 
 
 def _list_pairwise_runs(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
-    """Return the runs in which the numbers `start` to `stop` - 1 are summed, as (start, stop, n).
+    """Return the part of a schedule that adds the numbers `start` to `stop` - 1.
 
-    After a run, n sums are merged with their predecessors: `n_merges` after the last run.
+    `n_merges`: number of sums that are merged after the last run.
     """
     half = (stop - start) // 2
     if stop - start <= _MAX_UNSPLIT_TERMS:
@@ -189,8 +189,8 @@ def compute_histograms(
 ) -> Floats32:
     """Return the normalised histograms (n, d) of gradients with `lengths` and `angles` (n, h, w).
 
-    `angles`: in radians. `bounds` (bins + 1,): edges of the bins, in degrees. `schedule`: order of
-    the summation of a block's numbers. `cell`: side of a cell in pixels. `block`: side in cells.
+    `angles`: in radians. `bounds` (bins + 1,): edges of the bins, in degrees. `schedule`: order in
+    which a block's squares are added. `cell`: side of a cell in pixels. `block`: side in cells.
     """
     n, height, width = lengths.shape
     n_cell_rows, n_cell_columns, n_bins = height // cell, width // cell, len(bounds) - 1
@@ -253,8 +253,8 @@ def _write_blocks(
     """Write all blocks of cells of an image, each normalised, clipped and normalised again.
 
     `cells`: histograms (cell rows, cell columns, bins). `block`: side of a block in cells.
-    `schedule`: order of the summation of a block. `values`: a buffer for the numbers of one block.
-    `features`: the result, flat.
+    `schedule`: order in which a block's squares are added. `values`: a buffer for the numbers of
+    one block. `features` (blocks * numbers of a block,): the result, which is overwritten.
     """
     start = 0
     for row in range(cells.shape[0] - block + 1):
@@ -270,7 +270,7 @@ def _write_blocks(
 
 @compiled
 def _copy_block(cells: Floats32, values: Floats) -> None:
-    """Copy a block of cells (rows, columns, bins) into `values`, flat."""
+    """Copy a block of cells (rows, columns, bins) into `values`, (rows * columns * bins,)."""
     index = 0
     for row in range(cells.shape[0]):
         for column in range(cells.shape[1]):
@@ -281,7 +281,7 @@ def _copy_block(cells: Floats32, values: Floats) -> None:
 
 @compiled
 def _normalise(values: Floats, schedule: Schedule) -> None:
-    """Divide `values` by their Euclidean length, in place, with squares summed by the schedule."""
+    """Divide `values` (n,) by their Euclidean length, in place; the schedule orders its sum."""
     length = np.sqrt(_sum_squares(values, schedule) + _MIN_SQUARED_LENGTH)
     for i in range(len(values)):
         values[i] /= length
@@ -302,7 +302,7 @@ def _sum_squares(values: Floats, schedule: Schedule) -> float:
 
 @compiled
 def _sum_run_of_squares(values: Floats) -> float:
-    """Return the sum of the squares of a run: eight interleaved sums, then the last terms."""
+    """Return the sum of the squares of `values` (n,), at most one run, added in numpy's order."""
     a = b = c = d = e = f = g = h = 0.0
     full = len(values) - len(values) % 8
     for i in range(0, full, 8):

@@ -176,7 +176,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def _set_fitted(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None
     ) -> Self:
-        """Set the fitted attributes and return the map; `names`: the names of the input columns."""
+        """Set the fitted attributes and return the map.
+
+        `mean` (d,), `components` (d, c) and `scale` (c,) are the attributes of these names; `names`
+        (d,) are those of the input columns. None if there are none.
+        """
         self.mean_ = mean
         self.components_ = components
         self.scale_ = scale

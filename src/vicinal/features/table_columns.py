@@ -2,7 +2,7 @@
 
 The code of a cell is a float64: the number itself, days since 1970, seconds, the index of a
 declared value, or NaN for a missing or faulty cell. The code of a cell depends on that cell and on
-the public schema only.
+the public schema only. `column` is a column of a table, with n cells of any Arrow type.
 """
 
 import datetime as dt
@@ -146,7 +146,8 @@ class ParsedColumn:
 def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> ParsedColumn:
     """Return the numbers of a column; texts are parsed as decimal numbers with a point.
 
-    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5, or is a fault.
+    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5; otherwise it is a
+    fault.
     """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -185,7 +186,7 @@ def parse_days(
     *,
     with_time: bool = False,
 ) -> ParsedColumn:
-    """Return dates and moments as days since 1970.
+    """Return the dates or moments of a column as codes, in days since 1970.
 
     - `date_format`: the strptime format of texts, such as "%d.%m.%Y". Texts such as 2026-01-31 are
       always dates.
@@ -200,7 +201,7 @@ def parse_days(
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
 
         def parse(text: str) -> float | None:
-            """Return the code of a date or moment; None or ValueError for other texts."""
+            """Return the days since 1970 of a date or moment; None or ValueError if it is none."""
             if not with_time and zone is None:
                 return _parse_day(text, date_format)
             moment = times.parse_moment(text, date_format, zone or "UTC")
@@ -263,21 +264,24 @@ def has_zone(column: pa.ChunkedArray) -> bool:
 
 
 def parse_times_of_day(column: pa.ChunkedArray) -> ParsedColumn:
-    """Return times of day in seconds since midnight."""
+    """Return the times of day of a column as codes, in seconds since midnight."""
     if pa.types.is_time(column.type):
         return _build_parsed_column(column, _convert_to_seconds(column))
     return _parse_texts(column, times.parse_clock, Fault.NOT_TIME)
 
 
 def parse_durations(column: pa.ChunkedArray) -> ParsedColumn:
-    """Return durations in seconds."""
+    """Return the durations of a column as codes, in seconds."""
     if pa.types.is_duration(column.type):
         return _build_parsed_column(column, _convert_to_seconds(column))
     return _parse_texts(column, times.parse_duration, Fault.NOT_DURATION)
 
 
 def _get_time_units(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the integers of a column of Arrow times (0 for null), and their units per second."""
+    """Return the integers of Arrow times, int64 (n,), and the number of their units per second.
+
+    `column`: timestamps, times of day or durations; the integer of a null is 0.
+    """
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
     units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
     return units, _UNITS_PER_SECOND[column.type.unit]
@@ -321,9 +325,10 @@ def _parse_truth_value(value: Any) -> float | Fault:
 def parse_declared_values(
     column: pa.ChunkedArray, values: Sequence[Any], other_code: float | None
 ) -> ParsedColumn:
-    """Return the index of every cell among the declared `values`.
+    """Return the index of every cell among the declared `values` as its code.
 
-    `other_code`: the code of undeclared values; None if they are faults.
+    `values`: texts, numbers or truth values. `other_code`: the code of undeclared values; None if
+    they are faults.
     """
     if are_numbers(values):
         parsed = parse_numbers(column)
@@ -337,6 +342,7 @@ def parse_declared_values(
     code_of = {plain_text(value): float(index) for index, value in enumerate(values)}
 
     def find_code(value: Any) -> float | Fault:
+        """Return the code of a cell's value, NaN for a missing value, or the fault."""
         text = plain_text(value)
         return math.nan if is_missing_text(text, code_of) else code_of.get(text, other)
 
@@ -462,7 +468,10 @@ def plain_text(value: Any) -> str:
 
 
 def is_missing_text(text: str, declared: Container[str] = ()) -> bool:
-    """Return whether a stripped text marks a missing value and is not a `declared` value."""
+    """Return whether a stripped text marks a missing value and is not a `declared` value.
+
+    Such texts are the empty one and :data:`MISSING_WORDS`, as NA and null.
+    """
     return text == "" or (text in MISSING_WORDS and text not in declared)
 
 

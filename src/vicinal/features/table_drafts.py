@@ -75,7 +75,11 @@ def draft_schema(
 
 
 def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
-    """Return notes on cells of a public table that `schema`, drafted from it, refuses or clips."""
+    """Return notes on cells that a drafted schema refuses or clips.
+
+    `table`: the public table from which `schema` was drafted, in a form that
+    :class:`~vicinal.features.TableFeatures` accepts.
+    """
     if not schema.columns:
         return []
     columns = read_arrow_columns(table, schema.names)[0]
@@ -97,7 +101,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
 
 
 def _drop_invalid_draft(draft: Draft) -> Draft:
-    """Return the draft, or one that ignores the column if a schema with it is not valid."""
+    """Return the draft of a column, or one that ignores it if a schema with it is not valid."""
     if isinstance(draft.column, kinds.TableColumn):
         try:
             TableSchema.from_dict(TableSchema((draft.column,)).to_dict())

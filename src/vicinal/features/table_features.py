@@ -87,7 +87,7 @@ class TableFeatures(FixedFeatures):
         columns, n_rows, names = read_arrow_columns(X, schema.names)
         if n_rows == 0:
             raise InvalidInput("The table must have at least one row.")
-        _warn_of_undeclared(schema, names)
+        _warn_of_undeclared_columns(schema, names)
         parsed = {
             column.name: column.parse_cells(columns[column.name]) for column in schema.columns
         }
@@ -102,6 +102,7 @@ class TableFeatures(FixedFeatures):
         return np.asarray(as_schema(self.schema).feature_names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
+        """Return True, for scikit-learn: no fit is needed."""
         return True
 
     def __sklearn_tags__(self) -> Any:
@@ -126,7 +127,7 @@ def as_schema(schema: object) -> TableSchema:
 
 
 def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
-    """Raise UnusableRows if a column, by name, has faults; its private message lists the rows.
+    """Raise UnusableRows if a column has faults; its private message lists the rows.
 
     `parsed_columns`: the codes and faults of every column, by the column's name.
     """
@@ -153,7 +154,7 @@ def list_rows(row_numbers: Sequence[int]) -> str:
     return ", ".join(map(str, row_numbers[:_MAX_ROWS_LISTED])) + ellipsis
 
 
-def _warn_of_undeclared(schema: TableSchema, names: Sequence[str]) -> None:
+def _warn_of_undeclared_columns(schema: TableSchema, names: Sequence[str]) -> None:
     """Warn of the number of columns that the schema does not declare.
 
     `names`: of all columns in the table; they may be private, so the warning does not quote them.
@@ -177,7 +178,8 @@ class Misfit:
     """A problem of a table, or a remark. **For the owner of the table only**: it counts rows.
 
     - `column`: the name in the schema; None for the table as a whole.
-    - `fault`: the kind of fault, as a verb phrase, or as a noun phrase if there are `rows`.
+    - `fault`: the kind of fault: "numbers that are not finite" if there are `rows`, otherwise a
+      verb phrase such as "is not in the schema".
     - `fix`: a remedy or a consequence, as a sentence without its period.
     - `stops`: whether the check fails because of it.
     - `rows`: the numbers of the rows, from 1; private. None if it is no fault of single rows.
@@ -190,10 +192,10 @@ class Misfit:
     rows: tuple[int, ...] | None = None
 
     @classmethod
-    def from_rows(
+    def from_row_mask(
         cls, column: str, fault: str, fix: str, is_faulty: Bools, *, stops: bool = True
     ) -> list[Self]:
-        """Return a list of one misfit for all rows where `is_faulty`, (n,); empty if none is."""
+        """Return a list of one problem for all rows where `is_faulty`, (n,); empty if none is."""
         rows = tuple((np.flatnonzero(is_faulty) + 1).tolist())
         return [cls(column, fault, fix, stops, rows)] if rows else []
 
@@ -212,11 +214,11 @@ def _list_fault_kinds(parsed: ParsedColumn) -> list[int]:
 
 
 def _list_faults(name: str, parsed: ParsedColumn) -> list[Misfit]:
-    """Return a misfit for every kind of fault in the parsed column `name`."""
+    """Return a problem for every kind of fault in the column `name`; `parsed`: its faults."""
     return [
         misfit
         for fault in _list_fault_kinds(parsed)
-        for misfit in Misfit.from_rows(
+        for misfit in Misfit.from_row_mask(
             name, cells.FAULT_DESCRIPTIONS[fault], cells.FAULT_FIXES[fault], parsed.faults == fault
         )
     ]
@@ -275,9 +277,10 @@ def _check_column(
     read_column: Callable[[pa.ChunkedArray], ParsedColumn],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the misfits of the column `name` of a private table.
+    """Return the problems of one column of a private table.
 
-    `read_column`: parses the column. `declared`: its declaration; None for labels and ids.
+    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `name`: of the column.
+    `read_column`: parses its cells. `declared`: its declaration; None for labels and ids.
     """
     try:
         values = read_arrow_columns(table, [name])[0][name]
@@ -296,7 +299,10 @@ def _check_column(
 
 
 def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of misspelt and many undeclared categories in the **public** table of a file."""
+    """Warn of misspelt and of many undeclared categories in a **public** table.
+
+    `path`: of the table's file, for the message. `schema`: declares the table's columns.
+    """
     for column in schema.columns:
         if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
             values = read_arrow_columns(table, [column.name])[0][column.name]
@@ -305,9 +311,9 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
-    """Return misfits of readable values: an empty column, clipped and undeclared values.
+    """Return problems of readable values: an empty column, clipped and undeclared values.
 
-    `values`: the cells of the column (n,). `codes`: their codes (n,).
+    `column`: the declaration. `values`: the cells of the column (n,). `codes`: their codes (n,).
     """
     n_present = int((~np.isnan(codes)).sum())
     if n_present == 0:
@@ -320,15 +326,15 @@ def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Cod
     if is_outside.sum() > _MAX_UNEXPECTED_SHARE * n_present:
         fix += ". There are so many that the units may differ from the schema's"
     fault = "values outside the declared bounds"
-    return Misfit.from_rows(column.name, fault, fix, is_outside, stops=False)
+    return Misfit.from_row_mask(column.name, fault, fix, is_outside, stops=False)
 
 
 def _list_undeclared_values(
     column: kinds.CategoryColumn, values: pa.ChunkedArray, codes: Codes
 ) -> list[Misfit]:
-    """Return misfits for misspelt declared values, and for undeclared ones in most rows.
+    """Return problems of misspelt declared values, and of undeclared ones in most rows.
 
-    `values`: the cells of the column (n,). `codes`: their codes (n,).
+    `column`: the declaration. `values`: the cells of the column (n,). `codes`: their codes (n,).
     """
     declared = set(map(cells.fold_spelling, column.values))
     undeclared = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()
@@ -340,10 +346,10 @@ def _list_undeclared_values(
     is_lost = bool(is_misspelt.any()) and not (codes < len(column.values)).any()
     if is_lost:
         fix += ". No row holds a declared value, so the column is lost"
-    misfits = Misfit.from_rows(column.name, fault, fix, is_misspelt, stops=is_lost)
+    misfits = Misfit.from_row_mask(column.name, fault, fix, is_misspelt, stops=is_lost)
     is_other = (codes == len(column.values)) & ~is_misspelt
     if is_other.sum() > _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
         fault = cells.FAULT_DESCRIPTIONS[Fault.UNDECLARED]
         fix = 'They count as "other". There are so many that they may be declared otherwise'
-        misfits += Misfit.from_rows(column.name, fault, fix, is_other, stops=False)
+        misfits += Misfit.from_row_mask(column.name, fault, fix, is_other, stops=False)
     return misfits

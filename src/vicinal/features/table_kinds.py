@@ -2,6 +2,9 @@
 
 Features are scaled so that two rows have distance one in a column, times its weight, if a number
 differs by one standard deviation, or if a category or a truth value differs.
+
+The *code* of a cell is a float64: the number, days since 1970, seconds, or the index of a declared
+value; NaN for a missing or faulty cell.
 """
 
 import datetime as dt
@@ -61,11 +64,14 @@ class TableColumn(ABC):
 
     @abstractmethod
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a column in which declared missing values are nulls."""
+        """Return codes and faults of a column, in which missing-value markers are already nulls."""
 
     @abstractmethod
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the features (n, w) of codes (n,) before weighting; of a missing value for NaN."""
+        """Return the features (n, w) of codes (n,) before weighting, without the missing indicator.
+
+        NaN, the code of a missing value, has the features of the centre, or zeros.
+        """
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
@@ -73,7 +79,7 @@ class TableColumn(ABC):
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:
-        """Return a cell that would be parsed to this code."""
+        """Return a cell that would be parsed to this code, which is not NaN."""
 
     def format_cells(self, codes: Codes) -> pa.Array:
         """Return an Arrow array of cells that would be parsed to these codes; null for NaN."""
@@ -104,7 +110,10 @@ class TableColumn(ABC):
         return np.zeros(len(codes), dtype=np.bool_)
 
     def compute_features(self, codes: Codes) -> Floats:
-        """Return the weighted features (n, d) of codes (n,), last the indicator of missing ones."""
+        """Return the weighted features (n, d) of codes (n,).
+
+        If values may be missing, the last feature is nonzero for those that are.
+        """
         features = self._compute_value_features(codes)
         if self.missing:
             features = np.column_stack([features, np.isnan(codes) * self._missing_indicator])
@@ -153,10 +162,14 @@ class NumberColumn(TableColumn):
     limits: bool = False
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the numbers of a column."""
         return cells.parse_numbers(column, accept_censored=self.limits)
 
     def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults, with NaN for markers, which are also compared by their codes."""
+        """Return codes and faults of a table's column, with NaN for declared missing values.
+
+        Cells are also missing if their code is that of a marker, such as 1e3 for 1000.
+        """
         # In columns of numbers it is faster to compare codes only.
         if self.kind in ("number", "whole") and not cells.is_text(column):
             parsed = self._parse(column)
@@ -178,7 +191,7 @@ class NumberColumn(TableColumn):
         return (codes < low) | (codes > high)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the standardised numbers (n, 1), limited to MAX_DEVIATIONS; 0 for NaN."""
+        """Return the standardised numbers (n, 1), clipped to four spreads; 0 for NaN."""
         center, spread = self.scale
         numbers = self._clip_to_bounds(codes)
         if self.log:
@@ -196,7 +209,7 @@ class NumberColumn(TableColumn):
 
     @property
     def _transformed_bounds(self) -> tuple[float, float]:
-        """The bounds after the logarithm, restricted to four spreads from the centre if declared.
+        """Low and high bound, of the logarithm if declared; at most four spreads from the centre.
 
         NaN for an open bound without a declared centre.
         """
@@ -217,7 +230,7 @@ class NumberColumn(TableColumn):
         return np.clip(codes, self.low, self.high)
 
     def _apply_log(self, number: float) -> float:
-        """Return the logarithm of a number, if the column declares it."""
+        """Return log(number), or log(1 + number) if `low` is 0; the number without `log`."""
         if not self.log:
             return number
         return math.log(number) if self.low else math.log1p(number)
@@ -227,10 +240,14 @@ class NumberColumn(TableColumn):
         return self._clip_to_bounds(numbers)
 
     def _format_cell(self, code: float) -> object:
+        """Return the code, which is the number itself."""
         return code
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return sampled codes: normal if centre and spread are declared, else uniform."""
+        """Return codes (n,): normal if centre and spread are declared, else uniform.
+
+        `uniforms`: uniform samples (n,) in [0, 1), which are turned into quantiles.
+        """
         low, high = self._transformed_bounds
         if self.center is not None and self.spread is not None:
             inner = np.clip(uniforms, 1e-6, 1 - 1e-6)  # quantiles of 0 and 1 are infinite
@@ -256,9 +273,11 @@ class WholeColumn(NumberColumn):
             return parsed.mark_faults(parsed.codes % 1 == 0, Fault.NOT_WHOLE)
 
     def _format_cell(self, code: float) -> object:
+        """Return the number as an int; as a float from 2^53 on."""
         return int(code) if abs(code) < _MAX_EXACT else code
 
     def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return numbers (n,) rounded to integers, inside the bounds."""
         return self._clip_to_bounds(np.rint(numbers))
 
 
@@ -278,6 +297,7 @@ class DateColumn(NumberColumn):
     zone: str | None = None
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the dates of a column in days since 1970; with `time`, with fractions of days."""
         return cells.parse_days(column, self.form, self.zone, with_time=self.time)
 
     def _format_cell(self, code: float) -> object:
@@ -295,7 +315,10 @@ class DateColumn(NumberColumn):
         return self._clip_to_bounds(np.rint(numbers))
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the standardised date (n, 1); with `time` also the point of the time (n, 3)."""
+        """Return the standardised dates (n, 1) of codes (n,), clipped to four spreads; 0 for NaN.
+
+        With `time` (n, 3): then the time of day as a point on a circle; zeros for NaN.
+        """
         features = super()._compute_value_features(codes)
         if not self.time:
             return features
@@ -303,6 +326,7 @@ class DateColumn(NumberColumn):
 
     @property
     def value_names(self) -> tuple[str, ...]:
+        """Suffixes of the names of the features: an empty one, then those of the time of day."""
         return ("", *_CIRCLE_NAMES) if self.time else ("",)
 
 
@@ -321,22 +345,29 @@ class TimeColumn(NumberColumn):
     cyclic: bool = True
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the times of day of a column in seconds since midnight."""
         return cells.parse_times_of_day(column)
 
     def _format_cell(self, code: float) -> object:
+        """Return the time of day of a code, in whole seconds."""
         return _round_to_clock_time(code)
 
     def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return seconds since midnight (n,) rounded to whole seconds, before the next midnight."""
         return np.minimum(np.rint(numbers), times.SECONDS_PER_DAY - 1.0)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the time of day on a circle (n, 2); standardised, (n, 1), if not cyclic."""
+        """Return the points (n, 2) on a circle of codes (n,); zeros for NaN.
+
+        If not `cyclic`, return the standardised seconds (n, 1), clipped to four spreads.
+        """
         if not self.cyclic:
             return super()._compute_value_features(codes)
         return _map_to_circle(codes / times.SECONDS_PER_DAY)
 
     @property
     def value_names(self) -> tuple[str, ...]:
+        """Suffixes of the names of the two coordinates; an empty one if not `cyclic`."""
         return _CIRCLE_NAMES if self.cyclic else ("",)
 
 
@@ -364,14 +395,16 @@ class DurationColumn(NumberColumn):
     kind: ClassVar[str] = "duration"
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the durations of a column in seconds."""
         return cells.parse_durations(column)
 
     def _format_cell(self, code: float) -> object:
-        """Return a duration in seconds as a text of ISO 8601, such as PT330S."""
+        """Return a duration in whole seconds as a text of ISO 8601, such as PT330S."""
         sign = "-" if code < 0 else ""
         return f"{sign}PT{abs(int(code))}S"
 
     def _round_to_codes(self, numbers: Floats) -> Codes:
+        """Return durations (n,) inside the bounds, in whole seconds, rounded toward 0."""
         return np.trunc(self._clip_to_bounds(numbers))
 
 
@@ -394,7 +427,7 @@ class DeclaredColumn(TableColumn):
 
     @property
     def declared_values(self) -> list[str]:
-        """All declared values as texts, and the text for "other" if the column has it."""
+        """All declared values as texts, then :data:`OTHER` if the column has it and texts."""
         texts = list(map(cells.plain_text, self.values))
         if self.n_values > len(self.values) and not cells.are_numbers(self.values):
             texts.append(OTHER)
@@ -406,7 +439,10 @@ class DeclaredColumn(TableColumn):
         return super()._normalized_markers - frozenset(map(cells.normalize_value, self.values))
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return the index of every cell among `values`; for "other" their number, if allowed."""
+        """Return the index of every cell among `values` as its code.
+
+        The code of undeclared values is the number of `values`, if the column has "other".
+        """
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
         return cells.parse_declared_values(column, self.values, other_code)
 
@@ -419,7 +455,10 @@ class DeclaredColumn(TableColumn):
         return max(self.values) + 1.0 if has_numbers else OTHER
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return sampled codes with the declared shares, or equal ones without them."""
+        """Return codes (n,) distributed with the declared shares, or uniformly without them.
+
+        `uniforms`: uniform samples (n,) in [0, 1).
+        """
         shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         cumulative = np.cumsum(shares) / shares.sum()
         codes = np.searchsorted(cumulative, uniforms, side="right")
@@ -433,7 +472,7 @@ class LevelsColumn(DeclaredColumn):
     kind: ClassVar[str] = "levels"
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the standardised index of the level (n, 1); 0 for missing values."""
+        """Return the standardised indices of levels (n, 1) for codes (n,); 0 for missing values."""
         k = len(self.values)
         return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
 
@@ -451,6 +490,7 @@ class CategoryColumn(DeclaredColumn):
 
     @property
     def n_values(self) -> int:
+        """Number of values, with "other" if the column has it."""
         return len(self.values) + self.other
 
     def _compute_value_features(self, codes: Codes) -> Floats:
@@ -459,10 +499,12 @@ class CategoryColumn(DeclaredColumn):
 
     @property
     def _missing_indicator(self) -> float:
+        """The value of the feature for missing values, as of the one-hot features."""
         return _ONE_HOT
 
     @property
     def value_names(self) -> tuple[str, ...]:
+        """All declared values as texts, then :data:`OTHER` if the column has it."""
         texts = tuple(map(cells.plain_text, self.values))
         return (*texts, OTHER) if self.other else texts
 
@@ -476,9 +518,11 @@ class YesNoColumn(DeclaredColumn):
     values: tuple[Any, ...] = ("no", "yes")
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
+        """Return the truth values of a column: 1 for yes, 0 for no."""
         return cells.parse_truth_values(column)
 
     def _format_cell(self, code: float) -> object:
+        """Return the truth value of a code, a bool."""
         return bool(code)
 
     def _compute_value_features(self, codes: Codes) -> Floats:

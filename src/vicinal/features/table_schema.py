@@ -225,7 +225,7 @@ class TableSchema:
 
 
 def _has_numeric_cells(column: kinds.TableColumn) -> bool:
-    """Return whether cells are parsed as numbers, so that a decimal comma is a mark in them."""
+    """Return whether a column's cells are parsed as numbers, so that they have a decimal mark."""
     is_numeric = column.kind in ("number", "whole", "yes_no")  # 1,0 may mean yes
     return is_numeric or are_numbers(getattr(column, "values", ("",)))
 
@@ -243,7 +243,11 @@ def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
 
 
 def _check_markers(location: str, markers: object) -> tuple[Any, ...]:
-    """Return checked missing-value markers; `location`: where they are declared, for messages."""
+    """Return missing-value markers, the JSON value of "missing_values", as a tuple.
+
+    Raises InvalidInput unless they are a list of texts and numbers. `location`: the beginning of
+    the message, as "The schema's column 'age'".
+    """
     if (
         not isinstance(markers, list)
         or len(markers) > MAX_VALUES
@@ -267,9 +271,10 @@ def _is_valid_marker(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _ColumnParser:
-    """Parser of the JSON declaration of one column; a method raises InvalidInput for its options.
+    """Parser of the JSON declaration of one column.
 
-    `name`: in composed form (NFC). `options`: the kind and all declared options.
+    `name`: the column's name in composed form (NFC). `options`: the kind and all declared options
+    by key. All methods raise InvalidInput for a value that the option cannot have.
     """
 
     name: str
@@ -277,7 +282,10 @@ class _ColumnParser:
 
     @classmethod
     def from_declaration(cls, name: str, declared: object) -> Self:
-        """Return the parser of a column's JSON value; refuse unknown kinds and foreign options."""
+        """Return the parser of a column's JSON value `declared`.
+
+        Raises InvalidInput for an unknown kind, and for options that the kind does not have.
+        """
         parser = cls(name, declared if isinstance(declared, Mapping) else {})
         kind = parser.options.get("kind")
         if kind not in tuple(_KINDS):  # a list or object as "kind" has no hash
@@ -290,7 +298,7 @@ class _ColumnParser:
         return parser
 
     def reject(self, requirement: str) -> InvalidInput:
-        """Return the error for a declaration without `requirement`, the end of a sentence."""
+        """Return the error that the column must have `requirement`, as 'a number as "low"'."""
         return InvalidInput(f"The schema's column {self.name!r} must have {requirement}.")
 
     def parse_column(self) -> kinds.TableColumn | str:
@@ -316,13 +324,16 @@ class _ColumnParser:
         if kind == "time":
             fields["cyclic"] = self.parse_flag("cyclic", default=True)
         elif issubclass(column_class, kinds.NumberColumn):
-            fields |= self.parse_range()
+            fields |= self.parse_number_options()
         else:
-            fields |= self.parse_values(fields["missing_values"])
+            fields |= self.parse_value_options(fields["missing_values"])
         return column_class(self.name, **fields)
 
-    def parse_range(self) -> dict[str, Any]:
-        """Return the constructor's fields of a column of numbers, dates or durations."""
+    def parse_number_options(self) -> dict[str, Any]:
+        """Return the options of a column of numbers, dates or durations as constructor arguments.
+
+        They are "low", "high", "center", "spread", "log", "limits", "time", "zone" and "form".
+        """
         is_date = self.options["kind"] == "date"
         check: Callable[..., float] = (
             self.parse_date_option if is_date else self.parse_number_option
@@ -353,10 +364,14 @@ class _ColumnParser:
             raise self.reject('a "low" that is at least 0, as it has "log"')
         return fields
 
-    def parse_values(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the fields of a column of declared values; refuse a value in `missing_values`."""
+    def parse_value_options(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the options of a column with a list of values as constructor arguments.
+
+        They are "values", "other" and "shares". Raises InvalidInput if a value is also one of the
+        markers `missing_values`.
+        """
         fields: dict[str, Any] = {}
-        n_shares = 2  # of yes and no
+        n_shares = 2  # A column of the kind yes_no has a share of yes and a share of no.
         if self.options["kind"] != "yes_no":
             fields["values"] = self.check_values(self.options.get("values"))
             n_shares = len(fields["values"])
@@ -371,7 +386,7 @@ class _ColumnParser:
         return fields
 
     def check_values(self, values: object) -> tuple[Any, ...]:
-        """Return the JSON value of "values" as a tuple; values must be distinct and not empty."""
+        """Return the JSON value of "values" as a tuple; texts and numbers must be distinct."""
         if not isinstance(values, list) or not 1 <= len(values) <= MAX_VALUES:
             raise self.reject(f'"values": a list of 1 to {MAX_VALUES} texts or numbers')
         for value in values:
@@ -407,21 +422,21 @@ class _ColumnParser:
         return float(value)
 
     def parse_flag(self, key: str, *, default: bool) -> bool:
-        """Return the value of the option `key`, true or false; `default` if it is absent."""
+        """Return the value of the option `key`, true or false; `default` if it is not declared."""
         value = self.options.get(key, default)
         if not isinstance(value, bool):
             raise self.reject(f'true or false as "{key}"')
         return value
 
     def parse_date_option(self, key: str, value: object) -> float:
-        """Return the days since 1970 of the option `key` with the `value` "2026-01-31"."""
+        """Return the days since 1970 of the date `value`, such as "2026-01-31", of option `key`."""
         try:
             return parse_iso_date(str(value))
         except ValueError:
             raise self.reject(f'a date as "{key}", written as "2026-01-31"') from None
 
     def check_zone(self, zone: str) -> str:
-        """Return `zone` if it names a time zone."""
+        """Return `zone`, which must name a time zone such as "UTC" or "Europe/Berlin"."""
         try:
             find_zone(zone)
         except ValueError:
@@ -431,7 +446,7 @@ class _ColumnParser:
         return zone
 
     def check_date_format(self, date_format: str) -> str:
-        """Return a strptime format if it has exactly one day, one month and one year."""
+        """Return a strptime format, which must have exactly one day, one month and one year."""
         canonical = {"Y": "y", "b": "m", "B": "m"}
         fields = sorted(canonical.get(field, field) for field in _DATE_FIELD.findall(date_format))
         if fields != ["d", "m", "y"] or _DATE_FIELD.sub("", date_format).strip(" ./,-"):

@@ -22,7 +22,7 @@ from vicinal.errors import PrivacyRefused
 from vicinal.interactions.row_matching import RecordDigests
 
 SharedBudgetDeclaration = tuple[Hashable, int]
-"""The identity of a plan, and the number of interactions with it that share one budget."""
+"""The identity of a plan, and the largest number of interactions that share its budget."""
 
 
 @dataclass(eq=False)
@@ -30,7 +30,7 @@ class _Claim:
     """A claim on records, and the objects that may still release something from them.
 
     - `records`: digests of the claimed records.
-    - `declaration`: plan, and number of interactions that share its budget.
+    - `declaration`: plan, and largest number of interactions that share its budget.
     - `is_released`: whether anything except `noisy_count` was released.
     - `noisy_count`: the first noisy count of the records that was released; None before that.
     - `holders`: the existing interactions that have this claim.
@@ -49,8 +49,9 @@ class _Claim:
 
 
 class Interaction:
-    """A fitted object's hold on its claim, which ends with this object if nothing was released.
+    """The use of a claim by one fitted object.
 
+    The claim is dropped when its last user is deleted and nothing was released.
     `is_withdrawn`: whether the claim was given up, so that a later fit may claim the records.
     """
 
@@ -59,8 +60,8 @@ class Interaction:
         self.is_withdrawn = False
         claim.holders.add(self)
 
-    def mark_released(self) -> None:
-        """Record that the interaction releases something; call this before noise is sampled.
+    def begin_release(self) -> None:
+        """Mark the claim as one with releases; call this before the noise of a release is sampled.
 
         Raises PrivacyRefused after a withdrawal, as another interaction may have claimed the
         records.
@@ -76,7 +77,7 @@ class Interaction:
             self._claim.holders.discard(self)
 
     def keep_first_noisy_count(self, noisy_count: float) -> float:
-        """Return the first noisy count of the claimed records, so that fits get no second sample.
+        """Return the first noisy count of the claimed records, so that no second one is released.
 
         `noisy_count`: a fresh noisy count of the records, stored and returned if there is none yet.
         """
@@ -87,10 +88,10 @@ class Interaction:
 
 @dataclass
 class FitRegistry:
-    """All interactions of a process. All methods may be called from any thread.
+    """All claims of this process. All methods may be called from any thread.
 
-    Arguments of the public methods: `records`, digests of all records that the interaction uses;
-    `declaration`, its plan and the number of interactions that share the plan's budget. They raise
+    Arguments: `records`, digests of all records that an interaction uses; `declaration`, its plan
+    and the largest number of interactions that share the plan's budget. The public methods raise
     PrivacyRefused if a record is in too many interactions, or in one with another declaration.
     """
 
@@ -105,10 +106,10 @@ class FitRegistry:
         *,
         releases_count: bool,
     ) -> Interaction:
-        """Return a new interaction, which claims `records`.
+        """Return a new interaction, which claims `records` or shares an earlier claim on them.
 
-        - `replacing`: the previous interaction of the same fitted object, or None; it does not
-          count if it released nothing.
+        - `replacing`: the previous interaction of the same fitted object, or None. If it released
+          nothing, its claim is not regarded as an overlap.
         - `releases_count`: whether a noisy count of the records will be released and charged. An
           earlier noisy count is reused if the records have released nothing else and no other
           object claims them.
@@ -124,29 +125,30 @@ class FitRegistry:
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
     ) -> Interaction:
-        """Return an interaction that continues an interrupted, released one, and claims `records`.
+        """Return an interaction that continues an interrupted one, and claims `records`.
 
-        Earlier claims with the same declaration do not count.
+        Something was already released. Earlier claims with the same declaration are not regarded as
+        overlaps.
         """
         new = _Claim(records, declaration)
         with self._lock:
             exempt = [claim for claim in self._claims if claim.declaration == declaration]
             self._refuse_overlap(new, exempt)
             interaction = self._register_claim(new)
-            interaction.mark_released()
+            interaction.begin_release()
             return interaction
 
     def extend_claim(
-        self, interaction: Interaction, records: RecordDigests, *, same_records: bool
+        self, interaction: Interaction, added: RecordDigests, *, same_records: bool
     ) -> None:
-        """Add `records` to the claim of an `interaction`.
+        """Add records to the claim of an `interaction`.
 
-        `same_records`: whether they are its present records, possibly with other features, rather
-        than new ones.
+        `added`: digests of the records to add. `same_records`: whether they describe the records
+        that are already claimed, possibly with other features; otherwise they are further records.
         """
         claim = interaction._claim
         with self._lock:
-            merged = claim.records.merge(records, same_records=same_records)
+            merged = claim.records.merge(added, same_records=same_records)
             self._refuse_overlap(_Claim(merged, claim.declaration), (claim,))
             claim.records = merged
 
@@ -157,9 +159,9 @@ class FitRegistry:
         return Interaction(claim)
 
     def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
-        """Return a claim equal to `new` that released only its noisy count, or None.
+        """Return a registered claim equal to `new` that released only its noisy count, or None.
 
-        It must have no holder unless it is `previous`, the claim that `new` replaces.
+        `previous`: the claim that `new` replaces, or None. Other claims must have no holder.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released
@@ -170,9 +172,9 @@ class FitRegistry:
         return None
 
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
-        """Raise PrivacyRefused if the claim `new` overlaps too many others.
+        """Raise PrivacyRefused if the claim `new` overlaps with too many others.
 
-        `exempt`: claims that do not count, as `new` replaces or continues them; None is ignored.
+        `exempt`: claims that `new` replaces or continues, which are no overlaps; None is skipped.
         """
         if self._find_refusal_reason(new, exempt):
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
@@ -180,20 +182,21 @@ class FitRegistry:
                 raise PrivacyRefused(reason)
 
     def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return why the claim `new` must be refused, in sentences; "" if it may be registered.
+        """Return the reason to refuse the claim `new`, in sentences; "" if it may be registered.
 
-        `exempt`: claims that are not compared with it.
+        `exempt`: claims that are not compared with it; None is skipped. Claims that are no longer
+        active are dropped from the registry first.
         """
         self._claims = [claim for claim in self._claims if claim.is_active]
-        max_interactions = new.declaration[1]
+        _, max_interactions = new.declaration
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)
         id_uses = np.zeros(0 if new.records.ids is None else len(new.records.ids), dtype=np.int64)
         for claim in self._claims:
             if any(claim is exempted for exempted in exempt):
                 continue
-            is_shared, uses = new.records.mark_shared_ids(claim.records), id_uses
+            is_shared, uses = new.records.find_shared_ids(claim.records), id_uses
             if is_shared is None:
-                is_shared, uses = new.records.mark_shared_rows(claim.records), row_uses
+                is_shared, uses = new.records.find_shared_rows(claim.records), row_uses
             if not is_shared.any():
                 continue
             if claim.declaration != new.declaration:
@@ -220,4 +223,4 @@ _OTHER_DECLARATION = (
 )
 
 REGISTRY = FitRegistry()
-"""The interactions of this process."""
+"""The claims of this process."""

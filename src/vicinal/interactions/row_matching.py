@@ -49,8 +49,9 @@ class RecordDigests:
     def merge(self, other: RecordDigests, *, same_records: bool) -> RecordDigests:
         """Return the digests of the records of both; without ids if one has none.
 
-        `same_records`: whether `other` describes the same records, possibly with other features.
-        The multiplicity of a row is then the larger of both, otherwise their sum.
+        `other`: digests of further records. `same_records`: whether it describes the same records
+        instead, possibly with other features. The multiplicity of a row is then the larger of both,
+        otherwise their sum.
         """
         added = other.rows
         if same_records:
@@ -69,16 +70,16 @@ class RecordDigests:
             same_ids = np.array_equal(self.ids, other.ids)
         return same_ids and np.array_equal(self.rows, other.rows)
 
-    def mark_shared_ids(self, other: RecordDigests) -> Bools | None:
-        """Return for each id whether `other` has it, bool (s,); None unless both have ids."""
+    def find_shared_ids(self, other: RecordDigests) -> Bools | None:
+        """Return whether `other` has each id, bool (s,); None unless both have ids."""
         if self.ids is None or other.ids is None:
             return None
         return count_matches(self.ids, other.ids) > 0
 
-    def mark_shared_rows(self, other: RecordDigests) -> Bools:
-        """Return for each row whether `other` has it, bool (n,).
+    def find_shared_rows(self, other: RecordDigests) -> Bools:
+        """Return whether `other` has each row, bool (n,).
 
-        All False if chance explains the number of equal rows.
+        All are False if chance explains the number of equal rows.
         """
         if not overlap_exceeds_chance(self.rows, other.rows):
             return np.zeros(len(self.rows), dtype=np.bool_)
@@ -129,7 +130,10 @@ def _create_process_key() -> bytes:
 
 
 def count_matches(digests: UInts64, sorted_digests: UInts64) -> Ints:
-    """Return how often each of `digests`, (n,), occurs in `sorted_digests`, (m,); int64 (n,)."""
+    """Return the number of occurrences of each of `digests` (n,) in others, int64 (n,).
+
+    `sorted_digests` (m,): the digests among which they are counted, in ascending order.
+    """
     start = np.searchsorted(sorted_digests, digests, side="left")
     return np.searchsorted(sorted_digests, digests, side="right") - start
 
@@ -167,13 +171,14 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
 
 
 def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
-    """Return whether more `public` rows (m, d) equal `records` (n, d) than chance explains.
+    """Return whether public rows are probably copies of private records.
 
-    The match probability is estimated by the share of rows that have a duplicate in their own table
-    (Good 1953); the larger of both shares counts. So public rows that were generated from a schema
-    with few values may equal records. Without duplicates, six equal rows are allowed, so a curator
-    who knows six records could test a further row by whether `fit` refuses. The result is private;
-    see docs/explanation/public.md.
+    They are if more `public` rows (m, d) equal `records` (n, d) than chance explains. The match
+    probability is estimated by the share of rows that have a duplicate in their own table (Good
+    1953); the larger of both shares counts. So public rows that were generated from a schema with
+    few values may equal records. Without duplicates, six equal rows are allowed, so a curator who
+    knows six records could test a further row by whether `fit` refuses. The result is private; see
+    docs/explanation/public.md.
     """
     record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)
@@ -187,9 +192,9 @@ def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
 def detect_excess_matches(n_matches: int, n_public: int, match_probability: float) -> bool:
     """Return whether more public rows equal private rows than chance explains.
 
-    `n_matches` of `n_public` distinct public rows equal a private row; `match_probability` is the
-    probability that one does by chance. The limit is six standard deviations above the expected
-    number, with a standard deviation of at least one row.
+    `n_matches` of `n_public` distinct public rows equal a private row. `match_probability`: the
+    probability that a public row equals a private one by chance. The limit is six standard
+    deviations above the expected number, with a standard deviation of at least one row.
     """
     deviation = math.sqrt(max(n_public * match_probability * (1 - match_probability), 1))
     return n_matches > n_public * match_probability + 6 * deviation

@@ -81,7 +81,7 @@ class ReleasedLabels:
 def compute_examples_digest(examples: Iterable[str | AnyArray]) -> str:
     """Return the SHA-256 of public examples in their order, in hexadecimal digits.
 
-    `examples`: vectors or images, or texts.
+    `examples`: texts, or numeric arrays of one example each: vectors (d,) or images.
     """
     digest = hashlib.sha256()
     for example in examples:
@@ -139,7 +139,10 @@ def load_answers(path: str | Path) -> ReleasedLabels:
 
 
 def _read_answers(path: Path) -> ReleasedLabels:
-    """Return the released labels in the file at `path`; a damaged file can raise any error."""
+    """Return the released labels in the file at `path`.
+
+    A damaged file can raise any error, which the caller converts to InvalidInput.
+    """
     arrays = read_arrays(path)
     about = parse_json(str(arrays["about"]))
     json.dumps(about, allow_nan=False)  # raises ValueError for NaN and infinity

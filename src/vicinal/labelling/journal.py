@@ -166,7 +166,10 @@ class FileJournal:
             self._witness.sync()
 
     def _read_file(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
-        """Return the last entry, the journal's identity and all tokens; None without a file."""
+        """Return the last entry, the journal's identity (16 bytes), and the tokens of all entries.
+
+        None if there is no file. Raises InvalidInput if it is damaged.
+        """
         damage = (
             f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
             "budgets as spent."
@@ -178,7 +181,10 @@ class FileJournal:
             return None
 
     def _refuse(self, problem: str) -> NoReturn:
-        """Raise PrivacyRefused; `problem` completes the sentence "The journal ..."."""
+        """Raise PrivacyRefused because the journal is not the last one of its run.
+
+        `problem`: the end of the sentence "The journal FILE ...", for the message.
+        """
         witness = default_witness_path(self.folder)
         raise PrivacyRefused(
             f"The journal {self._path} {problem}: going on could spend the same budgets again. Put "
@@ -216,7 +222,8 @@ def _unpack_entry(
 ) -> tuple[JournalEntry, bytes, list[bytes]]:
     """Return the entry, identity and entry tokens stored in a journal file.
 
-    `arrays`: those of :func:`_pack_entry`, by name. `path`: the file's name for error messages.
+    `arrays`: those of the file, by name, as :func:`_pack_entry` returns them. `path`: of the file,
+    for error messages. The identity has 16 bytes, and each token 32.
     """
     header = parse_json(str(arrays["head"]))
     checks.check_file_format(path, header["format"], _FORMAT)

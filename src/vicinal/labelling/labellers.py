@@ -115,7 +115,7 @@ class Labeller(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return the spent budgets as arrays by name, as :meth:`restore` expects them. Private."""
+        """Return the budgets spent so far as arrays by name, for :meth:`restore`. Private."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
@@ -129,8 +129,9 @@ class Labeller(ABC):
         """Return the guarantee of all planned rounds together, fixed before the first query."""
 
     def digest(self) -> str:
-        """Return a SHA-256 digest of the private labels, subjects and parameters. Private.
+        """Return a SHA-256 digest of the private labels, subjects and parameters, in hexadecimal.
 
+        It is private. A journal with another digest is refused.
         Subject ids are normalised first, so that the file format they come from has no effect.
         """
         ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
@@ -139,7 +140,7 @@ class Labeller(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @abstractmethod
-    def _get_parameters(self) -> object:
+    def _get_parameters(self) -> list[Any]:
         """Return all parameters that affect answers, in a fixed order, for :meth:`digest`."""
 
 
@@ -222,12 +223,13 @@ class IndKNNLabeller(Labeller):
     def begin_round(
         self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
     ) -> Floats | None:
-        """Begin or resume a round; return the private model's class probabilities, (m, c), or None.
+        """Begin or resume a round: fit the classifier to the features of the private records.
 
-        The first call gives each subject a full budget; later calls, and calls after
-        :meth:`restore`, continue with the remaining budgets. `record_features` (n, d): of all
-        private records, in the order of their labels. `public_features` (m, d): of all public
-        examples. `planned_round`: the round of the plan.
+        Returns the class probabilities (m, c) of the public examples by the private model, which
+        are released values; None if no private model is trained. The first call gives each subject
+        a full budget; later calls, and calls after :meth:`restore`, continue with the remaining
+        budgets. `record_features` (n, d): of all private records, in the order of their labels.
+        `public_features` (m, d): of all public examples. `planned_round`: the round of the plan.
         """
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
@@ -255,11 +257,11 @@ class IndKNNLabeller(Labeller):
         return self._classifier.model_probabilities(public_features)
 
     def _configure_classifier(self, first_round: Round) -> IndKNNClassifier:
-        """Set the classifier's number of queries and model share for the first round; return it.
+        """Return the classifier with the number of queries and the model share of the run set.
 
-        The number is that of queries which the whole budget would pay for at the first round's
-        rate. A private model is trained only if this round has the whole budget, so that features
-        never change.
+        The number is that of queries which the whole budget would pay for at the rate of
+        `first_round`, the plan's first round. A private model is trained only if this round has the
+        whole budget, so that features never change.
         """
         n_queries = scale_planned_queries(first_round.queries, first_round.share)
         model_share = self._model_share if first_round.share == 1 else 0
@@ -267,13 +269,16 @@ class IndKNNLabeller(Labeller):
         return self._classifier
 
     def plan(self, first_round: Round) -> IndKNNPlan:
-        """Return the Ind-KNN plan (noise, number of neighbours) of the round `first_round`."""
+        """Return the Ind-KNN plan of a run: noise, number of neighbours and guarantee.
+
+        `first_round`: the first round of the labelling plan, whose rate of spending counts.
+        """
         return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
 
     def label(self, queries: AnyArray) -> Answers:
-        """Return the classes of `queries`, features (q, d), and charge the records for them.
+        """Return released answers to `queries`, features (q, d), and charge the records for them.
 
-        The answers have margins if votes are released.
+        The answers have margins, in standard deviations of the noise, if votes are released.
         """
         answers = self._classifier.query(queries)
         votes = answers.votes
@@ -281,7 +286,10 @@ class IndKNNLabeller(Labeller):
         return Answers(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        """Return the spent budgets, and the reason why no model was trained. Private."""
+        """Return the budgets spent so far, and the reason why no model was trained, as arrays.
+
+        They are private, and have the names that :meth:`restore` expects.
+        """
         state = get_budget_state(self._classifier)
         if self._model_choice is not None:
             _, reason = self._model_choice
@@ -290,14 +298,20 @@ class IndKNNLabeller(Labeller):
         return state
 
     def restore(self, state: State) -> None:
-        """Resume with the remaining budgets of a `state` of :meth:`state`."""
+        """Resume with the remaining budgets of a `state` that :meth:`state` returned.
+
+        Raises InvalidInput if it is the state of another kind of labeller.
+        """
         check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
         self._model_choice = (model_share, str(state.get("why_no_model", "")))
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of all rounds, which share one budget."""
+        """Return the guarantee of all rounds, which share one budget.
+
+        Before the first fit, it assumes a private model with the largest share that a fit may use.
+        """
         plan = IndKNNPlan.from_estimator(self._classifier)
         if self._model_choice is not None:
             share, reason = self._model_choice
@@ -309,8 +323,11 @@ class IndKNNLabeller(Labeller):
             plan = plan.changed(model_share=share)
         return create_ind_knn_guarantee(plan)
 
-    def _get_parameters(self) -> object:
-        """Return all constructor parameters as sorted pairs (name, value), for :meth:`digest`."""
+    def _get_parameters(self) -> list[Any]:
+        """Return the classifier's parameters as pairs (name, value) by name, for :meth:`digest`.
+
+        Parameters that rounds change have the values that the labeller's constructor set.
+        """
         # Rounds change these two parameters of the classifier, so the constructor's values count.
         constructor_values = {"n_queries": None, "model_share": self._model_share}
         return sorted({**self._classifier.get_params(), **constructor_values}.items())
@@ -348,10 +365,10 @@ class Learner(Protocol[AnyStudent]):
     ) -> AnyStudent:
         """Train and return a student on released answers.
 
-        `examples` (m, ...) are all public examples, `rows` (a,) the indices of the answered ones,
-        and `labels` (a,) their class indices. `round_index` is from 0, `begin` starts
-        a progress display. `soft_labels` (m, c) are class probabilities of all examples; None
-        without a private model. Training may use no other data.
+        `examples` (m, ...) are all public examples, `rows` (a,) the indices of those with a label,
+        and `labels` (a,) their class indices. `round_index` is from 0. `begin` starts a progress
+        display from a name and a number of steps. `soft_labels` (m, c) are class probabilities of
+        all examples; None without a private model. Training may use no other data.
         """
         ...
 
@@ -371,8 +388,8 @@ class PrivateKNNLabeller(Labeller):
 
     Each round has its own classifier, whose noise and number of queries decide the round's cost.
     The guarantee composes the costs of all rounds; ``Round.share`` has no effect here. Raises
-    InvalidInput if a classifier limits its answers (n_answers), since the state does not keep that
-    limit, has an epsilon of its own, or has `interactions` other than 1.
+    InvalidInput if a classifier limits its answers (n_answers), has an epsilon of its own, or has
+    `interactions` other than 1.
 
     Parameters
     ----------
@@ -454,7 +471,10 @@ class PrivateKNNLabeller(Labeller):
         self._classifier = classifier.fit(record_features, self._labels, self._subjects)
 
     def label(self, queries: AnyArray) -> Answers:
-        """Return the classes of `queries`, features (q, d), and count them as answered."""
+        """Return released answers to `queries`, features (q, d), and count them as answered.
+
+        The answers have margins, in votes, if votes are released.
+        """
         if self._classifier is None:
             raise InvalidInput("Call begin_round() before label().")
         if self._classifier.release == "votes":
@@ -468,11 +488,14 @@ class PrivateKNNLabeller(Labeller):
         return answers
 
     def state(self) -> State:
-        """Return, as "asked", the number of queries answered in each begun round, int64."""
+        """Return the array "asked": the number of queries answered in each begun round, int64."""
         return {"asked": np.array(self._n_answered, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        """Resume after the answered queries in a `state` of :meth:`state`; it must fit the plan."""
+        """Resume after the answered queries in a `state` that :meth:`state` returned.
+
+        Raises InvalidInput if their numbers do not fit the plan.
+        """
         n_answered = state.get("asked", np.array([-1])).tolist()
         n_planned = [planned.queries for planned in self._plan.rounds]
         n_complete = len(n_answered) - 1  # every round before the last begun one is complete
@@ -490,7 +513,10 @@ class PrivateKNNLabeller(Labeller):
         return {**plans[0], "releases": releases}
 
     def epsilon(self) -> float:
-        """Return the epsilon of all rounds together, as in :meth:`guarantee`, also if simulated."""
+        """Return the epsilon of all rounds together, also for simulated noise.
+
+        A :meth:`guarantee` has the same epsilon, but is void if noise is simulated.
+        """
         plan = PricedPlan.from_dict(self.plan())
         return plan.composition().compute_min_epsilon(plan.delta)
 
@@ -508,8 +534,11 @@ class PrivateKNNLabeller(Labeller):
             assumed=classifiers[0]._additional_assumptions,
         )
 
-    def _get_parameters(self) -> object:
-        """Return each round's classifier parameters, sorted by name, for :meth:`digest`."""
+    def _get_parameters(self) -> list[Any]:
+        """Return the parameters of each round's classifier for :meth:`digest`.
+
+        For each round a list of pairs (name, value), sorted by name.
+        """
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:

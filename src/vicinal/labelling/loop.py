@@ -155,14 +155,16 @@ def label(
     journal: FileJournal,
     begin_progress: Begin,
 ) -> tuple[RoundAnswers, Ints]:
-    """Return the answers of a plan of one round, and the indices of those to train a student on.
+    """Query the labeller for a plan of one round, without training a student.
 
-    Arguments are those of :func:`run_labelling`. Raises InvalidInput if the plan has several
-    rounds, which need a student, or the journal belongs to another run.
+    Subjects are charged for the answers. After the process was killed, a call with the same
+    arguments resumes from the journal. Arguments are those of :func:`run_labelling`. Raises
+    InvalidInput if the plan has several rounds, which need a student, or the journal belongs to
+    another run.
 
     Returns
     -------
-    asked : RoundAnswers
+    answers : RoundAnswers
         Queries and answers.
     selected : int64 (k,)
         Indices of the answers that a student should be trained on.
@@ -186,8 +188,8 @@ def label(
     >>> def begin(step, size):
     ...     return lambda done: None  # no progress is shown
     >>> with closing(FileJournal("run")) as journal:
-    ...     asked, chosen = label(task, labeller, default_plan(1, pool=200), journal, begin)
-    >>> asked.complete
+    ...     answers, selected = label(task, labeller, default_plan(1, pool=200), journal, begin)
+    >>> answers.complete
     True
     """
     if len(plan.rounds) != 1:
@@ -199,7 +201,7 @@ def label(
 class _LabellingRun:
     """A run in progress: `rounds` are those begun, `input_digest` identifies data and parameters.
 
-    The other fields are the arguments of :func:`run_labelling`.
+    The other fields are the arguments of :func:`run_labelling`. A `round_index` is from 0.
     """
 
     task: LabellingTask
@@ -215,35 +217,39 @@ class _LabellingRun:
         """Return the answers and students of all rounds, starting where the journal ends."""
         self._resume_from_journal()
         students: list[StudentModel] = []
-        for number in range(len(self.plan.rounds)):
-            self._complete_round(number, students)
-            students.append(self._load_or_train_student(number))
+        for round_index in range(len(self.plan.rounds)):
+            self._complete_round(round_index, students)
+            students.append(self._load_or_train_student(round_index))
         return TransferResult(
             students[-1],
             tuple(students),
             tuple(self.rounds),
-            tuple(self._select_answers(number) for number in range(len(self.rounds))),
+            tuple(self._select_answers(round_index) for round_index in range(len(self.rounds))),
             self.labeller.guarantee(),
         )
 
     def run_first_round(self) -> tuple[RoundAnswers, Ints]:
-        """Return the answers of the first round, and the indices of the selected ones."""
+        """Return queries and answers of the first round, and the indices of the answers selected.
+
+        The indices, int64 (k,), are of answers to train a student on. The round starts where the
+        journal ends.
+        """
         self._resume_from_journal()
         self._complete_round(0, [])
         return self.rounds[0], self._select_answers(0)
 
-    def _complete_round(self, number: int, students: list[StudentModel]) -> None:
-        """Query the labeller until all queries of round `number` (from 0) are answered.
+    def _complete_round(self, round_index: int, students: list[StudentModel]) -> None:
+        """Choose the queries of a round, unless it has begun, and query the labeller for them all.
 
-        `students` are those of the previous rounds.
+        `students`: the student of each previous round.
         """
-        planned_round = self.plan.rounds[number]
-        if number == len(self.rounds):
+        planned_round = self.plan.rounds[round_index]
+        if round_index == len(self.rounds):
             queries = self._choose_queries(planned_round, students)
             self.rounds.append(RoundAnswers(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
-        if not self.rounds[number].complete:
+        if not self.rounds[round_index].complete:
             extractor = students[-1] if students else self.task.extractor
-            self._query_labeller(number, planned_round, extractor)
+            self._query_labeller(round_index, planned_round, extractor)
 
     def _resume_from_journal(self) -> None:
         """Restore rounds and budgets from the journal, which must belong to this run."""
@@ -281,13 +287,14 @@ class _LabellingRun:
         return np.concatenate([order[~queried], order[queried]])[: planned_round.queries]
 
     def _query_labeller(
-        self, number: int, planned_round: Round, extractor: FeatureExtractor
+        self, round_index: int, planned_round: Round, extractor: FeatureExtractor
     ) -> None:
-        """Answer the remaining queries of round `number` (from 0) of the plan, `planned_round`.
+        """Extract the features of a round, and query the labeller for its remaining answers.
 
-        `extractor`: maps public examples and private records to features.
+        `planned_round`: the parameters of the round. `extractor`: maps public examples and private
+        records to features.
         """
-        step = self.begin_progress(f"round {number + 1}: features", 2)
+        step = self.begin_progress(f"round {round_index + 1}: features", 2)
         features = extractor.transform(self.task.pool)
         public_map = PublicMap(planned_round.components).fit(features)
         public_features = public_map.transform(features)
@@ -295,24 +302,24 @@ class _LabellingRun:
         record_features = public_map.transform(extractor.transform(self.task.records))
         step(1)
         probabilities = self.labeller.begin_round(record_features, public_features, planned_round)
-        if probabilities is not None and self.rounds[number].soft_labels is None:
+        if probabilities is not None and self.rounds[round_index].soft_labels is None:
             soft_labels = np.asarray(probabilities, dtype=np.float32)
-            self.rounds[number] = replace(self.rounds[number], soft_labels=soft_labels)
+            self.rounds[round_index] = replace(self.rounds[round_index], soft_labels=soft_labels)
         # The first embedding may release a noisy number of records, which must be durable before
         # any answer depends on it.
         self._commit()
-        round_answers = self.rounds[number]
-        step = self.begin_progress(f"round {number + 1}: answers", len(round_answers.queries))
+        round_answers = self.rounds[round_index]
+        step = self.begin_progress(f"round {round_index + 1}: answers", len(round_answers.queries))
         step(len(round_answers.labels))
-        while not self.rounds[number].complete:
-            step(self._query_block(number, public_features))
+        while not self.rounds[round_index].complete:
+            step(self._query_block(round_index, public_features))
 
-    def _query_block(self, number: int, public_features: AnyArray) -> int:
-        """Answer and commit the next block of round `number` (from 0); return its size.
+    def _query_block(self, round_index: int, public_features: AnyArray) -> int:
+        """Query the labeller for a round's next block, and store the answers; return their number.
 
         `public_features`, (m, d): features of all public examples.
         """
-        round_answers = self.rounds[number]
+        round_answers = self.rounds[round_index]
         n_answered = len(round_answers.labels)
         block = round_answers.queries[n_answered : n_answered + BLOCK]
         answers = self.labeller.label(public_features[block])
@@ -321,7 +328,7 @@ class _LabellingRun:
             margins = np.concatenate([round_answers.margins, margins])
         labels = np.concatenate([round_answers.labels, answers.labels])
         soft_labels = _update_soft_labels(round_answers.soft_labels, block, answers)
-        self.rounds[number] = RoundAnswers(round_answers.queries, labels, margins, soft_labels)
+        self.rounds[round_index] = RoundAnswers(round_answers.queries, labels, margins, soft_labels)
         self._commit()
         return len(block)
 
@@ -331,48 +338,48 @@ class _LabellingRun:
             JournalEntry(self.input_digest, tuple(self.rounds), self.labeller.state())
         )
 
-    def _select_answers(self, number: int) -> Ints:
-        """Return the indices of the answers of a round to train on, in ascending order, int64 (k,).
+    def _select_answers(self, round_index: int) -> Ints:
+        """Return the indices of a round's answers that a student is trained on, int64 (k,).
 
-        `number`: index of the round, from 0.
+        They are ascending; queries without an answer are left out.
         """
-        round_answers = self.rounds[number]
+        round_answers = self.rounds[round_index]
         answered = np.flatnonzero(round_answers.labels != ABSTAINED)
         if round_answers.margins is None:
             return answered
         return answered[
-            self.plan.rounds[number].select_answers(
+            self.plan.rounds[round_index].select_answers(
                 round_answers.margins[answered], round_answers.labels[answered]
             )
         ]
 
-    def _load_or_train_student(self, number: int) -> StudentModel:
-        """Return the student of round `number` (from 0): read it, or train and write it."""
+    def _load_or_train_student(self, round_index: int) -> StudentModel:
+        """Return the student of a round: from its file, or trained now and written to its file."""
         assert self.learner is not None  # noqa: S101 (narrows the type: run_labelling() has a learner)
-        path = self.journal.folder / f"student-{number + 1}.pt"
+        path = self.journal.folder / f"student-{round_index + 1}.pt"
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
-        rows, labels = self._collect_training_set(number)
+        rows, labels = self._collect_training_set(round_index)
         student: StudentModel = self.learner.learn(
             self.task.pool,
             rows,
             labels,
-            number,
+            round_index,
             self.begin_progress,
-            self.rounds[number].soft_labels,
+            self.rounds[round_index].soft_labels,
         )
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _collect_training_set(self, number: int) -> tuple[Ints, Ints]:
-        """Return rows and class indices of the selected answers up to round `number` (from 0).
+    def _collect_training_set(self, round_index: int) -> tuple[Ints, Ints]:
+        """Return the training set of a round's student: row and class indices of public examples.
 
-        Both are int64 (k,), by ascending row index of the public example. Where rounds answered the
-        same example, the last selected answer counts.
+        Both are int64 (k,), by ascending row index. They are the selected answers of this and all
+        earlier rounds. Where rounds answered the same example, the last selected answer counts.
         """
         label_of: dict[int, int] = {}
-        for index in range(number + 1):
+        for index in range(round_index + 1):
             round_answers = self.rounds[index]
             selected = self._select_answers(index)
             label_of |= zip(

@@ -200,7 +200,7 @@ def default_plan(
 
 _MIN_NOISE = 0.1
 _MAX_NOISE = 1e7
-"""Noise scales between which :func:`least_noise` searches, in votes."""
+"""Noise scales between which :func:`find_smallest_noise` searches, in votes."""
 
 _INITIAL_NOISE = 25.0  # where the search starts, in votes
 _BRACKET_FACTOR = 4.0  # ratio of successive noise scales until the result is bracketed
@@ -208,7 +208,7 @@ _PRECISION = 1e-5  # relative, of the noise scale
 
 
 def compute_round_noise(planned_round: Round, plan: LabellingPlan, sigma: float) -> float:
-    """Return the noise scale of one round of `plan`, in votes.
+    """Return the noise scale of `planned_round`, one round of `plan`, in votes.
 
     `sigma`: the noise scale, in votes, that a single round with all queries and the whole budget
     would have.
@@ -216,26 +216,26 @@ def compute_round_noise(planned_round: Round, plan: LabellingPlan, sigma: float)
     return sigma * math.sqrt(planned_round.queries / (planned_round.share * plan.queries))
 
 
-def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
+def find_smallest_noise(compute_epsilon: Callable[[float], float], epsilon: float) -> float:
     """Return the smallest noise scale, in votes, at which a plan costs at most `epsilon`.
 
-    The result may be too large by two parts in 100,000, and is never below `_MIN_NOISE`. `cost`
-    maps a noise scale to the epsilon of the whole plan, and must decrease. Raises PrivacyRefused if
-    no noise on the votes suffices, because another release, such as that of the queries that pass a
-    noisy screening, costs too much.
+    The result may be too large by two parts in 100,000, and is never below 0.1.
+    `compute_epsilon`: maps a noise scale to the epsilon of the whole plan, and must decrease.
+    Raises PrivacyRefused if no noise on the votes suffices, because another release, such as that
+    of the queries that pass a noisy screening, costs too much.
     """
     target = checks.check_real("epsilon", epsilon, above=0)
 
     def log_excess(log_noise: float) -> float:
-        """Return log(cost / target), which is positive where the noise is too small."""
-        # The floor avoids the logarithm of a cost of 0.
-        return math.log(max(cost(math.exp(log_noise)), 1e-6 * target) / target)
+        """Return log(epsilon / target), which is positive where the noise is too small."""
+        # The floor avoids the logarithm of an epsilon of 0.
+        return math.log(max(compute_epsilon(math.exp(log_noise)), 1e-6 * target) / target)
 
     low, high = _bracket_root(lambda noise: log_excess(math.log(noise)))
     if low == high:
         return low
     noise = math.exp(brentq(log_excess, math.log(low), math.log(high), xtol=_PRECISION))
-    while cost(noise) > target:
+    while compute_epsilon(noise) > target:
         noise *= 1 + _PRECISION
     return noise
 
@@ -244,7 +244,7 @@ def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float]:
     """Return two noise scales in votes, one that is too small and one that suffices.
 
     `excess` maps a noise scale to a value that is positive where the noise is too small. Both
-    results are `_MIN_NOISE` if that already suffices.
+    results are 0.1 (`_MIN_NOISE`) if that already suffices.
     """
     low = high = _INITIAL_NOISE
     while excess(high) > 0:

@@ -153,7 +153,7 @@ def train_and_charge_model(
         plan = plan.changed(n_records=size)
     plan = plan.choose_model_share(len(public))
     if interaction is not None:
-        interaction.mark_released()
+        interaction.begin_release()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
     features = ModelFeatures.for_training(public, plan.size, lifted=encoder.lifts)
     gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)

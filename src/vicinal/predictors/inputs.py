@@ -435,4 +435,4 @@ def note_release(estimator: BaseEstimator) -> None:
     """Record that the estimator's interaction has released a function of its private records."""
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
-        interaction.mark_released()
+        interaction.begin_release()
