@@ -151,7 +151,7 @@ class ShardRecord:
         )
 
     def to_row(self) -> tuple[int, str, int, int, bytes, bytes]:
-        """Return the record as a row of the table `shards`."""
+        """Return the record as a row of the table `shards`: number, id, last state and epochs."""
         state = self.state
         epochs = b"".join(self.epochs)
         return self.number, self.identity, state.link, state.clock, state.head, epochs

@@ -44,7 +44,7 @@ class CoordinatorLedger(Ledger):
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Make the body's release to an audience durable, in one commit with the shards' states."""
+        """Make the with-block's release to an audience durable, with the shards' states."""
         with super().release(audience):
             yield
             self._records.write()  # the states of the shards after their charges for the release

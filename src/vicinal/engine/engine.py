@@ -180,13 +180,13 @@ class QueryEngine:
             labels = self.decision.choose_classes(values)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, probabilities = loss.pool_votes(values, votes, released, queried, expected)
+        pooled, probabilities = loss.pool_votes(values, votes, released, queried, expected)
         if probabilities is None:
-            labels = joined.argmax(axis=1)
+            labels = pooled.argmax(axis=1)
         else:
             labels = self.decision.choose_classes(probabilities)
         noise = np.asarray(loss.compute_pooled_std(noise, expected, predicted.score_std))
-        return QueryAnswers(labels, joined, queried, noise, probabilities)
+        return QueryAnswers(labels, pooled, queried, noise, probabilities)
 
     def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:
         """Charge the neighbours of queries, and return their noisy votes or labels with the noise.

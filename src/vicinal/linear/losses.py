@@ -97,7 +97,7 @@ class TrainingLoss(ABC):
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
         """Return the mean second derivative of the loss with clipped gradients.
 
-        The mean is over rows and scores; arguments: see the module.
+        The mean is over rows and independent scores. Arguments: see the module.
         """
 
     @abstractmethod
@@ -182,7 +182,8 @@ class ClassLoss(TrainingLoss):
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
         """Return the mean second derivative of the loss with clipped gradients.
 
-        The mean is over rows and classes; labels are distributed as the model predicts.
+        The mean is over rows and the c - 1 degrees of freedom of class probabilities. Labels are
+        distributed as the model predicts.
         """
         probabilities = softmax(scores)
         gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
@@ -243,9 +244,9 @@ class ClassLoss(TrainingLoss):
         set to at least a small share of the model's `votes` (q, c).
         """
         # Noise can make pooled votes negative; the model then decides the order of classes.
-        joined = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
+        pooled = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
         probabilities = values.copy()
-        probabilities[is_queried] = joined / joined.sum(axis=1, keepdims=True)
+        probabilities[is_queried] = pooled / pooled.sum(axis=1, keepdims=True)
         # Scaled to the expected number of neighbours: the number of model votes grows with the
         # noise, so unscaled leads of two queries would not be comparable.
         return probabilities * n_expected[:, None], probabilities
@@ -313,11 +314,11 @@ class VectorLoss(TrainingLoss):
         They are the model's `votes` or, where `is_queried`, bool (q,), the `released` sums of model
         and private votes of these r queries, (r, 1 + c).
         """
-        joined = votes.copy()
-        joined[is_queried] = released
+        pooled = votes.copy()
+        pooled[is_queried] = released
         # All coordinates are scaled alike, so averages (ratios to the first one) do not change.
         n_votes = n_expected + votes[:, 0] / self.weight
-        return joined * (n_expected / n_votes)[:, None], None
+        return pooled * (n_expected / n_votes)[:, None], None
 
     def compute_pooled_std(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats

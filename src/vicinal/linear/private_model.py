@@ -407,9 +407,9 @@ def train_private_model(
     step_noise = training.step_noise
 
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
-        """Return the noisy mean gradient (D, c) at `weights` (D, c) and its noise scale.
+        """Return the noisy mean gradient at `weights`, both (D, c), after charging all subjects.
 
-        All subjects are charged.
+        Also returns the noise standard deviation of the sum of gradients, in clipping norms.
         """
         release = mechanism.prepare_release(step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)

@@ -13,9 +13,9 @@ pair in the neighbour lists; a *unit* is 2^-48 of a full budget; a *step* is one
 grid; a *rate* is the number of units charged for a squared step. "Kernel" always means the
 similarity kernel that weights votes.
 
-Arguments of the four ``charge_...`` functions: `hits` is a :class:`NeighbourArrays`; `labels`,
-int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `subjects` a
-:class:`SubjectArrays`, whose remaining units are charged in place; `kernel_weights` a
+Arguments of the four compiled ``charge_...`` functions: `hits` is a :class:`NeighbourArrays`;
+`labels`, int32 (n,), the class index of each row, or `vectors` a :class:`VectorArrays`; `subjects`
+a :class:`SubjectArrays`, whose remaining units are charged in place; `kernel_weights` a
 :class:`KernelWeights`; `vote_prices` a :class:`VotePrices`; `slot_residue` a (remainder, modulus),
 which restricts a call to subjects whose slot has this remainder; `scratch` a :class:`Scratch` of
 the thread. The contributions are added to `votes` or `sums`, int64 (q, c), in steps. The sum of

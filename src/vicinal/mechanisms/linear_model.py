@@ -283,7 +283,7 @@ class GradientRelease:
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
-        """The arguments `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
+        """Loss and price: `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
         mechanism = self.mechanism
         steps_per_unit = mechanism.steps_per_clip / (mechanism.clip * mechanism.unit)
         max_norm = float(min(mechanism.steps_per_clip, self.scale))

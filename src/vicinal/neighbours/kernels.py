@@ -11,7 +11,8 @@ rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
 with S the integer norm of a unit vector and b the public bound on norms. The argument `n_features`
-is the number of features d of a vector; S depends on it.
+is the number of features d of a vector, on which S depends; `similarity` holds similarities of
+pairs, in any shape, which is that of the result.
 Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
 levels of similarity, rounded towards zero, so that it has the same bits on every machine.
 
@@ -189,7 +190,7 @@ def _compute_inverse_norms(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG
 
 
 def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
-    """Return the function of the factors that divide rows by `bound` and clip them to norm 1.
+    """Return a function that computes factors which divide rows by `bound` and clip to norm 1.
 
     Its arguments, float64 (n,), are the rows' largest absolute entries, and their norms after
     division by these; the factors apply to the divided rows.
@@ -378,7 +379,10 @@ class Cosine(Kernel):
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return 2 (S^2 - similarity) for rows of norm S, in squared integer steps, at least 1."""
+        """Return the squared distance of each pair, in squared integer steps, at least 1.
+
+        It is 2 (S^2 - similarity), as all rows have norm S.
+        """
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
@@ -449,7 +453,7 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return minus each `similarity`: the distance in squared integer steps, at least 1."""
+        """Return the squared distance of each pair, minus its similarity, but at least 1."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:

@@ -73,7 +73,7 @@ class Reference:
 
     @cached_property
     def _sample(self) -> Reference:
-        """Every 16th point as a reference of its own."""
+        """Every 16th point as a reference of its own, for guesses of thresholds."""
         return Reference(self.kernel, self.points[::_SAMPLE_STRIDE])
 
     def find_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:

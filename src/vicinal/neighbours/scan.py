@@ -141,7 +141,7 @@ class ScanEngine(ABC):
 
     @abstractmethod
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
 
     @abstractmethod
     def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
@@ -160,7 +160,7 @@ class ScanEngine(ABC):
     ) -> Hits | None:
         """Return the hits among some of the records, in the order of `indices`, or None.
 
-        `indices`, int32: indices in `records`, the same for all queries. None if more hits are
+        `indices`, int32 (k,): indices in `records`, the same for all queries. None if more hits are
         found than `hit_budget` allows.
         """
         selected = ScanRecords(

@@ -122,7 +122,7 @@ def build_engine(
 
 
 def convert_to_float(integers: IntegerMatrix) -> FloatMatrix:
-    """Return integer features as float32, without a copy if they are float32 already."""
+    """Return `integers`, (n, d), as float32, without a copy if they are float32 already."""
     return np.asarray(integers, dtype=np.float32)
 
 

@@ -226,7 +226,7 @@ def _train_model(
     noise = sigma * clip / training.n_records
 
     def publish_gradient(weights: Floats) -> tuple[Floats, float]:
-        """Return the noisy gradient at `weights`, and the noise multiplier."""
+        """Return the noisy mean gradient at `weights`, both (D, c), and the noise multiplier."""
         # The mean of the rows' gradients of the logistic loss, each clipped to the norm `clip`.
         residuals = softmax(rows @ weights)
         residuals[np.arange(len(labels)), labels] -= 1.0
@@ -470,7 +470,7 @@ class _Voters:
     def _select_queries(self, new_index: Places, n_queries: int) -> _Voters:
         """Return the voters of `n_queries` selected queries.
 
-        `new_index`: new index of each query; `_UNKNOWN` if it is not selected.
+        `new_index`, (queries,): new index of each query; `_UNKNOWN` if it is not selected.
         """
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN

@@ -283,7 +283,7 @@ class AMXEngine(VNNIEngine):
         return _pack_query_tiles(queries, min_scores, factor)
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
         if not isinstance(block.packed, QueryTiles):
             return super().select_queries(block, query_indices)
         rows = block.packed.rows[query_indices]

@@ -53,7 +53,7 @@ class Float32Engine(ScanEngine):
         return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
         return QueryBlock(
             block.min_scores[query_indices], block.factor, block.packed[query_indices]
         )

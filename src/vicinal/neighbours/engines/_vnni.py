@@ -106,7 +106,7 @@ class VNNIEngine(ScanEngine):
         return _pack_query_panels(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
 
     def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64, ascending."""
+        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
         rows = block.packed.rows[query_indices]
         return _pack_query_panels(rows, block.min_scores[query_indices], block.factor)
 
