@@ -453,7 +453,7 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return the squared distance of each pair, minus its similarity, but at least 1."""
+        """Return the squared distance of each pair, which is -similarity, but at least 1."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
