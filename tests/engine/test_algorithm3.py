@@ -47,7 +47,7 @@ def test_the_paper_preset_is_algorithm_3_charge_for_charge(seed, several, multip
     votes = classifier.decision_function(queries)
     steps = classifier._engine.votes.grid.steps
     np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
-    journal = classifier._engine.shard.ledger.journal
+    journal = classifier._engine.shard.ledger.charges_by_block
     assert sum(journal) == sum(sum(answer.charges.values()) for answer in answers)
     check_charges(classifier._engine, literal, subjects, multiplier)
 

@@ -51,7 +51,7 @@ def test_votes_of_earlier_answers_cost_nobody_anything():
         plan = {"n_queries": 3000, "noise_multiplier": multiplier, "execution": "block"}
         classifier = published(reuse_predictions=reuse, **plan)
         classifier.predict(queries)
-        return sum(classifier._engine.shard.ledger.journal)
+        return sum(classifier._engine.shard.ledger.charges_by_block)
 
     counts = spent(1e4, reuse=False)  # votes cost next to nothing
     assert 0 < spent(2.0, reuse=True) - counts < 0.8 * (spent(2.0, reuse=False) - counts)

@@ -576,7 +576,7 @@ CHARGED = st.tuples(KEYS, st.just(1), st.just(0), st.just("5"), CONTENTS, CONTEN
 WRITES = st.one_of(
     st.tuples(st.just("insert"), CHARGED),
     st.tuples(st.just("replace"), CHARGED),
-    st.tuples(st.just("delete_keys"), KEYS),
+    st.tuples(st.just("delete_rows"), KEYS),
     st.tuples(st.just("delete"), KEYS),
 )
 TRANSACTIONS = st.lists(st.tuples(st.booleans(), st.lists(WRITES, max_size=6)), max_size=6)
@@ -602,8 +602,8 @@ def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
                     written.insert(Tables.CHARGES, [row_or_key])
                 elif kind in ("insert", "replace"):
                     written.replace(Tables.CHARGES, [row_or_key])
-                elif kind == "delete_keys":
-                    written.delete_keys(Tables.CHARGES, [(row_or_key,)])
+                elif kind == "delete_rows":
+                    written.delete_rows(Tables.CHARGES, [(row_or_key,)])
                 else:
                     written.delete(Tables.CHARGES, "seq >= ?", (row_or_key,))
                 present_keys = {row[0] for row in written.read_rows(Tables.CHARGES)}

@@ -69,7 +69,7 @@ def check_table(table, expected, queried):
     assert table.find_slots(queried).tolist() == [expected.get(s, NOT_ENROLLED) for s in queried]
     assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda entry: entry[1])
     assert sorted(table.taken_slots.tolist()) == sorted(expected.values())
-    assert np.flatnonzero(~table.mark_unused()).tolist() == sorted(expected.values())
+    assert np.flatnonzero(~table.find_unused()).tolist() == sorted(expected.values())
     assert len(table) == len(expected)
 
 

@@ -77,7 +77,7 @@ def test_freed_slots_are_given_out_again():
     ledger = MemoryLedger()
     assert sorted(ledger.enroll(["a", "b", "c"])) == [0, 1, 2]
     (slot,) = ledger.slots(["b", "nobody"])
-    ledger.remove(["b", "nobody"])
+    ledger.erase(["b", "nobody"])
     assert ledger.enroll(["d"]) == [slot]
     assert ledger.size == 3
 
@@ -199,7 +199,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     ledger = create_filled_ledger(tmp_path / "db", n_subjects=PAGE_SLOTS + 20)
     charge(ledger, "one", [3, 4, PAGE_SLOTS + 5], 1000)
     with completed_change(ledger, "erase"):
-        ledger.remove([4])
+        ledger.erase([4])
     charge(ledger, "one", [3, 5, PAGE_SLOTS + 5], 77)
     with completed_change(ledger, "add"):
         slots = ledger.enroll(["first", "second"])
@@ -213,9 +213,9 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     ledger = reopen(ledger, tmp_path / "db")
     audience = ledger.audiences["one"]
     assert audience.account.remaining.tolist() == before
-    assert not list(find_budget_faults(ledger.database, audience, ledger.slot_table.mark_unused()))
+    assert not list(find_budget_faults(ledger.database, audience, ledger.slot_table.find_unused()))
     with completed_change(ledger, "erase"):
-        ledger.remove(["second"])
+        ledger.erase(["second"])
     assert not ledger.database.read("SELECT seq FROM charges")
     assert reopen(ledger, tmp_path / "db").audiences["one"].account.remaining[4] == 0
 
@@ -227,7 +227,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
         ledger.open_audience("two", "{}")
     charge(ledger, "two", [3], 77)
     with completed_change(ledger, "erase"):
-        ledger.remove([3, "nobody"])
+        ledger.erase([3, "nobody"])
     ledger = reopen(ledger, tmp_path / "db")
     assert 3 not in ledger.slot_table.slot_of
     assert ledger.find_status(3) == EnrollmentStatus.ERASED
@@ -241,7 +241,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
 def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
     ledger = create_filled_ledger(tmp_path / "db")
     with completed_change(ledger, "erase"):
-        ledger.remove([3])
+        ledger.erase([3])
     with completed_change(ledger, "audience"):
         ledger.open_audience("two", "{}")
     with completed_change(ledger, "add"):
@@ -271,7 +271,7 @@ def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
     ledger = create_filled_ledger(tmp_path / "db")
     charge(ledger, "one", [3], 1000)
     with completed_change(ledger, "erase"):
-        ledger.remove([5])
+        ledger.erase([5])
     with completed_change(ledger, "lost"):
         ledger.spend_all_budgets()
         ledger.enroll([5, "new"])

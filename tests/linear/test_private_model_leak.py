@@ -383,7 +383,7 @@ def test_training_and_votes_share_one_budget(release):
         fitted.query(Q)
     assert (ledger.remaining >= 0).all()
     assert (ledger.remaining < after_fit).any()
-    assert sum(ledger.journal) == int((UNITS - ledger.remaining).sum())
+    assert sum(ledger.charges_by_block) == int((UNITS - ledger.remaining).sum())
 
 
 def test_what_joins_the_votes_moves_no_charge(monkeypatch):

@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
     @rule(size=st.integers(1, 12))
     def predict(self, size):
         before = {person: self.units(person) for person in self.here}
-        entries = len(self.ledger.journal)
+        entries = len(self.ledger.charges_by_block)
         answers = self.classifier.predict(self.rng.normal(size=(size, D)))
         assert answers.shape == (size,)
         spent = 0
@@ -83,7 +83,7 @@ class Life(RuleBasedStateMachine):
             assert now <= before[person]
             spent += before[person] - now
             self.left[person] = now
-        assert spent == sum(self.ledger.journal[entries:])
+        assert spent == sum(self.ledger.charges_by_block[entries:])
 
     @invariant()
     def nobody_is_below_zero_or_refilled(self):

@@ -99,7 +99,7 @@ def test_threads_take_turns(crowd):
         votes = list(pool.map(classifier.decision_function, others))
     assert max(crowd) == 1
     spent = 3 * UNITS - int(units(classifier).sum())
-    assert spent == sum(classifier._engine.shard.ledger.journal)
+    assert spent == sum(classifier._engine.shard.ledger.charges_by_block)
     assert len({block.tobytes() for block in votes}) == 4
 
 

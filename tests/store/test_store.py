@@ -65,7 +65,7 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
             assert units(store, subject_id) == memory.remaining[memory.slots([subject_id])[0]]
         audience = store._store.ledger.audiences["default"]
         spent, _ = sum_logged_charges(store._store.database, audience.number)
-        assert spent + audience.checkpointed == sum(memory.journal) > 0
+        assert spent + audience.checkpointed == sum(memory.charges_by_block) > 0
         assert store.verify()
 
 

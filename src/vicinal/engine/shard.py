@@ -242,7 +242,7 @@ class Shard(LocalShardBase):
         """Erase all records of `subjects` (ids) from memory; return the private number of them."""
         rows = self.find_rows_at(self._register.slots(subjects))
         with self.erase_rows(rows):
-            self._register.remove(subjects)
+            self._register.erase(subjects)
         return len(rows)
 
     @contextmanager

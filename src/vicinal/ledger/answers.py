@@ -54,7 +54,7 @@ def encode_array(numbers: AnyArray) -> str:
 class AnswerBlock:
     """New answers for one audience, to be committed and released together; q queries, c classes.
 
-    - `audience`: the charged audience.
+    - `audience`: the charged audience, whose analysts get the answers.
     - `digests`: concatenated digests of the queries (:func:`digest_queries`).
     - `answers`: released votes, float64 (q, c), or labels, int64 (q,). If votes
       are released beside a private model, float64 (q, 2 c): votes, then probabilities.
@@ -163,7 +163,7 @@ class AnswerLog:
         self._cache_block(block_number, answers)
 
     def forget_queries(self) -> None:
-        """Find no query from now on, as the data changed; blocks can still be read."""
+        """Empty the index of queries, because the data changed; blocks can still be read."""
         self._locations.clear()
 
     def read_answers(self, block_numbers: Places, offsets: Places) -> AnyArray:
@@ -178,7 +178,10 @@ class AnswerLog:
         return np.concatenate([empty, *rows])
 
     def _index_queries(self, block_number: int, digests: bytes) -> None:
-        """Add a block's queries to the index; `digests`: their digests in order, concatenated."""
+        """Add the queries of a block to the index of queries.
+
+        `digests`: their digests in the order of the block, concatenated.
+        """
         for offset in range(len(digests) // DIGEST_BYTES):
             digest = digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]
             self._locations[digest] = (block_number, offset)
@@ -202,16 +205,19 @@ class AnswerLog:
         return self._cached_blocks[block_number]
 
     def _cache_block(self, block_number: int, answers: AnyArray) -> None:
-        """Keep a block's answers in memory, and drop those of the least recently used if many."""
+        """Keep a block's answers in memory; above the limit, drop the least recently used block.
+
+        `answers`: numbers, float64 (q, width), or labels, int64 (q,).
+        """
         self._cached_blocks[block_number] = answers
         if len(self._cached_blocks) > _MAX_CACHED_BLOCKS:
             self._cached_blocks.popitem(last=False)
 
 
 def load_requests(database: Database, digests: Sequence[bytes]) -> dict[bytes, StoredRequest]:
-    """Return those of some requests that were answered before, by digest.
+    """Return the stored requests with these digests, by digest; new requests are left out.
 
-    `digests`: the requests' digests (:func:`digest_request`).
+    `digests`: 32 bytes each, from :func:`digest_request`.
     """
     requests: dict[bytes, StoredRequest] = {}
     distinct = list(dict.fromkeys(digests))
@@ -229,13 +235,17 @@ def write_components(
 ) -> None:
     """Write or replace components of an audience's private model, inside a transaction.
 
-    `audience_number`: the audience. `components`: contents as text, by the component's name.
+    `audience_number`: number of the audience in its table. `components`: contents as text, by the
+    component's name.
     """
     rows = [(audience_number, *component) for component in components.items()]
     database.replace(Tables.MODELS, rows)
 
 
 def read_components(database: Database, audience_number: int) -> dict[str, str]:
-    """Return all components of an audience's private model, as text by name."""
+    """Return all components of an audience's private model, as text by name.
+
+    `audience_number`: number of the audience in its table.
+    """
     rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience_number,))
     return {str(name): str(content) for name, content in rows}

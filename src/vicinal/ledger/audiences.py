@@ -1,8 +1,10 @@
 """The budgets of an audience, in memory and on disk: accounts, pages and the log of charges.
 
 A *slot* is a subject's index in all arrays of units. A *page* is a database row with the remaining
-units of consecutive slots; the *log* holds charges made after the pages were written. The *total*
-is the account of all audiences together, if their joint loss is limited.
+units of 8192 consecutive slots; the *log* holds charges made after the pages were written. The
+*total* is the account of all audiences together, if their joint loss is limited.
+
+`database` is the ledger's database, `audience_number` the number of an audience in its table.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,7 +78,7 @@ class StoredAccount:
 
     @property
     def is_charged(self) -> bool:
-        """Whether mechanisms noted charges (:meth:`note_charged_total`) that are not committed."""
+        """Whether the noted sum of charges that are not committed is above 0."""
         return self._spent > 0
 
     def note_charged_total(self, spent: int) -> None:
@@ -104,7 +106,10 @@ class StoredAccount:
         return Charges(slots, units, spent)
 
     def mark_committed(self, charges: Charges) -> None:
-        """Treat `charges` as written, so that the next commit does not write them again."""
+        """Treat `charges` as written to the log, so that the next commit does not write them again.
+
+        `charges`: those that :meth:`collect_charges` returned.
+        """
         self.durable[charges.slots] = charges.units
         self._spent = 0
         self.unwritten_pages.update(find_page_numbers(charges.slots))
@@ -118,14 +123,18 @@ class StoredAccount:
         return self._spent > 0
 
     def mark_charged_to_total(self, slots: Slots | slice = slice(None)) -> None:
-        """Record that the total was charged for all charges at `slots`, by default all, to date."""
+        """Record that the total was charged for all charges to date at some slots.
+
+        `slots`: int32 (m,), or a slice; by default all slots.
+        """
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
     def set_units(self, slots: Slots, units: Units, size: int) -> None:
-        """Set the remaining units of `slots`, (m,), in memory and as committed, without a charge.
+        """Set the remaining units of some slots, in memory and as committed, without a charge.
 
-        `units`, int64 (m,): the new units. `size`: number of all slots, to which the arrays grow.
+        `slots`, int32 (m,). `units`, int64 (m,): their new units. `size`: number of all slots, to
+        which the arrays grow.
         """
         self.remaining = extend_units(self.remaining, size)
         self.durable = extend_units(self.durable, size)
@@ -151,7 +160,7 @@ def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
 
 
 def find_page_numbers(slots: Slots) -> list[int]:
-    """Return the distinct numbers of the pages (:data:`PAGE_SLOTS`) with these slots, ascending."""
+    """Return the distinct numbers of the pages that hold `slots`, (m,), in ascending order."""
     return list(np.flatnonzero(np.bincount(slots // PAGE_SLOTS)).tolist())
 
 
@@ -247,15 +256,15 @@ class Audience:
     def checkpoint(self, database: Database, spent: int = 0, n_answers: int = 0) -> None:
         """Write all changed pages and delete the log of charges, which the pages now include.
 
-        `spent`, `n_answers`: charged units, and number of answers, of the commit in progress if its
-        charges are not in the log; they are added to the checkpointed sums with those of the log.
+        The sums of the log are added to the checkpointed sums, and so are `spent` units for
+        `n_answers` answers: those of the commit in progress, if its charges are not in the log.
         """
         self._write_pages(database, self.account.unwritten_pages)
         logged_units, n_logged_answers = sum_logged_charges(database, self.number)
         self.checkpointed += spent + logged_units
         self.checkpointed_queries += n_answers + n_logged_answers
         keys = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
-        database.delete_keys(Tables.CHARGES, keys)
+        database.delete_rows(Tables.CHARGES, keys)
         self.write_row(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
@@ -281,8 +290,8 @@ class Audience:
     def write_charges(self, database: Database, clock: int, n_answers: int) -> None:
         """Write the charges since the last commit to the log or the pages, inside a transaction.
 
-        `clock`: the ledger's clock, the unique key of the row in the log. `n_answers`: number of
-        answers that the charges pay for.
+        `clock`: the ledger's counter of blocks, changes and releases, the unique key of the row in
+        the log. `n_answers`: number of answers that the charges pay for.
         """
         charges = self.account.collect_charges()
         self.account.mark_committed(charges)
@@ -301,14 +310,14 @@ class Audience:
 
 
 def sum_logged_charges(database: Database, audience_number: int) -> tuple[int, int]:
-    """Return the sums of charged units and of paid answers in an audience's log of charges."""
+    """Return the charged units, and the number of paid answers, in an audience's log of charges."""
     query = "SELECT spent, queries FROM charges WHERE audience = ?"
     rows = database.read(query, (audience_number,))
     return sum(int(spent) for spent, _ in rows), sum(n_answers for _, n_answers in rows)
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
-    """Return all audiences by name, with budgets and analysts.
+    """Return all audiences in the database by name, with budgets and analysts.
 
     `size`: number of all slots, the length of the arrays of units.
     """
@@ -317,7 +326,7 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
 
 def read_audience(row: tuple[Any, ...]) -> Audience:
-    """Return the audience of a `row` of the table `audiences`, without budgets and analysts.
+    """Return the audience of a whole `row` of the table `audiences`, without budgets and analysts.
 
     Raises StoreDamaged if its plan is damaged.
     """
@@ -339,7 +348,7 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
 
 
 def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:
-    """Return the audience of a `row` of the table `audiences`, with its budgets and analysts.
+    """Return the audience of a whole `row` of the table `audiences`, with budgets and analysts.
 
     `size`: number of all slots, the length of the arrays of units.
     """

@@ -1,10 +1,11 @@
 """The database of a ledger: statements, transactions, and a hash chain over all commits.
 
 Each commit adds a *link* to the chain: a sum of keyed digests of all rows, and a hash of the link
-and its predecessor, its *head*. A whole row has the values of all columns in order.
+and its predecessor, its *head*. A whole row has the values of all columns in order. The *clock* is
+a counter that grows with every block of answers, change and other release.
 
 Statements are written once, in the part of SQL that SQLite and PostgreSQL share, with ``?`` for
-values.
+values. `Value` is an int, text, bytes or None.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Database(ABC):
     # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows with new keys."""
+        """Insert whole rows, whose primary keys are not in the table yet."""
         new_rows = list(rows)
         with self._ensure_transaction():
             self._run_many(table.insertion, new_rows)
@@ -120,7 +121,10 @@ class Database(ABC):
                     self.chain.record_replacement(table.name, key, old_rows, [row])
 
     def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
-        """Delete the rows of a table that :meth:`read_rows` returns for the same arguments."""
+        """Delete rows of a table: all, or those that meet a condition.
+
+        `condition`: SQL after WHERE, with ``?`` for each of `values`.
+        """
         with self._ensure_transaction():
             # Deleted rows are read only for their digests. Without a chain that is spared, as the
             # copy of a ledger may be large.
@@ -130,8 +134,11 @@ class Database(ABC):
             if self.chain is not None:
                 self.chain.record_changes(table.name, old_rows, ())
 
-    def delete_keys(self, table: Table, keys: Iterable[tuple[Value, ...]]) -> None:
-        """Delete the rows with these primary keys; rows whose digest is in memory are not read."""
+    def delete_rows(self, table: Table, keys: Iterable[tuple[Value, ...]]) -> None:
+        """Delete the rows with these primary keys, each a tuple of the key columns' values.
+
+        A row is read first, to subtract its digest, unless the digest is in memory.
+        """
         with self._ensure_transaction():
             for key in keys:
                 old_rows = self._load_old_row(table, key)
@@ -147,13 +154,14 @@ class Database(ABC):
                 self._run(table.creation.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
-        """Yield all rows of the table of this name, in any order, in lists of :data:`BATCH` rows.
+        """Yield all rows of a table, in any order, in lists of at most :data:`BATCH` rows.
 
-        The rows have all columns, also undeclared ones, so that the digests cover them.
+        `table`: the table's name. The rows have all columns, also undeclared ones, so that the
+        digests cover them.
         """
         self._check_not_failed()
         with self._mark_failures():
-            yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
+            yield from self._iterate_rows(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -204,12 +212,12 @@ class Database(ABC):
             raise RuntimeError("A witness was written before its commit. Please report this bug.")
 
     def get(self, name: str) -> str | None:
-        """Return the text of this name in the table `meta`; None if there is none."""
+        """Return the text that the table `meta` has under this name; None if there is none."""
         rows = self.read("SELECT value FROM meta WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
     def get_integer(self, name: str) -> int:
-        """Return the integer of this name in the table `meta`; 0 if there is none.
+        """Return the integer that the table `meta` has under this name; 0 if there is none.
 
         Raises StoreDamaged if the text is not an integer.
         """
@@ -222,7 +230,7 @@ class Database(ABC):
             ) from None
 
     def put(self, name: str, value: str) -> None:
-        """Write or replace the text `value` of this name in the table `meta`."""
+        """Write or replace the text `value` under a name in the table `meta`."""
         self.replace(Tables.META, [(name, value)])
 
     @property
@@ -247,7 +255,10 @@ class Database(ABC):
 
     @contextmanager
     def delay_log_writes(self) -> Iterator[None]:
-        """Write nothing from the log to the main file during the body, which must :meth:`scrub`."""
+        """Return a context in which no write is copied from the log to the main file.
+
+        Its body must :meth:`scrub` the database, which empties the log.
+        """
         yield
 
     @abstractmethod
@@ -267,20 +278,23 @@ class Database(ABC):
         """Execute a statement with a value for each ``?``, and return its rows."""
 
     @abstractmethod
-    def _scan(self, statement: str) -> Iterator[list[Row]]:
-        """Execute a query and yield its rows in lists of at most :data:`BATCH`."""
+    def _iterate_rows(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query without values and yield its rows in lists of at most :data:`BATCH`."""
 
     @abstractmethod
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         """Execute a statement once for the values of each row."""
 
     def _begin(self) -> None:
+        """Begin a transaction."""
         self._run(self.begin_statement, ())
 
     def _commit(self) -> None:
+        """Commit the open transaction."""
         self._run("COMMIT", ())
 
     def _rollback(self) -> None:
+        """Undo the open transaction."""
         self._run("ROLLBACK", ())
 
     @abstractmethod
@@ -295,9 +309,10 @@ class Database(ABC):
             )
 
     def _load_old_row(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
-        """Return the row with a primary key, in a list; empty if there is none.
+        """Return the row with a primary key before its replacement or deletion, in a list.
 
-        Also empty if the row need not be read, as its digest is in memory or there is no chain.
+        The list is empty if there is no such row, or if the row need not be read, because its
+        digest is in memory or there is no chain.
         """
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
@@ -305,7 +320,7 @@ class Database(ABC):
 
     @contextmanager
     def _ensure_transaction(self) -> Iterator[None]:
-        """Run the body, which writes rows, in the open transaction or else in a new one."""
+        """Return a context that writes rows in the open transaction, or else in a new one."""
         with nullcontext() if self._transaction_open else self.transaction():
             self._check_not_failed()
             with self._mark_failures():
@@ -321,7 +336,7 @@ class Database(ABC):
 
     @contextmanager
     def _mark_failures(self) -> Iterator[None]:
-        """Mark the connection as failed after any exception in the body."""
+        """Return a context that marks the connection as failed after any exception in its body."""
         try:
             with self._translate_errors():
                 yield
@@ -375,8 +390,8 @@ class Chain:
     """The last link, and the sum of all rows' digests with the changes of the open transaction.
 
     `key`: the store's secret key. Digests are keyed, so that they do not confirm a guess of an
-    erased row. Arguments of the methods: `table`, a table's name; `key`, the values of a row's
-    primary key.
+    erased row. Digests are integers modulo 2^128. Arguments of the methods: `table`, a table's
+    name; `key`, the values of a row's primary key.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -414,7 +429,10 @@ class Chain:
         self._add_pending(new_digest - old_digest)
 
     def sum_digests(self, table: str, batches: Iterable[Rows]) -> int:
-        """Return the sum of the keyed digests of a table's rows in `batches`, modulo 2^128."""
+        """Return the sum of the keyed digests of rows of a table, modulo 2^128.
+
+        `batches`: lists of whole rows.
+        """
         if table not in self._prefixes:
             name_hash = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST_BYTES)
             self._prefixes[table] = name_hash.digest()
@@ -432,7 +450,10 @@ class Chain:
         return self._pending is not None
 
     def make_link(self, clock: int) -> ChainLink:
-        """Return the link of the open transaction; `clock` is the ledger's clock."""
+        """Return the link of the open transaction, which follows the last link.
+
+        `clock`: the ledger's clock.
+        """
         content = _encode_sum(self._sum + (self._pending or 0))
         return ChainLink.from_previous(self.last.head, self.last.number + 1, clock, content)
 
@@ -443,14 +464,15 @@ class Chain:
         self.last = link
 
     def _add_pending(self, change: int) -> None:
-        """Add `change`, a sum or difference of digests, to that of the open transaction."""
+        """Add a sum or difference of digests, `change`, to the changes of the open transaction."""
         self._pending = (self._pending or 0) + change
 
 
 def group_columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     """Return the column names of each table, in order.
 
-    `rows`: (table, column), the columns of a table in order; None instead of a column adds none.
+    `rows`: pairs (table, column), the columns of each table in order; a table without columns has
+    one pair with None.
     """
     columns: dict[str, tuple[str, ...]] = {}
     for table, column in rows:
@@ -499,7 +521,10 @@ def find_chain_faults(database: Database, key: bytes) -> list[str]:
 
 
 def _compute_content(database: Database, chain: Chain) -> bytes:
-    """Return the sum of the digests of all rows, 16 bytes: the last link's `content`."""
+    """Return the sum of the digests of all rows but the links, 16 bytes: a link's `content`.
+
+    `chain`: digests the rows with its key.
+    """
     names = DECLARED_COLUMNS.keys() - {Tables.CHAIN.name}
     return _encode_sum(sum(chain.sum_digests(name, database.scan(name)) for name in names))
 
@@ -510,9 +535,10 @@ def _encode_sum(total: int) -> bytes:
 
 
 def has_commit(database: Database, clock: int, head: bytes) -> bool:
-    """Return whether the chain has a link with this clock and head, and only valid links after it.
+    """Return whether the chain contains a commit, given by its clock and head (32 bytes).
 
-    Links with a smaller clock are not read, as the clock never decreases.
+    It must have a link with both, and only valid links after it. Links with a smaller clock are not
+    read, as the clock never decreases.
     """
     next_link: ChainLink | None = None
     for link in _iterate_links_backward(database):
@@ -562,7 +588,7 @@ def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return the encoding of a row's `value`, which no value of another content or type has."""
+    """Return a unique encoding of a value in a row: no other value or type has the same."""
     if isinstance(value, bytes):
         return _encode_sized(b"b", value)
     if isinstance(value, int):

@@ -21,7 +21,10 @@ _MAX_WRITE_BYTES = 1 << 24
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Raise StorageFailed, which names `path` and the cause, for an OSError of the body."""
+    """Return a context that raises StorageFailed for an OSError of its body.
+
+    `path`: the file or folder that the message names, with the cause.
+    """
     try:
         yield
     except OSError as error:
@@ -43,7 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -> None:
-    """Write all of `content` to an open file, from byte `offset` on.
+    """Write all of `content` to an open file, given by its descriptor, from byte `offset` on.
 
     The system's call may write only a part without an error, for example on a nearly full disk, so
     it is repeated.
@@ -113,16 +116,16 @@ def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_
 
 
 def name_replacement(path: Path) -> Path:
-    """Return the path at which the next content of the file `path` is written, before renaming."""
+    """Return the path of the new file that will replace the file at `path` by renaming."""
     return path.with_name(path.name + ".new")
 
 
 def create_replacement(path: Path, *, owner: int | None = None) -> int:
-    """Create the file :func:`name_replacement` of `path`, empty, and return a descriptor.
+    """Create the empty file that will replace the file at `path`, and return its descriptor.
 
-    What an interrupted command left there is removed. If root calls, the file gets the owner of the
-    file at `path`. `owner`: user id of the only account that may get a new file; None for the owner
-    of an existing one.
+    Its path is :func:`name_replacement` of `path`; a file that an interrupted command left there is
+    removed. If root calls, the new file gets the owner of the file at `path`. `owner`: user id of
+    the only account that may get a new file; None for the owner of an existing one.
     """
     new_path = name_replacement(path)
     new_path.unlink(missing_ok=True)
@@ -150,7 +153,7 @@ _WRITE_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def is_writable(path: Path) -> bool:
-    """Return whether this process may write a file, or create files in a folder."""
+    """Return whether this process may write the file, or create files in the folder, at `path`."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -205,8 +208,9 @@ class Lock:
 def lock_file(descriptor: int, path: Path, refusal: str) -> None:
     """Lock an open file until it is closed.
 
-    `path`: path of the file, for error messages. Raises StoreInUse with the message `refusal` if
-    another process holds the lock; MissingExtra if the operating system has no such locks.
+    `descriptor`: of the open file. `path`: its path, for error messages. Raises StoreInUse with the
+    message `refusal` if another process holds the lock; MissingExtra if the operating system has no
+    such locks.
     """
     try:
         import fcntl

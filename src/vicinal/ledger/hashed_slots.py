@@ -47,12 +47,13 @@ class HashedSlotTable:
         self._database = database
         self.size = size
         self._entries = _read_entries(database, size)
-        self._free: Slots = np.flatnonzero(self.mark_unused())[::-1].astype(np.int32)
+        self._free: Slots = np.flatnonzero(self.find_unused())[::-1].astype(np.int32)
         # Sorted hashes of all folded ids, from the first call of match_folded on. Hashes of
         # subjects that are erased later stay in it.
         self._folded: UInts64 | None = None
 
     def __len__(self) -> int:
+        """Return the number of enrolled subjects."""
         return len(self._entries)
 
     @property
@@ -60,7 +61,7 @@ class HashedSlotTable:
         """Slots of all enrolled subjects, int32, in no particular order."""
         return (self._entries & _SLOT_MASK).astype(np.int32)
 
-    def mark_unused(self) -> Bools:
+    def find_unused(self) -> Bools:
         """Return whether each slot has no subject, bool (slots,)."""
         is_free = np.ones(self.size, dtype=np.bool_)
         is_free[self.taken_slots] = False
@@ -119,10 +120,10 @@ class HashedSlotTable:
         return bool((self._find_framed_ids(framed_ids) != NOT_ENROLLED).all())
 
     def assign_slots(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Enter new subjects, and return the slot of each, int32 (ids,); `size` grows as needed.
+        """Assign a free slot to each new subject, and return the slots, int32 (ids,).
 
         `framed_ids`: framed ids of the subjects, distinct and not enrolled. The caller writes them
-        to the database.
+        to the database. If too few slots are free, :attr:`size` grows.
         """
         n_missing = len(framed_ids) - len(self._free)
         if n_missing > 0:
@@ -141,7 +142,7 @@ class HashedSlotTable:
         return slots
 
     def free_slots(self, slots: Slots) -> None:
-        """Remove the subjects at these distinct slots from the table."""
+        """Remove the subjects at `slots`, int32 (m,), distinct, so that these can be assigned."""
         is_freed = np.zeros(self.size, dtype=np.bool_)
         is_freed[slots] = True
         self._entries = self._entries[~is_freed[self.taken_slots]]
@@ -158,9 +159,9 @@ class HashedSlotTable:
                 yield from zip(ids, slots.tolist(), strict=True)
 
     def _compare_frames(self, slots: Slots, open_frames: Sequence[bytes]) -> Bools:
-        """Return whether each open frame is that of the subject at the slot of the same index.
+        """Return whether the subject at each slot has the given open frame, bool (slots,).
 
-        Bool (slots,).
+        `open_frames`: the frame to compare for each of `slots`, (slots,).
         """
         is_equal = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
@@ -178,7 +179,7 @@ class HashedSlotTable:
 
 
 def _hash_folded_ids(subjects: Iterable[SubjectId]) -> UInts64:
-    """Return a 64-bit hash of each folded id, valid in this process only."""
+    """Return a 64-bit hash of each id's folded form, uint64 (subjects,), for this process only."""
     return np.array([hash(folded) for folded in fold_ids(subjects)], dtype=np.int64).view(np.uint64)
 
 
@@ -192,7 +193,10 @@ def _hash_frames(open_frames: Sequence[bytes]) -> UInts64:
 
 
 def _read_entries(database: Database, size: int) -> UInts64:
-    """Return the sorted entries of all subjects in the database; `size`: number of slots."""
+    """Return the entries of all subjects in the database, uint64 (subjects,), sorted.
+
+    `size`: number of slots, taken or free.
+    """
     entries = np.empty(size, dtype=np.uint64)
     count = 0
     for rows in database.scan("subject_pages"):

@@ -97,7 +97,7 @@ def frame_ids(subjects: Iterable[SubjectId]) -> list[bytes]:
 
 
 def parse_framed_id(framed_id: bytes) -> SubjectId:
-    """Return the id of a framed id; the inverse of :func:`frame_id`."""
+    """Return the subject id that a framed id encodes; the inverse of :func:`frame_id`."""
     text = framed_id[5:-1].decode()
     if framed_id[4] == _INTEGER_KIND:
         return int(text)
@@ -171,7 +171,10 @@ _folded_characters = _FoldedCharacters()
 
 
 def _fold_character(character: str, kind: str, description: str) -> str:
-    """Return the folded form of a character of Unicode category `kind` and name `description`."""
+    """Return the folded form of one character, which may be empty.
+
+    `kind`: its Unicode category, such as "Nd". `description`: its Unicode name, or "".
+    """
     if character == "\n":
         return character
     if kind == "Nd":
@@ -187,7 +190,7 @@ def _fold_character(character: str, kind: str, description: str) -> str:
 
 
 def _format_decimal_value(number: re.Match[str]) -> str:
-    """Return the value of a matched number, exactly, without plus sign, exponent, final zeros."""
+    """Return the text of a number's exact value, without plus sign, exponent and final zeros."""
     text = f"{Decimal(number[0]) or Decimal(0):f}"  # Zero has no sign.
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -206,7 +209,10 @@ def find_similar_ids(subjects: Iterable[SubjectId]) -> set[SubjectId]:
 
 
 def match_framed_id(content: bytes, offset: int = 0) -> bytes | None:
-    """Return the framed id that begins at this offset of a file's content; None if none does."""
+    """Return the framed id that begins at an offset, in bytes, of `content`; None if none does.
+
+    `content`: bytes of any file.
+    """
     match = _FRAMED.match(content, offset)
     return None if match is None else match[0]
 
@@ -218,14 +224,14 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
 
 
 def fold_and_hash(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
-    """Return the HMAC-SHA-256 of each id's folded form, its spelling-insensitive form.
+    """Return the HMAC-SHA-256 with `key` of each id's folded form, 32 bytes each.
 
-    It never equals a :func:`keyed_hash` of an id.
+    Ids that differ in spelling only have equal hashes. None equals a :func:`keyed_hash` of an id.
     """
     folded_ids = fold_ids(subjects)
     return [hmac.digest(key, b"f" + folded.encode(), hashlib.sha256) for folded in folded_ids]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:
-    """Return the HMAC-SHA-256 of `content`, 32 bytes; it never equals a hash of an id."""
+    """Return the HMAC-SHA-256 of any `content` with `key`, 32 bytes; it equals no hash of an id."""
     return hmac.digest(key, b"r" + content, hashlib.sha256)

@@ -124,7 +124,7 @@ class Ledger:
 
     @property
     def last_commit(self) -> tuple[int, bytes]:
-        """Clock and head of the last commit; an open transaction does not change them."""
+        """Clock and head (32 bytes) of the last commit, also while a transaction is open."""
         return self._chain.last.clock, self._chain.last.head
 
     @property
@@ -150,7 +150,7 @@ class Ledger:
 
     @contextmanager
     def _open_transaction(self) -> Iterator[None]:
-        """Commit all writes of the body together, with the charges to the total.
+        """Return a context that commits all writes of its body together, and charges to the total.
 
         An exception undoes the transaction and closes the ledger, as memory is ahead of the disk.
         """
@@ -166,7 +166,7 @@ class Ledger:
 
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
-        """Commit the body as one change of the data, which gets a new version.
+        """Return a context that commits its body as one change of the data, with a new version.
 
         `kind`: name of the change in the history, such as "add". A :data:`RENEWAL` changes
         budgets only, so the version stays. An exception inside closes the ledger.
@@ -193,9 +193,9 @@ class Ledger:
 
     @property
     def due_renewals(self) -> list[tuple[Audience, Renewal]]:
-        """Audiences whose next renewal period is due by date, with its state. Public.
+        """Audiences with a renewal period that is due by date, and the renewal's state in it.
 
-        Audiences that lost their history of charges get no further period.
+        Audiences that lost their history of charges get no further period. Public.
         """
         due = []
         for audience in self.audiences.values():
@@ -277,8 +277,8 @@ class Ledger:
     def charge_total(self, audience: Audience) -> None:
         """Charge the total, if there is one, for the units that mechanisms charged to an audience.
 
-        Call it before another audience is charged, so that the other audiences' remaining units
-        are first reduced to what the total still allows.
+        Call it before another audience is charged, so that its remaining units are first reduced
+        to those that the total still allows.
         """
         if self.total is not None and audience is not self.total.audience:
             self.total.charge(audience, self.audiences.values())
@@ -298,7 +298,7 @@ class Ledger:
             self.database.put("clock", str(self.clock))
 
     def _write_analyst(self, audience: Audience, name: str) -> None:
-        """Write quota and number of answers of the audience's analyst of this `name`."""
+        """Write quota and number of answers of the audience's analyst with this `name`."""
         analyst = audience.analysts[name]
         self.database.replace(
             Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)]
@@ -306,7 +306,7 @@ class Ledger:
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Commit the charges and writes of the body: a release other than answers.
+        """Return a context that commits its body as a release other than answers.
 
         `audience`: the one that the body charges. The version of the data stays. An exception
         inside closes the ledger.
@@ -335,10 +335,11 @@ class Ledger:
         return audience
 
     def record_lost_audiences(self, name_digests: Iterable[bytes]) -> None:
-        """Record that audiences are lost, inside a :meth:`change`, so that none is opened again.
+        """Record the names of audiences that a newer copy of this ledger had, but this one lacks.
 
-        `name_digests`: digests of their names (:func:`~vicinal.ledger.rollback_guard.digest_name`);
-        those of existing audiences are skipped.
+        None of them can be opened again, because its budgets may be spent. Call it inside a
+        :meth:`change`. `name_digests`: SHA-256 digests of names, as the witness of the store has
+        them; those of existing audiences are skipped.
         """
         existing = {digest_name(name) for name in self.audiences}
         lost = (digest.hex() for digest in name_digests if digest not in existing)
@@ -347,7 +348,10 @@ class Ledger:
             self.database.put(_LOST_AUDIENCES, " ".join(sorted(all_lost)))
 
     def refuse_lost_audience(self, name: str) -> None:
-        """Raise PrivacyRefused if an audience of this name is lost, as its budgets may be spent."""
+        """Raise PrivacyRefused if an audience of this name was recorded as lost.
+
+        Its budgets may be spent (:meth:`record_lost_audiences`).
+        """
         if digest_name(name).hex() in self._load_lost_audiences():
             raise PrivacyRefused(
                 f"There was an audience {name!r}, which this copy of the store does not know. Its "
@@ -355,7 +359,7 @@ class Ledger:
             )
 
     def _load_lost_audiences(self) -> list[str]:
-        """Return the digests of lost audiences' names, in hexadecimal digits."""
+        """Return the SHA-256 digests of lost audiences' names, in hexadecimal digits."""
         return (self.database.get(_LOST_AUDIENCES) or "").split()
 
     def write_charges(self, audience: Audience, n_answers: int) -> None:
@@ -368,14 +372,15 @@ class Ledger:
         audience.write_charges(self.database, self.clock, n_answers)
 
     def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
-        """Commit the charges of interrupted blocks of answers, which are never released.
+        """Make the charges of interrupted blocks of answers durable, although none is released.
 
         `audiences`: those with an interrupted block. Noise may have been sampled for it and may
-        even have caused the interruption, so the subjects stay charged. Clock and chain are in
-        receipts, so both advance whether or not any subject was charged.
+        even have caused the interruption, so the subjects stay charged. Clock and head are public
+        (receipts contain them), so both advance whether or not any subject was charged. Nothing is
+        written if the ledger has failed or is within a change.
         """
-        # An interruption can fall between a charge and its note, also of the total or of an
-        # audience that the total cut.
+        # An interruption can occur after a charge and before the sum of charges is updated, also in
+        # the total or in an audience whose units the total limits.
         for account in self.accounts:
             account.account.recount_charges()
         interrupted = list(audiences)
@@ -410,9 +415,9 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that the `analyst` of this name may get, or None.
+        """Set the number of answers that an analyst of an audience may get.
 
-        None: as many as the audience may get.
+        `analyst`: the analyst's name. `quota`: the number; None: as many as the audience may get.
         """
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
@@ -420,9 +425,9 @@ class Ledger:
             self._write_analyst(audience, analyst)
 
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
-        """Write the used `shares` of the public points' virtual budgets, (points,).
+        """Write the used shares of the virtual budgets of public reference points.
 
-        Call it inside a transaction.
+        Call it inside a transaction. `shares`, uint16 (points,): by point, rounded up.
         """
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
@@ -449,7 +454,7 @@ class Ledger:
         return self.slot_table.size
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the distinct slots of those of `subjects` that are enrolled, ascending."""
+        """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
         slots = self.slot_table.find_slots(subjects)
         return np.unique(slots[slots != NOT_ENROLLED])
 
@@ -510,7 +515,7 @@ class Ledger:
         hashes = list(map(self.hash_id, enrolled))
         return slots[is_enrolled], hashes, fold_and_hash(self._key, enrolled)
 
-    def remove(self, subjects: Iterable[SubjectId]) -> None:
+    def erase(self, subjects: Iterable[SubjectId]) -> None:
         """Erase those of `subjects` that are enrolled, inside :meth:`change`.
 
         Only a keyed hash of each id remains, with the subject's remaining units for every audience.
@@ -520,9 +525,9 @@ class Ledger:
     def erase_slots(
         self, slots: Slots, hashes: Sequence[bytes], folded_hashes: Sequence[bytes]
     ) -> None:
-        """Erase the enrolled subjects at `slots`, inside :meth:`change`.
+        """Erase the enrolled subjects at `slots`, int32 (m,), inside :meth:`change`.
 
-        `hashes`, `folded_hashes`: keyed hash of each subject's id and of its folded id.
+        `hashes`, `folded_hashes`: keyed hash of each subject's id, and of its folded id, 32 bytes.
         """
         self.database.replace(Tables.DEPARTED, {(hashed, FOLDED_ID, 0) for hashed in folded_hashes})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
@@ -539,7 +544,10 @@ class Ledger:
         return self.find_statuses([subject])[0]
 
     def find_statuses(self, subjects: Iterable[SubjectId]) -> list[EnrollmentStatus]:
-        """Return :meth:`find_status` of each subject, in their order, with few SQL statements."""
+        """Return whether each subject is enrolled, erased, only evaluated or unknown. Private.
+
+        The statuses are in the order of `subjects`.
+        """
         ids = list(subjects)
         slots = self.slot_table.find_slots(ids)
         statuses = [EnrollmentStatus.ENROLLED] * len(ids)
@@ -557,18 +565,18 @@ class Ledger:
     def _find_erased(self, subjects: Sequence[SubjectId]) -> dict[int, tuple[bytes, int]]:
         """Return the erased or evaluated ones of `subjects`, by index in this sequence.
 
-        The values are the keyed hash of the id and the least audience number of its rows, which is
-        :data:`EVALUATED` for a subject that never had records.
+        The values are pairs: the keyed hash of the id, and the least audience number of its rows in
+        the table `departed`, which is -1 (:data:`EVALUATED`) if the subject never had records.
         """
         return self._find_departed(lambda: list(map(self.hash_id, subjects)))
 
     def _find_departed(
         self, make_hashes: Callable[[], list[bytes]]
     ) -> dict[int, tuple[bytes, int]]:
-        """Return which keyed hashes have rows in the table `departed`.
+        """Return those of some keyed hashes that have rows in the table `departed`, by index.
 
-        The result maps the index of a hash to the hash and the least audience number of its rows.
-        `make_hashes`: returns the hashes; not called while the table is empty, as hashing is slow.
+        The values are pairs: the hash, and the least audience number of its rows. `make_hashes`:
+        returns the hashes; not called while the table is empty, as hashing is slow.
         """
         if not self.database.read("SELECT hash FROM departed LIMIT 1"):
             return {}
@@ -638,7 +646,7 @@ class Ledger:
     def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
         """Subtract `charged` units from an unenrolled subject's budget for an audience.
 
-        `hashed`: keyed hash of its id.
+        `hashed`: keyed hash of the subject's id. A subject without a stored budget gets one first.
         """
         remaining = self._load_departed_units(hashed, audience)
         if remaining is None:
@@ -702,5 +710,8 @@ class Ledger:
         return keyed_hash(self._key, subject)
 
     def keyed_digest(self, content: bytes) -> bytes:
-        """Return a keyed digest of `content`, 32 bytes; only the key allows testing a guess."""
+        """Return a digest of `content` with the store's key, 32 bytes.
+
+        Without the key, no guess of the content can be tested.
+        """
         return keyed_digest(self._key, content)

@@ -19,18 +19,24 @@ from vicinal.mechanisms.noise_sources import fresh_key
 
 
 class Account(Protocol):
-    """Interface: every subject's remaining budget for one interaction, in units."""
+    """Interface: every subject's remaining budget for one interaction, in units.
+
+    A *slot* is a subject's index in the array of units.
+    """
 
     @property
     def remaining(self) -> Units:
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
 
     def note_charged_total(self, spent: int) -> None:
-        """Note `spent`, the sum in units of charges that :attr:`remaining` is reduced by."""
+        """Note the sum of the charges for a block of answers.
+
+        `spent`: the sum in units, by which :attr:`remaining` is already reduced.
+        """
 
 
 class Register(Protocol):
-    """Interface: the slot of every enrolled subject."""
+    """Interface: the slot of every enrolled subject, its index in the array of units."""
 
     @property
     def size(self) -> int:
@@ -46,8 +52,11 @@ class Register(Protocol):
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
 
-    def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
+    def erase(self, subjects: Iterable[SubjectId]) -> None:
+        """Erase the enrolled ones of `subjects`.
+
+        Only a keyed hash of each id remains, with the subject's remaining units.
+        """
 
 
 class MemoryLedger:
@@ -67,7 +76,7 @@ class MemoryLedger:
         # Hashes of the folded ids of all subjects so far, erased ones included; None until the
         # first erasure or search for similar ids.
         self._folded_hashes: set[int] | None = None
-        self.journal: list[int] = []
+        self.charges_by_block: list[int] = []
         """Sum of the units charged for each block of answers, oldest first. Private."""
 
     @property
@@ -76,11 +85,12 @@ class MemoryLedger:
         return len(self.remaining)
 
     def __contains__(self, subject: SubjectId) -> bool:
+        """Return whether the id of a subject is known: enrolled or erased."""
         return subject in self._slot_of or self._hash(subject) in self._erased_units
 
     def note_charged_total(self, spent: int) -> None:
-        """Append `spent`, the sum of a block's charges, to :attr:`journal`."""
-        self.journal.append(spent)
+        """Append `spent`, the sum of a block's charges in units, to :attr:`charges_by_block`."""
+        self.charges_by_block.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Enroll the new ones of `subjects`; return every subject's slot, int32 (subjects,).
@@ -113,7 +123,10 @@ class MemoryLedger:
         return len(new_hashes) < len(unknown) or not new_hashes.isdisjoint(self._hash_folded_ids())
 
     def _hash_folded_ids(self) -> set[int]:
-        """Return the hashes of the folded ids of all subjects so far, valid in this process."""
+        """Return the hashes of the folded ids of all subjects so far, for this process only.
+
+        The folded form of an id is equal for ids that differ in spelling only.
+        """
         if self._folded_hashes is None:
             self._folded_hashes = set(map(hash, fold_ids(self._slot_of)))
         return self._folded_hashes
@@ -123,8 +136,11 @@ class MemoryLedger:
         slots = {self._slot_of[subject] for subject in subjects if subject in self._slot_of}
         return np.array(sorted(slots), dtype=np.int32)
 
-    def remove(self, subjects: Iterable[SubjectId]) -> None:
-        """Erase subjects; only a keyed hash of each id remains, with its remaining units."""
+    def erase(self, subjects: Iterable[SubjectId]) -> None:
+        """Erase the enrolled ones of `subjects`.
+
+        Only a keyed hash of each id remains, with the subject's remaining units.
+        """
         self._hash_folded_ids()
         for subject in dict.fromkeys(subjects):
             slot = self._slot_of.pop(subject, None)
@@ -134,7 +150,7 @@ class MemoryLedger:
                 self.remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:
-        """Return the keyed hash under which an erased subject's units are kept."""
+        """Return the keyed hash of a subject's id, 32 bytes, under which its units are kept."""
         return keyed_hash(self._key, subject)
 
 
@@ -168,4 +184,5 @@ class ForkSafeLock:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
+        """Release the lock."""
         self._lock.release()

@@ -136,7 +136,10 @@ def _refuse_planted(status: os.stat_result, folder: os.stat_result) -> None:
 
 @contextmanager
 def _open_target(path: Path) -> Iterator[_Target]:
-    """Yield the target of an output to a regular or new file, after following a link once."""
+    """Return a context with the target of an output to the regular or new file at `path`.
+
+    A link is followed once, when the context is entered.
+    """
     resolved = path.resolve()
     folder = os.open(resolved.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -154,7 +157,7 @@ def _open_target(path: Path) -> Iterator[_Target]:
 
 
 def _open_existing(target: _Target) -> int:
-    """Return the descriptor of an existing file, opened for writing without O_CREAT.
+    """Return the descriptor of the existing file at `target`, opened for writing without O_CREAT.
 
     With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp.
     """
@@ -163,9 +166,10 @@ def _open_existing(target: _Target) -> int:
 
 @contextmanager
 def _accept_in_place(target: _Target) -> Iterator[None]:
-    """Suppress an OSError of the body, which replaces a file, if the file may be written in place.
+    """Return a context that ignores a failed replacement of a file that can be written in place.
 
-    That needs an existing file, and an error such as a folder that accepts no new file.
+    Its body replaces the file at `target`. An OSError is ignored if the file exists and the error
+    prevents only a replacement, as in a folder that accepts no new file.
     """
     try:
         yield
@@ -176,10 +180,10 @@ def _accept_in_place(target: _Target) -> Iterator[None]:
 
 @contextmanager
 def _write_beside(target: _Target, content: bytes) -> Iterator[str]:
-    """Write `content` durably to a new file in the folder of `target`, and yield its name.
+    """Return a context with the name of a new file in the folder of `target` that has `content`.
 
-    It has the owner and mode of an existing file, and is private until then. It is removed
-    afterwards unless the caller has renamed it.
+    The file is durable. It has the owner and mode of the file at `target`, if there is one, and is
+    private until then. At the end of the context it is removed, unless the body has renamed it.
     """
     random_name = os.urandom(_NAME_BYTES).hex()  # noqa: TID251 (no secret)
     new_name = f".vicinal-{random_name}.new"

@@ -125,7 +125,7 @@ class PostgresDatabase(Database):
     def lock(self) -> bool:
         """Take the database's advisory lock; return False if another connection keeps it.
 
-        Waits up to :data:`_LOCK_TIMEOUT_S` seconds.
+        It waits for the lock, up to :data:`_LOCK_TIMEOUT_S` seconds.
         """
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while not self.read("SELECT pg_try_advisory_lock(?)", (_LOCK_KEY,))[0][0]:
@@ -150,6 +150,7 @@ class PostgresDatabase(Database):
         return []
 
     def close(self) -> None:
+        """End the connection, after which the server undoes an open transaction."""
         self._connection.close()
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
@@ -157,8 +158,8 @@ class PostgresDatabase(Database):
         cursor = self._connection.execute(_translate_statement(statement), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
-    def _scan(self, statement: str) -> Iterator[list[Row]]:
-        """Execute a query and yield its rows in lists of :data:`BATCH`."""
+    def _iterate_rows(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query without values and yield its rows in lists of at most :data:`BATCH`."""
         with self._connection.cursor(binary=True) as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(BATCH):
@@ -207,7 +208,7 @@ class PostgresDatabase(Database):
 
 
 def choose_server(url: str) -> None:
-    """Store in the user's configuration that connections to a server are allowed.
+    """Allow connections to a database server, in the configuration file of this user.
 
     `url`: URL of a database on the server. Call it only if the user named that server.
     """
@@ -260,7 +261,7 @@ def _read_chosen_servers() -> list[str]:
 
 
 def _translate_statement(statement: str) -> str:
-    """Return a statement with psycopg's placeholders instead of ``?``."""
+    """Return an SQL statement with psycopg's placeholders, ``%s``, instead of ``?``."""
     return statement.replace("?", "%s")
 
 

@@ -83,7 +83,7 @@ class Renewal:
     answers: int = 0
 
     def __post_init__(self) -> None:
-        """Check the declared attributes."""
+        """Raise InvalidInput if one of the three declared attributes is invalid."""
         if not isinstance(self.every, str):
             every: str | int = checks.check_integer(
                 "renew", self.every, minimum=1, maximum=_MAX_PERIODS
@@ -102,6 +102,7 @@ class Renewal:
         checks.check_choice("unspent", self.unspent, (LOST_PARTS, _CARRIED))
 
     def __str__(self) -> str:
+        """Return the declared schedule in words."""
         length = _PERIOD_NOUNS.get(str(self.every)) or f"{self.every} days"
         return f"{self.periods} parts, one every {length}, and what is not spent is {self.unspent}"
 
@@ -216,8 +217,8 @@ class Renewal:
     def compute_remaining(self, units: Units, previous_released_units: int) -> Units:
         """Return the subjects' remaining units when this period begins, int64 (n,).
 
-        `units`, int64 (n,): their remaining units in the previous period, and
-        `previous_released_units` the :attr:`released_units` in it.
+        `units`, int64 (n,): their remaining units in the previous period.
+        `previous_released_units`: the :attr:`released_units` of a full budget in that period.
         """
         if self.loses_unspent and self.period > 1:
             return np.full_like(units, self.part)

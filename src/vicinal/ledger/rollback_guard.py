@@ -1,11 +1,13 @@
 """The witness: a small file outside the store that detects rollbacks and copies of the store.
 
 It holds the clock and head of the ledger's last known commit, which a restored backup or a copied
-folder lacks: its charges would be forgotten and budgets refilled. The witness is locked while its
-store is open, so two copies with one witness are never open together. Each opening also writes a
-random epoch, and a store that finds another epoch writes nothing more. The witness also keeps the
-keyed hashes of erased subjects, so that an old backup cannot restore them, and digests of audience
-names, so that a lost audience cannot be opened with new budgets.
+folder lacks: its charges would be forgotten and budgets refilled. The *clock* is the ledger's
+counter of blocks of answers, changes and releases; the *head* is the last hash, 32 bytes, of its
+chain of commits. A :class:`RollbackGuard` is the open witness of an open store. The witness is
+locked while its store is open, so two copies with one witness are never open together. Each opening
+also writes a random epoch, and a store that finds another epoch writes nothing more. The witness
+also keeps the keyed hashes of erased subjects, so that an old backup cannot restore them, and
+digests of audience names, so that a lost audience cannot be opened with new budgets.
 
 Clock and head are written after every commit, never during a transaction of the ledger, and flushed
 to the disk when the store is opened, changed or closed. So after a loss of power the witness may be
@@ -109,7 +111,7 @@ class WitnessState:
         return state
 
     def encode_header(self) -> bytes:
-        """Return the first bytes of the file, up to the entries.
+        """Return the first bytes of the file, which hold the attributes except the entries.
 
         They fit into one sector of a disk, so a crash leaves the old or the new ones.
         """
@@ -120,7 +122,7 @@ class WitnessState:
         return content + hashlib.sha256(content).digest()
 
     def with_entries(self, entries: bytes) -> Self:
-        """Return this state with other `entries`, and with their digest."""
+        """Return this state with other `entries`, concatenated, and with their digest."""
         return replace(self, entries=entries, entries_digest=hashlib.sha256(entries).digest())
 
     @property
@@ -134,20 +136,23 @@ class WitnessState:
         return self._list_digests(_AUDIENCE_KIND)
 
     def _list_digests(self, kind: bytes) -> set[bytes]:
-        """Return the digests in all entries of one `kind`: subjects' or audiences'."""
+        """Return the digests in all entries of one kind, 32 bytes each.
+
+        `kind`: b"e" for hashes of erased subjects, b"a" for digests of audience names.
+        """
         matches = re.finditer(kind, self.entries[:: _ENTRY.size])
         offsets = (match.start() * _ENTRY.size for match in matches)
         return {_ENTRY.unpack_from(self.entries, offset)[1] for offset in offsets}
 
 
 def default_witness_path(folder: Path) -> Path:
-    """Return the default path of the witness of a store's folder: beside the folder."""
+    """Return the default path of a store's witness: beside the store's folder."""
     absolute = folder.absolute()
     return absolute.with_name(absolute.name + ".witness")
 
 
 def digest_name(audience: str) -> bytes:
-    """Return the SHA-256 of an audience's name, which the witness keeps instead of the name."""
+    """Return the SHA-256 of an audience's name, 32 bytes, which the witness keeps instead of it."""
     return hashlib.sha256(audience.encode()).digest()
 
 
@@ -159,7 +164,10 @@ def check_path_free(path: Path) -> None:
 
 
 def is_witness(path: Path) -> bool:
-    """Return whether a readable file begins like a witness, which no output may replace."""
+    """Return whether the file at `path` is readable and a witness, by its first bytes.
+
+    No output may replace it.
+    """
     if not path.is_file():  # a pipe would wait for its writer
         return False
     try:
@@ -276,7 +284,7 @@ class RollbackGuard:
         return guard
 
     def begin_epoch(self, clock: int, head: bytes) -> None:
-        """Write a new random epoch with the ledger's `clock` and `head` (32 bytes), and flush.
+        """Write a new random epoch with the ledger's `clock` and `head`, and flush.
 
         A store that opened the witness before cannot write it any more.
         """
@@ -285,7 +293,7 @@ class RollbackGuard:
         self.sync()
 
     def record_commit(self, clock: int, head: bytes) -> None:
-        """Write the ledger's `clock` and `head` (32 bytes) at its last commit, without a flush.
+        """Write the ledger's `clock` and `head` at its last commit, without a flush.
 
         Raises StorageFailed if the witness has another epoch: its store was opened elsewhere since.
         """
@@ -309,11 +317,11 @@ class RollbackGuard:
         self._is_flushed = True
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
-        """Add the keyed hashes of erased subjects, and flush; `clock` is the ledger's clock."""
+        """Add the keyed hashes of erased subjects, 32 bytes each, and flush."""
         self._append_entries(_ERASED_KIND, hashes, clock)
 
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
-        """Add the digests of new audience names, and flush; `clock` is the ledger's clock."""
+        """Add the digests of those audience names that the witness does not have, and flush."""
         known_digests = self.state.audiences
         digests = [digest for digest in map(digest_name, names) if digest not in known_digests]
         self._append_entries(_AUDIENCE_KIND, digests, clock)
@@ -326,9 +334,9 @@ class RollbackGuard:
             os.close(self._descriptor)
 
     def _append_entries(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
-        """Append entries of one kind, `_ERASED_KIND` or `_AUDIENCE_KIND`, and flush.
+        """Append entries of one kind, and flush; `clock`: the ledger's clock, kept with each.
 
-        `digests`: 32 bytes for each entry. `clock`: the ledger's clock.
+        `kind`: b"e" for erased subjects, b"a" for audiences. `digests`: 32 bytes for each entry.
         """
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
@@ -339,7 +347,10 @@ class RollbackGuard:
         self.sync()
 
     def _write_header(self, state: WitnessState) -> None:
-        """Write the header of `state`; raises StorageFailed if the path leads to another file."""
+        """Write the header of `state`, and keep `state` in memory.
+
+        Raises StorageFailed if the path leads to another file than the open one.
+        """
         with translate_os_errors(self._path):
             opened = os.fstat(self._descriptor)
             present = self._path.stat()
@@ -352,7 +363,10 @@ class RollbackGuard:
         self.state = state
 
     def _write_bytes(self, content: bytes, offset: int) -> None:
-        """Write `content` at an offset in bytes; an open transaction of the ledger is an error."""
+        """Write `content` at an offset in bytes of the file, without a flush.
+
+        An open transaction of the ledger is an error.
+        """
         self._check_committed()
         self._is_flushed = False
         with translate_os_errors(self._path):

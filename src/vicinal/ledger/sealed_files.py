@@ -113,14 +113,20 @@ def read_sealed(
 
 
 def seal_archive(archive: bytes) -> bytes:
-    """Return a zip `archive` without a comment, as bytes, with its SHA-256 as the comment."""
+    """Return a zip archive with its SHA-256 as the archive's comment.
+
+    `archive`: its content without a comment.
+    """
     # The last two bytes before the comment hold its length.
     archive = archive[:-2] + _DIGEST_DIGITS.to_bytes(2, "little")
     return archive + hashlib.sha256(archive).hexdigest().encode()
 
 
 def check_archive(path: Path, content: bytes) -> None:
-    """Raise InvalidInput unless :func:`seal_archive` returned the `content` of the file `path`."""
+    """Raise InvalidInput if a sealed archive (:func:`seal_archive`) was changed or damaged.
+
+    `path`: of the file, for the message. `content`: all its bytes.
+    """
     if seal_archive(content[:-_DIGEST_DIGITS]) != content:
         raise InvalidInput(f"{path} was changed or damaged: its digest does not match.")
 
@@ -151,10 +157,10 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
 
 @contextmanager
 def translate_damage(message: str) -> Iterator[None]:
-    """Raise InvalidInput with a `message` for any error of the code that reads a damaged file.
+    """Return a context that raises InvalidInput if its body cannot read a file.
 
-    A file that is missing, has another format or needs too much memory is not damaged: these errors
-    are raised unchanged.
+    `message`: text of the error. A damaged file can cause any error. But a file that is missing,
+    has another format or needs too much memory is not damaged: these errors are raised unchanged.
     """
     try:
         yield
@@ -165,7 +171,7 @@ def translate_damage(message: str) -> Iterator[None]:
 
 
 def _read_limited(file: BinaryIO) -> bytes:
-    """Return the content of a file; raises OSError if it is longer than :data:`_MAX_BYTES`."""
+    """Return the content of an open file; raises OSError if it is too long (:data:`_MAX_BYTES`)."""
     content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
@@ -173,12 +179,12 @@ def _read_limited(file: BinaryIO) -> bytes:
 
 
 def _compute_digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the fields as sorted JSON, in hexadecimal digits."""
+    """Return the SHA-256, in hexadecimal digits, of fields in JSON types as sorted JSON."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object's fields from its (key, value) pairs; ValueError if a key repeats."""
+    """Return a JSON object as a dict of its pairs (key, value); ValueError if a key repeats."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key appears twice")

@@ -59,7 +59,7 @@ class SQLiteDatabase(Database):
         self._connection = self._connect(mode if read_only else "rw")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        """Return a new connection.
+        """Return a new connection to the database file.
 
         `mode`: SQLite's "ro" (read-only), "rw" (writable), or :data:`_UNCHANGING` (read-only,
         without locks and log, where no file can be created). A writable connection makes commits
@@ -80,11 +80,12 @@ class SQLiteDatabase(Database):
         return connection
 
     def _prepare_log_files(self) -> dict[Path, bytes | None]:
-        """Return the content of the log files that a reader may change, by path; None if missing.
+        """Return the content of the log files that a read-only connection may change, by path.
 
-        These are the index of the log and, if there is no log, the empty one that a reader creates.
-        An index without a log prevents reading, so it is removed until :meth:`close` restores it.
-        Empty if no file can be created; then the log must be empty, because it cannot be read.
+        They are saved so that :meth:`close` can restore them; None stands for a missing file. These
+        files are the index of the log and, if there is no log, the empty one that a reader creates.
+        An index without a log prevents reading, so it is removed here. The result is empty if no
+        file can be created; then StorageFailed is raised unless the log is empty.
         """
         log = self._path.with_name(self._path.name + "-wal")
         if not is_writable(self._path.parent):
@@ -142,7 +143,7 @@ class SQLiteDatabase(Database):
 
     @contextmanager
     def delay_log_writes(self) -> Iterator[None]:
-        """Write nothing from the log to the database file during the body."""
+        """Return a context in which nothing is copied from the log to the database file."""
         ((pages,),) = self._pragma("wal_autocheckpoint")
         self._pragma("wal_autocheckpoint = 0")
         try:
@@ -184,8 +185,8 @@ class SQLiteDatabase(Database):
         """Execute a statement with a value for each ``?``, and return its rows."""
         return self._connection.execute(statement, values).fetchall()
 
-    def _scan(self, statement: str) -> Iterator[list[Row]]:
-        """Execute a query and yield its rows in lists of :data:`BATCH`."""
+    def _iterate_rows(self, statement: str) -> Iterator[list[Row]]:
+        """Execute a query without values and yield its rows in lists of at most :data:`BATCH`."""
         cursor = self._connection.execute(statement)
         while rows := cursor.fetchmany(BATCH):
             yield rows

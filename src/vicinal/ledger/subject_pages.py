@@ -47,14 +47,14 @@ def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, l
 
 
 def split_ids(stored: bytes) -> list[bytes]:
-    """Return the open frames of the framed ids that are concatenated in `stored`, at least one."""
+    """Return the open frames of concatenated framed ids; `stored`: at least one framed id."""
     return stored[:-1].split(b">")
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
-    """Write the subjects of some slots, inside a transaction.
+    """Write changes of the subjects at some slots, inside a transaction.
 
-    `changes`: the new framed id at each slot, or None for a slot that becomes free.
+    `changes`: the new framed id by slot, or None for a slot that becomes free.
     """
     changes_by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, framed_id in changes.items():
@@ -85,7 +85,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
 
 
 def write_all_subjects(database: Database, ids: bytes | bytearray) -> int:
-    """Write subjects at the slots 0, 1, ... of an empty ledger; return the number of subjects.
+    """Write all subjects of an empty ledger at the slots 0, 1, ...; return their number.
 
     `ids`: their framed ids, concatenated. No Python object is made per subject, which saves memory.
     """
@@ -98,11 +98,12 @@ def write_all_subjects(database: Database, ids: bytes | bytearray) -> int:
 def _split_into_rows(
     ids: bytes | bytearray, ends: Ints, stored_bytes: Ints
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield all pages' rows of the table: page, number in the page, slots, framed ids.
+    """Yield the rows of the table `subject_pages` for subjects at the slots 0, 1, ...
 
-    Index i of the arrays is slot i, and every slot has a subject. `ids`: framed ids of all slots,
-    concatenated. `ends`, int64 (subjects,): offset in `ids` at which the id of slot i ends.
-    `stored_bytes`, int64 (subjects,): number of bytes of the ids and slot numbers of slots 0 to i.
+    A row has the page number, its number in the page, its slots, little-endian int32, and their
+    framed ids. `ids`: framed ids of all slots, concatenated. `ends`, int64 (subjects,): offset in
+    `ids` at which the id of slot i ends. `stored_bytes`, int64 (subjects,): number of bytes of the
+    ids and slot numbers of slots 0 to i.
     """
     for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
         start = first_slot
@@ -123,8 +124,8 @@ def _update_rows(
 ) -> Sequence[Row]:
     """Return the new rows of a page in which the subjects of some slots change.
 
-    `rows`: its present rows. `first_slot`: the first slot of the page. `changes`: the new framed id
-    at each changed slot, or None for a slot that becomes free.
+    `rows`: its present rows, each slots and framed ids. `first_slot`: the first slot of the page.
+    `changes`: the new framed id by changed slot, or None for a slot that becomes free.
     """
     is_unchanged = np.ones(PAGE_SLOTS, dtype=np.bool_)
     is_unchanged[np.array(list(changes)) - first_slot] = False
@@ -148,7 +149,7 @@ def _update_rows(
 
 
 def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
-    """Yield the fewest rows for the subjects of a page, by slot.
+    """Yield the fewest rows, each slots and framed ids, that hold the subjects of a page.
 
     `id_at`: the open frame at each taken slot of the page.
     """
@@ -167,6 +168,9 @@ def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
 
 
 def split_rows(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
-    """Return the taken slots in some rows, int32 (m,), and the open frame at each."""
+    """Return the taken slots in some rows, int32 (m,), and the open frame at each slot.
+
+    `rows`: slots and framed ids, as in the table.
+    """
     slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
     return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

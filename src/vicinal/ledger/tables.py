@@ -76,11 +76,17 @@ class Table:
         return tuple(row[index] for index in self._key_indices)
 
     def build_selection(self, condition: str = ALL) -> str:
-        """Return the statement that reads the whole rows that meet an SQL condition."""
+        """Return the statement that reads all whole rows, or those that meet a condition.
+
+        `condition`: SQL after WHERE, with ``?`` for values.
+        """
         return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
     def build_deletion(self, condition: str = ALL) -> str:
-        """Return the statement that deletes the rows that :meth:`build_selection` reads."""
+        """Return the statement that deletes all rows, or those that meet a condition.
+
+        `condition`: SQL after WHERE, with ``?`` for values.
+        """
         return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
 

@@ -42,9 +42,10 @@ class TotalFilter:
 
     @classmethod
     def create(cls, epsilon: float, delta: float, budget: float) -> Self:
-        """Return a total without audiences and subjects.
+        """Return a new total, without audiences and subjects.
 
-        `budget`: the zCDP that guarantees (`epsilon`, `delta`).
+        `epsilon`, `delta`: the bound on each subject's loss to all audiences together. `budget`:
+        the zCDP (rho) that guarantees it.
         """
         fields = {"epsilon": epsilon, "delta": delta, "budget": budget.hex(), "rates": {}}
         account = StoredAccount(np.zeros(0, dtype=np.int64))
@@ -56,15 +57,16 @@ class TotalFilter:
         return self._plan["epsilon"], self._plan["delta"]
 
     def add_audience(self, audience_number: int, budget: float) -> None:
-        """Set the rate of a new audience, rounded up; `budget`: the zCDP of its full budget."""
+        """Set the rate of a new audience, rounded up; `budget`: zCDP (rho) of its full budget."""
         ratio = math.nextafter(budget / float.fromhex(self._plan["budget"]), math.inf)
         self._plan["rates"][str(audience_number)] = math.ceil(ratio * (1 << _RATE_BITS))
         self.audience.plan = json.dumps(self._plan)
 
     def price(self, audience_number: int, units: Units) -> Units:
-        """Return the units of the total that units of an audience cost, rounded up.
+        """Return the units of the total that charges to an audience cost, rounded up.
 
-        `units`, int64 (m,) or an int64 number: units that m subjects, or one, were charged.
+        `units`, int64 (m,) or an int64 number: units that m subjects, or one, were charged for the
+        audience of this number. The result has the same shape.
         """
         rate = self._plan["rates"][str(audience_number)]
         high = units >> _RATE_BITS
@@ -73,6 +75,8 @@ class TotalFilter:
 
     def compute_max_units(self, audience_number: int, total_remaining: Units) -> Units:
         """Return the most units of an audience that units of the total pay for, int64 (m,).
+
+        `audience_number`: number of the audience.
 
         `total_remaining`, int64 (m,): remaining units of m subjects in the total.
         """

@@ -207,7 +207,7 @@ def _load_ledger(folder: Folder, database: Database) -> Ledger:
     check_file_digests(database, folder.path, [KEY])  # first, because digests of rows need the key
     ledger = Ledger(database, folder.read_key())
     check_file_digests(database, folder.path)
-    unused_slots = ledger.slot_table.mark_unused()
+    unused_slots = ledger.slot_table.find_unused()
     for audience in ledger.accounts:
         faults = list(find_budget_faults(database, audience, unused_slots))
         if faults:

@@ -317,7 +317,7 @@ def _find_record_faults(store: OpenStore) -> Iterator[str]:
 def _find_budget_faults(ledger: Ledger) -> Iterator[str]:
     """Yield a sentence for each disagreement of budgets with the charges, or with memory."""
     stored = load_audiences(ledger.database, ledger.size)
-    unused_slots = ledger.slot_table.mark_unused()
+    unused_slots = ledger.slot_table.find_unused()
     for audience in ledger.accounts:
         stored_audience = stored[audience.name]
         if not np.array_equal(stored_audience.account.durable, audience.account.remaining):
