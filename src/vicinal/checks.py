@@ -100,7 +100,10 @@ def check_file_format(file_name: object, version: object, supported: int) -> Non
 
 
 def join_first(items: Sequence[str]) -> str:
-    """Return the first :data:`_MAX_LISTED` items for a message, with an ellipsis for the rest."""
+    """Return the first items as one text for a message, with an ellipsis for the rest.
+
+    `items`: texts, of which at most :data:`_MAX_LISTED` are included.
+    """
     return ", ".join(items[:_MAX_LISTED]) + (", ..." if len(items) > _MAX_LISTED else "")
 
 
@@ -332,7 +335,10 @@ def describe_id_fault(subject: object) -> str | None:
 
 
 def _is_surely_canonical(subject: object) -> bool:
-    """Return True only for an id that needs no normalization; may be False for others, too."""
+    """Return whether a subject id certainly needs no normalization; a quick test.
+
+    It may be False for an id that needs none, either.
+    """
     if type(subject) is str:
         return _CANONICAL_TEXT.fullmatch(subject) is not None
     return type(subject) is int and subject in _INT64

@@ -103,16 +103,17 @@ class _PrivateCache(FunctionCache):
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Override of numba: return the cached version, or None if absent or not private.
+        """Return the compiled version for some argument types from the disk, for numba.
 
-        `sig`: types of the arguments. `target_context`: numba's context of the compiler's target.
+        None if there is none, or if the directory is not private. `sig`: types of the arguments.
+        `target_context`: numba's context of the compiler's target.
         """
         if _is_private(Path(self.cache_path)):
             return super().load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Override of numba: store a compiled version, if the directory is private.
+        """Store a compiled version on the disk, if the directory is private, for numba.
 
         `sig`: types of the arguments. `data`: the compiled version.
         """
@@ -122,7 +123,10 @@ class _PrivateCache(FunctionCache):
 
 @cache
 def compute_source_digest(source: Path) -> str:
-    """Return a digest of the file `source` and of all :data:`KERNEL_SOURCES`."""
+    """Return a digest of all sources of compiled code (:data:`KERNEL_SOURCES`) and of one file.
+
+    `source`: path of the file.
+    """
     files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
     digest = hashlib.sha256()
     for path in sorted(files):

@@ -200,10 +200,11 @@ def _bound_decompressed_size(chunk: Any) -> float:
 
 
 def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each stored part of an open file within the bytes `start` to `end`.
+    """Yield start and end, in bytes, of each stored part of an open file.
 
-    Holes of a sparse file hold nothing to overwrite, and may be larger than the disk. Where the
-    file system does not know its holes, the whole range is one part.
+    `descriptor`: of the file. `start`, `end`: the range of bytes in which the parts are. Holes of a
+    sparse file hold nothing to overwrite, and may be larger than the disk. Where the file system
+    does not know its holes, the whole range is one part.
     """
     position = start
     while position < end:
@@ -220,7 +221,10 @@ def iterate_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int
 
 
 def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and content of chunks of at most `max_bytes` of an open file, without holes."""
+    """Yield offset and content of consecutive chunks of an open file, without its holes.
+
+    `descriptor`: of the file. `max_bytes`: largest size of a chunk.
+    """
     for start, end in iterate_extents(descriptor, 0, os.fstat(descriptor).st_size):
         offset = start
         while offset < end:
@@ -232,7 +236,7 @@ def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes
 
 
 def read_chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
-    """Yield the content of a file in chunks of at most `max_bytes`, without the zeros of holes.
+    """Yield the content of a file in chunks of at most `max_bytes`, without the zeros of its holes.
 
     One zero stands for each hole, so that the bytes before and after it are not adjacent.
     """
@@ -246,7 +250,10 @@ def read_chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
 
 
 def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raise ValueError if an array's shape and the size of its data in an archive differ."""
+    """Raise ValueError if the shape of an array in an npz file does not fit the size of its data.
+
+    `archive`: the npz file. `member`: the array's entry in it.
+    """
     import numpy as np
 
     with archive.open(member) as file:
@@ -263,7 +270,7 @@ def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
 
 
 def _list_column_bits(arrow_type: Any) -> list[int]:
-    """Return the bits in memory of a value of each Parquet column of a type of Arrow.
+    """Return the bits that a value takes in memory, for each Parquet column of an Arrow type.
 
     A nested type has a column for each type within it. A type without a fixed size has 0 bits.
     """
@@ -279,7 +286,7 @@ def _list_column_bits(arrow_type: Any) -> list[int]:
 
 
 def _read_in_trial(kind: str, path: str | Path) -> None:
-    """Read a file in a process of its own, with the memory that is available here.
+    """Check, by reading a file in another process, that its content fits into available memory.
 
     `kind`: "sheet" or "parquet". Raises TooLittleMemory if the content does not fit, and ValueError
     for damage with which the reader would end in a traceback; other damage is left to that reader.
@@ -309,7 +316,7 @@ def _read_in_trial(kind: str, path: str | Path) -> None:
 
 
 def _find_free_memory() -> int | None:
-    """Return the bytes of memory that are free or can be freed; None if unknown."""
+    """Return the bytes of the machine's memory that are free or can be freed; None if unknown."""
     lines = _read_lines(_MEMINFO)
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     available = fields.get("MemAvailable")
@@ -317,9 +324,9 @@ def _find_free_memory() -> int | None:
 
 
 def _find_free_group_memory() -> int | None:
-    """Return the bytes that the control groups of this process leave; None without a limit.
+    """Return the bytes that this process may use by its control groups; None without a limit.
 
-    Each group around the process may have a limit.
+    Linux limits the memory of each group of processes; the smallest rest of all groups counts.
     """
     free_bytes = []
     for line in _read_lines(_CGROUP):
@@ -333,10 +340,10 @@ def _find_free_group_memory() -> int | None:
 
 
 def _count_free_group_bytes(folder: Path, names: _GroupNames) -> list[int]:
-    """Return the bytes that the control group of a folder leaves; an empty list without a limit.
+    """Return the free bytes of one control group, in a list, which is empty without a limit.
 
-    The cache of files counts as free, as the kernel drops it if memory is needed. `names`: those of
-    the version of control groups.
+    `folder`: the group's folder. `names`: file names in this version of control groups. The cache
+    of files counts as free, as the kernel drops it if memory is needed.
     """
     limit = _read_lines(folder / names.limit)
     used = _read_lines(folder / names.use)
@@ -349,7 +356,7 @@ def _count_free_group_bytes(folder: Path, names: _GroupNames) -> list[int]:
 
 
 def _find_free_address_space() -> int | None:
-    """Return the bytes that the limit on the address space leaves; None without a limit."""
+    """Return the bytes that this process may add to its address space; None without a limit."""
     try:
         import resource
     except ImportError:  # Windows

@@ -33,6 +33,7 @@ class UnusableRows(InvalidInput):
         self.for_clients = located if for_clients is None else for_clients
 
     def __str__(self) -> str:
+        """Return the message without row numbers."""
         return str(self.args[0])
 
 

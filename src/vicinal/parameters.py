@@ -55,7 +55,7 @@ class Check(ABC):
     @property
     @abstractmethod
     def type_name(self) -> str:
-        """The type as in numpydoc, after the parameter's name."""
+        """The type as text, as numpydoc has it after the parameter's name: "int", "float"."""
 
     metavar: ClassVar[str] = "<str>"
 
@@ -68,7 +68,7 @@ class Check(ABC):
 
     @property
     def option_type(self) -> str:
-        """Description of the values of a command-line option, where its metavar is not enough."""
+        """Description of the values of a command-line option; empty if its metavar is enough."""
         return ""
 
     @property
@@ -77,15 +77,21 @@ class Check(ABC):
         return False
 
     def parse_text(self, text: str) -> Any:
-        """Return the value of a command-line option; invalid text is returned unchanged."""
+        """Return the value that the `text` of a command-line option means, before it is checked.
+
+        Text without such a meaning is returned unchanged, and the check then refuses it.
+        """
         return text
 
     def parse_items(self, texts: Sequence[str]) -> Any:
-        """Return the value of a repeatable option from the texts of its repetitions."""
+        """Return the value of a repeatable option from the `texts` of its repetitions."""
         raise NotImplementedError
 
     def parse_option(self, texts: Sequence[str]) -> Any:
-        """Return the value of an option from its texts, one for each time that it was given."""
+        """Return the value of an option, before it is checked, from its texts.
+
+        `texts`: one for each time that the option was given, at least one.
+        """
         return self.parse_text(texts[0]) if len(texts) == 1 else self.parse_items(texts)
 
 
@@ -102,6 +108,7 @@ class Real(Check):
     type_name = "float"
 
     def parse_text(self, text: str) -> float | str:
+        """Return the number in a text as a float, or the text if it is no number."""
         return parse_number_or_text(text, float)
 
     def __call__(self, name: str, value: object) -> float:
@@ -120,6 +127,7 @@ class ZeroOrReal(Real):
     """Zero, which switches something off, or a finite number within the bounds."""
 
     def __call__(self, name: str, value: object) -> float:
+        """Return `value` as a float; raise InvalidInput unless 0 or within bounds."""
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
         return 0.0 if is_number and value == 0 else Real.__call__(self, name, value)
 
@@ -135,9 +143,11 @@ class Integer(Check):
     type_name = "int"
 
     def parse_text(self, text: str) -> int | str:
+        """Return the integer in a text as an int, or the text if it is no integer."""
         return parse_number_or_text(text, int)
 
     def __call__(self, name: str, value: object) -> int:
+        """Return `value` as an int; raise InvalidInput, naming `name`, if it is out of bounds."""
         return _checks.check_integer(name, value, minimum=self.minimum, maximum=self.maximum)
 
 
@@ -149,13 +159,16 @@ class Choice(Check):
 
     @property
     def type_name(self) -> str:
+        """All words as a set in braces, as numpydoc has it."""
         return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
 
     @property
     def option_type(self) -> str:
+        """All words, joined by "or"."""
         return " or ".join(self.options)
 
     def __call__(self, name: str, value: object) -> str:
+        """Return `value`; raise InvalidInput, naming `name`, if it is none of the words."""
         return _checks.check_choice(name, value, self.options)
 
 
@@ -172,13 +185,14 @@ class Unless(Check):
 
     @property
     def type_name(self) -> str:
-        """The type of the other check, with "optional" or the word."""
+        """The type of the other check as text, with "optional" or the additional word."""
         if self.automatic is None:
             return f"{self.check.type_name}, optional"
         return f'{self.check.type_name} or "{self.automatic}"'
 
     @property
     def repeatable(self) -> bool:
+        """Whether the other check's option takes a list and may be repeated."""
         return self.check.repeatable
 
     def parse_text(self, text: str) -> Any:
@@ -186,6 +200,7 @@ class Unless(Check):
         return text if text == self.automatic else self.check.parse_text(text)
 
     def parse_items(self, texts: Sequence[str]) -> Any:
+        """Return the value that the other check reads from the texts of its repetitions."""
         return self.check.parse_items(texts)
 
     def __call__(self, name: str, value: object) -> Any:
@@ -209,9 +224,11 @@ class Checked(Check):
 
     @property
     def type_name(self) -> str:
+        """The type as text, as declared."""
         return self.type_words
 
     def __call__(self, name: str, value: object) -> Any:
+        """Return the value that the function returns for `name` and `value`."""
         return self.function(name, value)
 
 
@@ -238,7 +255,10 @@ class ClassNames(Check):
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> list[Any]:
-        """Return names that may contain commas and semicolons, as integers if all of them are."""
+        """Return the names in the texts of a repeated option, as integers if all of them are.
+
+        `texts`: one name each, which may contain commas and semicolons.
+        """
         names = [text.strip() for text in texts]
         are_integers = all(
             name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names
@@ -246,6 +266,7 @@ class ClassNames(Check):
         return [int(name) for name in names] if are_integers else list(names)
 
     def __call__(self, name: str, value: object) -> Any:
+        """Return the class names `value` as an array (c,); raise InvalidInput for other values."""
         return _checks.check_class_names(value, name)
 
 
@@ -275,7 +296,7 @@ SEED = Unless(None, Integer(minimum=0))
 
 
 class CheckedParameters:
-    """Checked parameters. A subclass has the tables of an estimator as further base classes."""
+    """Checked parameters (*settings*). A subclass also has the tables of an estimator as bases."""
 
     @classmethod
     def from_estimator(cls, estimator: object) -> Self:
@@ -284,9 +305,10 @@ class CheckedParameters:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], **unchecked_attributes: Any) -> Self:
-        """Return the settings for parameter values by name, with defaults for missing ones.
+        """Return the settings with checked parameter values, and defaults for missing ones.
 
-        Raises InvalidInput for an invalid value. `unchecked_attributes`: set in addition.
+        `values`: by parameter name. `unchecked_attributes`: further attributes of the settings,
+        which are set without a check. Raises InvalidInput for an invalid value.
         """
         input_values = {
             declared.name: values.get(declared.name, declared.default)
@@ -329,9 +351,11 @@ class Given(Generic[InputType, CheckedType]):
     @overload
     def __get__(self, instance: object, owner: object) -> InputType: ...
     def __get__(self, instance: object, owner: object) -> Any:
+        """Declare the type of a value that is read: checked in settings, else as passed."""
         raise NotImplementedError
 
     def __set__(self, instance: object, value: InputType) -> None:
+        """Declare the type of a value that is set: that which callers may pass."""
         raise NotImplementedError
 
 
@@ -353,9 +377,10 @@ def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
 def parameter_table(cls: AnyClass) -> AnyClass:
-    """Class decorator: make a keyword-only dataclass without generated comparison and repr.
+    """Class decorator: turn a class of parameter declarations into a parameter table.
 
-    Annotations of its `__init__` are replaced by the types that callers may pass.
+    The table is a keyword-only dataclass without generated comparison and repr. Annotations of its
+    `__init__` are replaced by the types that callers may pass.
     """
     decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(decorated)["__init__"].__annotations__

@@ -179,11 +179,11 @@ def align_columns(
 
 
 def _compare_names(names: Names, expected: Names) -> tuple[list[str], list[str]] | None:
-    """Return the unexpected and the missing names; None if columns are matched by position.
+    """Return the unexpected and the missing names of a table's columns, two lists of text.
 
-    `names`: of a table's columns. `expected`: those that it should have.
-    pandas numbers columns without names from 0. Such numbers are names only for a table that has
-    the same numbers, in any order.
+    None if columns are matched by position: pandas numbers columns without names from 0, and such
+    numbers are names only for a table that has the same numbers, in any order. `names`: of the
+    columns. `expected`: those that the table should have.
     """
     present = set(_normalize_names(names))
     required = set(_normalize_names(expected))
@@ -209,7 +209,7 @@ def _describe_unexpected(
 
 
 def _have_number(names: Iterable[str]) -> bool:
-    """Return whether a name is a number in text, as a value in a file without a header may be."""
+    """Return whether one of some names is a number, as a value in a file without a header is."""
     return any(re.fullmatch(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?", name, re.I) for name in names)
 
 
@@ -254,9 +254,10 @@ def refuse_other_width(values: AnyArray, n_features: int, holder: str) -> None:
 
 
 def set_column_attributes(estimator: Any, n_features: int, names: Names | None) -> None:
-    """Set the fitted attributes of a scikit-learn estimator: number and names of its columns.
+    """Set the attributes of a fitted estimator: number and names of the columns of its data.
 
-    scikit-learn's own attribute is set for texts only, `_column_names` for all names.
+    `n_features`: the number of columns. `names`: their names, or None. scikit-learn's own attribute
+    `feature_names_in_` is set for texts only, `_column_names` for all names.
     """
     estimator.n_features_in_ = n_features
     estimator._column_names = names
@@ -268,17 +269,17 @@ def set_column_attributes(estimator: Any, n_features: int, names: Names | None) 
 
 
 def get_given_names(names: Names | None) -> list[str] | None:
-    """Return the names as texts; None if there are none, or if pandas numbered the columns."""
+    """Return column names as texts; None if there are none, or if pandas numbered the columns."""
     return None if names is None or _are_numbered(names) else list(map(str, names))
 
 
 def get_text_names(names: Names | None) -> Names | None:
-    """Return names if all are texts, which scikit-learn requires of names; None otherwise."""
+    """Return column names if all are texts, as scikit-learn requires of names; None otherwise."""
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def _normalize_names(names: Names) -> list[str]:
-    """Return names as texts in composed form (NFC), in which they are compared."""
+    """Return column names as texts in Unicode's composed form (NFC), in which they are compared."""
     return [unicodedata.normalize("NFC", str(name)) for name in names]
 
 
@@ -288,19 +289,22 @@ def _are_numbered(names: Names) -> bool:
 
 
 def _itemize_names(names: Sequence[str]) -> str:
-    """Return the first names as the lines of a list, as in scikit-learn's messages."""
+    """Return the first :data:`_MAX_LISTED` names as lines of a list, as scikit-learn's messages."""
     ellipsis = "- ...\n" if len(names) > _MAX_LISTED else ""
     return "".join(f"- {name}\n" for name in names[:_MAX_LISTED]) + ellipsis
 
 
 def _quote_names(names: Sequence[str]) -> str:
-    """Return the first names in quotation marks, separated by commas."""
+    """Return the first :data:`_MAX_LISTED` names in quotation marks, separated by commas."""
     ellipsis = ", ..." if len(names) > _MAX_LISTED else ""
     return ", ".join(map(repr, names[:_MAX_LISTED])) + ellipsis
 
 
 def _check_names(argument: str, labels: Iterable[Any]) -> Names:
-    """Return column `labels`; raise InvalidInput unless distinct, and all or none are texts."""
+    """Return the column names `labels` as a tuple.
+
+    Raises InvalidInput if two are equal, and InvalidType if only some of them are texts.
+    """
     names = tuple(labels)
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
@@ -374,7 +378,11 @@ def _is_frame(table: Any) -> bool:
 
 
 def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
-    """Return pairs of name and column of a table not of pandas; None for other input."""
+    """Return pairs of name and column of a table that is not of pandas; None for other input.
+
+    `table`: an Arrow table or any other that exports Arrow, a mapping of names to columns, a list
+    of mappings, or a structured array.
+    """
     if isinstance(table, list | tuple):
         if not table or not all(isinstance(row, Mapping) for row in table):
             return None
@@ -402,7 +410,7 @@ def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _read_frame(argument: str, frame: Any) -> NumberTable:
-    """Return the numbers of a pandas table."""
+    """Return the numbers and column names of a pandas table; missing values are NaN."""
     names = _check_names(argument, frame.columns)
     dtypes = list(frame.dtypes)
     if dtypes and all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in dtypes):
@@ -415,7 +423,10 @@ def _read_frame(argument: str, frame: Any) -> NumberTable:
 
 
 def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
-    """Return the matrix (n, d) of d columns of any library, given as pairs of name and column."""
+    """Return the numbers (n, d) and names of d columns; missing values are NaN.
+
+    `named_columns`: pairs of name and column (n,), of any library.
+    """
     names = _check_names(argument, (name for name, _ in named_columns))
     columns = [_read_number_column(argument, name, column) for name, column in named_columns]
     if any(column.ndim != 1 or len(column) != len(columns[0]) for column in columns):
@@ -430,7 +441,10 @@ def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> Numbe
 
 
 def _find_common_dtype(dtypes: list[Any]) -> Any:
-    """Return NumPy's type that can hold columns of several; float64 for booleans beside numbers."""
+    """Return NumPy's type for a matrix of columns of several types.
+
+    It is float64 for booleans beside numbers. `dtypes`: NumPy's types of the columns.
+    """
     distinct = set(dtypes)
     if len(distinct) > 1 and any(dtype.kind == "b" for dtype in distinct):
         return np.dtype(np.float64)
@@ -438,7 +452,10 @@ def _find_common_dtype(dtypes: list[Any]) -> Any:
 
 
 def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
-    """Return the numbers (n,) of a column with a name or None; missing ones are NaN."""
+    """Return the numbers (n,) of one column; missing ones are NaN.
+
+    `name`: the column's name for messages; None if it has none. `column`: of any library.
+    """
     location = "" if name is None else f" in column {str(name)!r}"
     dtype = getattr(column, "dtype", None)
     if isinstance(column, np.ndarray) or isinstance(dtype, np.dtype):
@@ -472,7 +489,10 @@ def _convert_arrow_numbers(column: Any) -> Any:
 
 
 def _build_object_array(values: Any) -> AnyArray:
-    """Return Python numbers of one type as an array of numbers, else an array of objects (n,)."""
+    """Return Python objects as an array (n,): of numbers if all have one type of number.
+
+    `values`: n objects. Otherwise the array has the type object, with None for missing values.
+    """
     objects = [None if type(value).__name__ in _MISSING_TYPES else value for value in values]
     types = set(map(type, objects))
     if types <= {int, float, bool} and len(types) == 1:

@@ -88,6 +88,7 @@ class _NoNoise(NoiseSource):
     exact = False
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:  # noqa: ARG002 (zero at every scale)
+        """Return zeros (size,), int64, at every noise `scale`."""
         return np.zeros(size, dtype=np.int64)
 
 
@@ -101,6 +102,7 @@ class _WeakNoise(NoiseSource):
         self._noise = create_noise_source()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
+        """Return samples (size,), int64, with standard deviation `scale` over the divisor."""
         return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
 
 
@@ -230,6 +232,7 @@ class World:
     subjects: AnyArray
 
     def __iter__(self) -> Iterator[AnyArray]:
+        """Yield features, targets and subject ids, the first arguments of `fit`."""
         return iter((self.X, self.y, self.subjects))
 
     def without(self, subject: SubjectId) -> World:
@@ -311,19 +314,25 @@ Charge = Callable[[Ints, Ints], Ints]
 
 
 def _offer_full_budgets(remaining: Ints) -> Ints:
-    """Return full budgets for all subjects instead of their remaining budgets."""
+    """Return full budgets (subjects,) instead of the remaining ones; all in units."""
     return np.full(len(remaining), UNITS, dtype=np.int64)
 
 
 def _charge_last_subject(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after a release that charged the last subject for all subjects."""
+    """Return the budgets after a release that charged the last subject for all subjects.
+
+    `remaining`, `spent` (subjects,): budgets before the release, and charges, in units.
+    """
     charged = remaining.copy()
     charged[-1:] = np.maximum(charged[-1:] - spent.sum(), 0)  # a shard may be empty
     return charged
 
 
 def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded."""
+    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded.
+
+    `remaining`, `spent` (subjects,): budgets before the release, and charges, in units.
+    """
     return np.asarray(np.maximum(remaining - spent, 0))
 
 
@@ -395,8 +404,7 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
     `charge`: method or function that deducts charges in place from remaining units: from
     `remaining` of its `SubjectTable` argument if there is one, otherwise from the array that is its
     last argument. If it returns a tuple, the last value is the sum of charges. `fault`: its name, a
-    key of :data:`CHARGE_FAULTS`, or
-    :data:`MEMORY_FAULT`.
+    key of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`.
     """
     if fault == MEMORY_FAULT:
 

@@ -278,7 +278,7 @@ def _build_finite_pair(release: FiniteLosses) -> FinitePair:
 
 
 def _compute_finite_rdp(pair: FinitePair, orders: Floats) -> Floats:
-    """Return the larger RDP of both directions of `pair` at `orders` (m,), as (m,).
+    """Return the RDP of a finite pair at `orders` (m,), as (m,): the larger of both directions.
 
     It is infinite if a loss can be infinite.
     """

@@ -181,11 +181,11 @@ class GaussianPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether there is no sampling."""
+        """Whether (Q, P) has the same divergences as (P, Q): without sampling."""
         return self.gamma == 1
 
     def get_gaussian_mu(self) -> float | None:
-        """Return mu without sampling, else None."""
+        """Return mu if the pair is N(mu, 1) against N(0, 1), without sampling; else None."""
         return self.mu if self.gamma == 1 else None
 
     def compute_excess(self, epsilons: Floats) -> Floats:

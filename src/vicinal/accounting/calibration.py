@@ -140,9 +140,10 @@ class _FieldSearch:
     is_integer: bool
 
     def find_value(self, low: float, high: float, start: float) -> float | None:
-        """Return the safe value in [low, high] with the largest epsilon, approximately.
+        """Return the safe value in [`low`, `high`] with the largest epsilon, approximately.
 
-        From `start` it walks in growing steps until it passes the target. None if no value is safe.
+        The search goes from `start` in growing steps until it passes the target. None if no value
+        is safe.
         """
         safe, unsafe = (low, high) if self.is_increasing else (high, low)
         if not self.compute_epsilon(safe) <= self.target_epsilon:

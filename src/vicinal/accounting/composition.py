@@ -239,7 +239,10 @@ class Composition:
 
 
 def _build_sort_key(term: tuple[PricedRelease, int]) -> tuple[str, str]:
-    """Return the name of a term's type and the text of its parameters; the count is not used."""
+    """Return the key by which a composition sorts its terms: the release's type and parameters.
+
+    `term`: a pair (release, number of such releases), of which the number is not used.
+    """
     release, _ = term
     return release.sort_name, repr(tuple(vars(release).values()))
 

@@ -83,7 +83,7 @@ class SubsampledGaussian:
         return np.minimum(bound_by_convexity, exact)
 
     def _integrate_rdp(self, order: float) -> float:
-        """Return the RDP at `order` by the trapezoidal rule; infinite if nodes are too many."""
+        """Return the RDP at `order` > 1 by the trapezoidal rule; infinite with too many nodes."""
         mu = 1 / self.sigma
         width = min(3.0, 0.95 * math.pi / mu)
         step = 2 * math.pi * width / (width**2 / 2 + 33)
@@ -121,8 +121,8 @@ def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats)
 def _compute_nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Floats, Floats]:
     """Return log masses and log ratios of the nodes of the trapezoidal rule, both (`size` + 1,).
 
-    They are log(step * density of N(0, 1)) and log(P/Q) at -13 + i `step`, with P and Q of the
-    module's text for `mu` and the sampling probability `gamma`.
+    They are log(step * density of N(0, 1)) and the log likelihood ratio log(P/Q) of the dominating
+    pair, at the nodes -13 + i `step`. `gamma`: the sampling probability.
     """
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)
     log_density = math.log(step) - z**2 / 2 - math.log(2 * math.pi) / 2

@@ -146,7 +146,7 @@ class Plan:
         return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return ``releases`` of :meth:`price`, a dict for each step.
+        """Return reports on the cost of each step, the entry ``releases`` of :meth:`price`.
 
         `total`: the composition of all steps.
         """
@@ -218,7 +218,7 @@ def _parse_step(name: str, release: object, delta: float) -> Step:
 
 
 def check_mapping(name: str, value: object) -> Mapping[str, Any]:
-    """Return `value` if it is a JSON object, or raise InvalidInput with `name` as its name."""
+    """Return `value` if it is a JSON object; else raise InvalidInput, which calls it `name`."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"The {name!r} parameter must be a JSON object. Got {value!r}.")
     return value

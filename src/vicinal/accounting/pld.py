@@ -147,7 +147,11 @@ def _find_loss_range(pair: DominatingPair, tail: float) -> tuple[float, float]:
 
 
 def _find_first_negligible(excess: Floats, tail: float) -> float:
-    """Return the first of `_CANDIDATE_ENDS` (m,) whose `excess` (m,) is <= `tail`, or the last."""
+    """Return the smallest candidate for the end of a range of losses beyond which C is negligible.
+
+    `excess` (m,): the excess divergence C at the candidates, `_CANDIDATE_ENDS` (m,). Negligible
+    values are <= `tail`; if there is none, the last candidate is returned.
+    """
     is_small = excess <= tail
     return float(_CANDIDATE_ENDS[int(np.argmax(is_small))]) if is_small.any() else _MAX_LOSS
 

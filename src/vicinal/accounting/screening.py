@@ -123,7 +123,7 @@ class ScreeningAnswers(NamedTuple):
 
 
 def _choose_block_size(k: int) -> int:
-    """Return how many of the `k` margins of a side are bounded together."""
+    """Return the number of a side's margins that are bounded together; `k`: all of a side."""
     return max(_MIN_BLOCK, -(-k // _MAX_BLOCKS))
 
 
@@ -147,7 +147,7 @@ class ScreeningPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether there is no sampling."""
+        """Whether exchanging both distributions changes no divergence: without sampling."""
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:
@@ -222,7 +222,7 @@ class ScreeningBatchPair(DominatingPair):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether there is no sampling."""
+        """Whether exchanging both distributions changes no divergence: without sampling."""
         return self.screening.gamma == 1
 
     def compute_excess(self, epsilons: Floats) -> Floats:

@@ -101,19 +101,22 @@ class TwoTypeWorld:
 
 @dataclass(frozen=True)
 class StoredLogDeltas:
-    """A :data:`LogDeltas` function with stored values.
+    """The function `log_deltas` with stored values.
 
-    `profile` (2, n + 1) holds lower and upper bounds of the log delta of all databases.
+    `profile` (2, n + 1): lower and upper bounds of log delta(k) of the databases k = 0 .. n.
     """
 
     profile: Floats
 
     def __call__(self, low: int, high: int) -> Floats:
-        """Return lower and upper bounds of log delta(k) for `low` <= k <= `high`, a view."""
+        """Return bounds of log delta(k) for `low` <= k <= `high`, a view of `profile`."""
         return self.profile[:, low : high + 1]
 
     def find_likely_maximum(self, world: TwoTypeWorld) -> int:
-        """Return the k with the largest Chernoff bound of log(Pr[k] delta(k)) in `world`."""
+        """Return the database k whose log(Pr[k] delta(k)) in `world` is probably the largest.
+
+        Pr[k] is replaced by its Chernoff bound, which is fast to compute.
+        """
         k = np.arange(world.n + 1)
         deviance = rel_entr(k, world.mean) + rel_entr(world.n - k, world.n - world.mean)
         return int(np.argmax(self.profile[0] - deviance))
@@ -132,7 +135,10 @@ def list_pure_worlds(population: Population, n: int, type_index: int) -> list[Tw
 
 
 def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return the function `log_deltas` that calls `compute_log_delta(k)` once for each k."""
+    """Return the function `log_deltas` that computes each delta(k) once.
+
+    `compute_log_delta`: maps k to the interval of log delta(k).
+    """
     cached = cache(compute_log_delta)
     return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
 
@@ -172,7 +178,10 @@ def sum_weighted_deltas(log_p: Floats, errors: Floats, log_deltas: Floats) -> tu
 
 
 def find_window(world: TwoTypeWorld, max_log_tail: float) -> tuple[int, int]:
-    """Return low, high with Pr[k < low] and Pr[k > high] below exp(`max_log_tail`) each."""
+    """Return low, high: the range outside of which a database k from `world` is improbable.
+
+    Pr[k < low] and Pr[k > high] are below exp(`max_log_tail`) each.
+    """
     return (
         _find_tail_start(world, math.floor(world.mean), 0, max_log_tail),
         _find_tail_start(world, math.ceil(world.mean), world.n, max_log_tail),
@@ -215,7 +224,10 @@ def bound_largest_log_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
 def _search_largest_log_term(
     log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
-    """Return the largest log(Pr[k] delta(k)) found for `low` <= k <= `high`, and its k."""
+    """Return the largest log(Pr[k] delta(k)) found for `low` <= k <= `high`, and its k.
+
+    It is a lower bound, because a grid of k is searched that narrows around the largest value.
+    """
     # Each round evaluates equidistant k and narrows the range to the neighbours of the best one.
     max_log_term, argmax = -math.inf, low
     for _ in range(_N_SEARCH_ROUNDS):

@@ -116,7 +116,10 @@ class _CornerDeltas:
     """
 
     def __init__(self, sampler: Sampler, n: int, epsilon: float) -> None:
-        """Create the function for divergences at `epsilon` of `sampler`'s counts of `n` records."""
+        """Create g for the published counts of `n` records, of which `sampler` samples some.
+
+        Divergences are at `epsilon`.
+        """
         self.max_delta = sampler.compute_inclusion_probability(n)
         self._n = n
         self._get_divergence_bounds = cache(
@@ -128,7 +131,10 @@ class _CornerDeltas:
     def _bound_replacement_divergence(
         self, sampler: Sampler, a: int, b: int, epsilon: float
     ) -> tuple[float, float]:
-        """Return lower and upper bounds of e(`a`, `b`) at `epsilon` for `sampler`'s counts."""
+        """Return lower and upper bounds of e(`a`, `b`), the larger divergence of both directions.
+
+        It is that at `epsilon` of counts of records that `sampler` samples.
+        """
         self.n_computed += 1
         directions = [
             sampler.compute_divergence(*counts, self._n, epsilon) for counts in {(a, b), (b, a)}

@@ -74,7 +74,10 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the hockey-stick divergences of `database` (levels,) from and to each neighbour."""
+        """Yield the divergences at `epsilon` of `database`, counts (levels,), and each neighbour.
+
+        They are hockey-stick divergences of the outcomes, in both directions.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -82,7 +85,11 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain above tanh(`epsilon` / 2) for each neighbour."""
+        """Yield the gain of an adversary (LWX23, eq. 3) for each neighbour of `database`.
+
+        It is the mean advantage above tanh(`epsilon` / 2) of the guess which of both is the
+        database, as in :meth:`Mechanism.iterate_gains`.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON

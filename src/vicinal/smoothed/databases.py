@@ -75,9 +75,9 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
 
 
 def compute_log_delta(mechanism: Mechanism, database: Counts, epsilon: float) -> LogInterval:
-    """Return delta(x) at `epsilon` of one database x.
+    """Return the interval of delta(x) at `epsilon` of one database x: the largest divergence.
 
-    `database`: labels or counts, as ``mechanism.validate_database`` returns them.
+    `database`: labels (n,) or counts (m,), as ``mechanism.validate_database`` returns them.
     """
     return max_interval(mechanism.iterate_divergences(database, epsilon))
 
@@ -263,7 +263,10 @@ class JointMechanism(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the joint outcomes of `database` from those of `neighbour`."""
+        """Return the divergence of the joint outcomes of `database` from those of `neighbour`.
+
+        Both are histograms (m,).
+        """
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(

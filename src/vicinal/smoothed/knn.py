@@ -120,14 +120,21 @@ class KNNVotes(mechanisms.Mechanism):
     """The nearest record is revealed whenever it is sampled if no other record has its label."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest divergences from and to a neighbour, for each run of equal labels."""
+        """Yield the largest divergences at `epsilon` from and to a neighbour of `database`, (n,).
+
+        There are two for each run of equal labels, of neighbours with a record of it replaced.
+        """
         for row in self._compute_run_maxima(database, epsilon):
             yield from (
                 _enclose_computed(row[direction], row[direction + 3]) for direction in (0, 1)
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's largest gain over neighbours, for each run of equal labels."""
+        """Yield the largest gain of an adversary over the neighbours of `database`, labels (n,).
+
+        The gain, above tanh(`epsilon` / 2), is that of :meth:`Mechanism.iterate_gains`. There is
+        one for each run of equal labels, of neighbours with a record of it replaced.
+        """
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
 

@@ -74,7 +74,10 @@ class Sampler(ABC):
 
     @abstractmethod
     def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram of a small database, with log probabilities."""
+        """Return every possible sampled histogram of a small database, with log probabilities.
+
+        `counts` (m,): the database. The result has pairs (sampled counts, log probability).
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +362,10 @@ class ComparedMechanism(CountMechanism):
             yield backward(DIVERGENCE)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain above tanh(`epsilon` / 2) for each neighbour of `database`."""
+        """Yield the gain of an adversary (LWX23, eq. 3) for each neighbour of `database`, (m,).
+
+        It is the mean advantage above tanh(`epsilon` / 2), see :meth:`Mechanism.iterate_gains`.
+        """
         for forward, backward in self.iterate_comparisons(database, epsilon):
             yield sum_intervals([forward(POSTERIOR_X), backward(POSTERIOR_OTHER)])
 

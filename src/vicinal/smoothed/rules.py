@@ -129,7 +129,7 @@ class Threshold:
         object.__setattr__(self, "_exact_share", exact_share)
 
     def __call__(self, counts: SampledCounts) -> bool:
-        """Return whether the type has enough of the sampled `counts` (m,)."""
+        """Return whether the rule's type has enough of the sampled records, by `counts` (m,)."""
         if self.type_index >= len(counts):
             raise InvalidInput(
                 f"The 'type_index' parameter must be below the number of types, {len(counts)}. Got "
@@ -311,7 +311,7 @@ class Decision(NeighbourMechanism):
         return log_distribution, error
 
     def _apply_rule(self, sampled: SampledCounts) -> list[tuple[Hashable, float]]:
-        """Return the outcomes for `sampled` counts (m,), with their log probabilities."""
+        """Return the rule's outcomes for `sampled` counts (m,), each with its log probability."""
         value = self.rule(sampled)
         if isinstance(value, Mapping):
             probabilities = {outcome: float(p) for outcome, p in value.items()}
@@ -347,12 +347,12 @@ class Decision(NeighbourMechanism):
     # ----- two types: outcomes are runs of the sampled count of the first type
 
     def _get_sample_size(self, n: int) -> int:
-        """Return the size of a sample of `n` records; -1 if it is random."""
+        """Return the size of the sample from `n` records; -1 if it is random."""
         sampler = self.get_sampler(n)
         return sampler.size if isinstance(sampler, FixedSize | WithReplacement) else -1
 
     def _get_size_and_replacement(self, n: int) -> tuple[int, bool]:
-        """Return the size of a sample of `n` records, and whether records are replaced."""
+        """Return the size of the sample from `n` records, and whether records are replaced."""
         return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
