@@ -217,14 +217,16 @@ def _compile_text() -> Any:
 def get_scan_address() -> int:
     """Return the address of the compiled function ``scan``, valid as long as this process lives.
 
-    The function multiplies a tile of records with all queries.
+    The function multiplies groups of 32 records with 32 queries and returns the matches.
     """
     return int(_compile_text().get_function_address("scan"))
 
 
 @_intrinsic
 def scan_tiles(typing, address, arguments):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Call ``scan`` at `address` with the ten int64 arguments that the text describes.
+    """Call the function ``scan`` of the LLVM text at `address`; return the number of matches.
+
+    `arguments`: tuple of ten int64, those of ``scan``, which the text describes.
 
     The address is an argument, not a constant, so that compiled callers can be cached on disk.
     """
