@@ -99,6 +99,22 @@ def check_file_format(file_name: object, version: object, supported: int) -> Non
         )
 
 
+def quote_column(name: str) -> str:
+    """Return a column's name in quotation marks, as options accept it; '' is explained."""
+    return repr(name) if name else "'' (the column without a name)"
+
+
+def suggest_columns(missing_names: Iterable[str], names: Iterable[str]) -> str:
+    """Return a sentence on those columns whose names differ from missing ones in spelling only.
+
+    `names`: of all columns of the table. The sentence begins with a blank; it is empty if there is
+    no such column. It reveals no name: but for capitals and blanks, they are those of the caller.
+    """
+    folded_names = {"".join(name.casefold().split()) for name in missing_names}
+    similar = [name for name in names if "".join(name.casefold().split()) in folded_names]
+    return f" The table has {join_first(list(map(quote_column, similar)))}." if similar else ""
+
+
 def join_first(items: Sequence[str]) -> str:
     """Return the first items as one text for a message, with an ellipsis for the rest.
 

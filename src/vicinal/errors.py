@@ -6,6 +6,8 @@ records (architecture.md, invariant 5).
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class VicinalError(Exception):
@@ -151,3 +153,22 @@ def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
         frame.f_globals.get("__name__"),
         frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+@contextmanager
+def redirect_warnings(report: Callable[[str], None]) -> Iterator[None]:
+    """Pass the text of every warning to `report`, on one line and without its location.
+
+    The location is in the code of the caller, such as typer's, or of a worker thread. Affects all
+    threads.
+    """
+
+    def report_warning(message: Warning | str, *_: object, **__: object) -> None:
+        """Report a warning without the location that the other arguments state."""
+        report(" ".join(str(message).split()))
+
+    with warnings.catch_warnings():
+        # Not by module: warnings are attributed to the caller.
+        warnings.filterwarnings("default", category=UserWarning)
+        warnings.showwarning = report_warning
+        yield

@@ -94,6 +94,18 @@ def test_records_are_added_and_audiences_and_quotas_kept(data, store):
     assert facts["audiences"]["press"]["queries"] == {"planned": 4, "used": 0, "left": 4}
 
 
+def test_a_backup_is_restored_under_the_name_of_its_store(store, tmp_path):
+    """Fails if the message advises to spend every budget before the harmless remedies."""
+    run("backup", store, tmp_path / "backup")
+    store.rename(tmp_path / "broken")
+    message = run("restore", tmp_path / "backup", tmp_path / "other", code=3)
+    remedy = "Restore under the name that the store had, or name its witness with the --witness"
+    assert remedy in message
+    assert "--accept-loss" in message.partition(remedy)[2]
+    witness = store.with_name(f"{store.name}.witness")
+    run("restore", tmp_path / "backup", tmp_path / "other", "--witness", witness)
+
+
 def test_an_index_from_the_command_line(data):
     run("init", data / "store", *made(data, "--index", "lsh"))
     facts = json.loads(run("inspect", data / "store", "--json"))

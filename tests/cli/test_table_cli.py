@@ -77,7 +77,13 @@ def test_columns_go_by_name_and_answers_keep_their_ids(folder, store):
     parquet.write_table(table.drop_columns(["age"]), folder / "less.parquet")
     said = run("predict", store, "--data", folder / "less.parquet", code=2).stderr
     assert "less.parquet: The table lacks column 'age' of the schema" in said
+    names = [name.upper() for name in table.column_names]
+    parquet.write_table(table.rename_columns(names), folder / "less.parquet")
+    said = run("predict", store, "--data", folder / "less.parquet", code=2).stderr
+    assert " of the schema. The table has 'AGE'," in said
     run("predict", store, "--data", folder / "queries.parquet", "--id", "nobody", code=2)
+    said = run("predict", store, "--data", folder / "queries.parquet", "--id", "Visit", code=2)
+    assert "no column 'Visit', which the --id option names. The table has 'visit'." in said.stderr
     assert predicted(store, folder / "turned.csv", "--id", "visit")["left"] == left
 
 

@@ -54,7 +54,9 @@ def read_codes(column, values, file=None):
 )  # fmt: skip
 def test_flags_are_yes_and_no_however_numbers_are_written(values):
     column, notes = draft_column(values)
-    assert (column["kind"], notes) == ("yes_no", "")
+    assert column["kind"] == "yes_no"
+    is_boolean = isinstance(values, pa.Array) and pa.types.is_boolean(values.type)
+    assert ("a table with any other code is refused" in notes) == (not is_boolean)
     assert read_codes(column, ["1.0", "0.0", "-0.0", "1e0", "", "yes"])[:4] == [1, 0, 0, 1]
 
 
@@ -469,8 +471,17 @@ def test_a_check_reports_values_that_become_other(values, message):
     assert stops == ("lost" in message)
 
 
+@pytest.mark.parametrize("missing", [[], [None]])
+def test_ids_are_no_features_although_a_missing_one_makes_them_floats(missing):
+    column, notes = draft_column([float(number) for number in range(200, 300)] + missing)
+    assert column["kind"] == "ignored"
+    assert "every row has a different number" in notes
+
+
 def test_a_column_without_a_name_is_named_in_words():
-    assert "'(no name)'" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]
+    assert (
+        "'' (the column without a name) is" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]
+    )
 
 
 @pytest.mark.parametrize("second", ["age", "a\u0301ge"])

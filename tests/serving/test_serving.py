@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("uvicorn")
 import serving_tools as tools
 from made_up import raising
 from store_tools import PLAN, Q, X, points
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, redirect_warnings, warn_caller
 from vicinal.serving.keys import KeyFile
 from vicinal.serving.settings import ServiceSettings
 
@@ -317,6 +318,13 @@ def test_logs_and_metrics_name_no_person_and_no_number_of_theirs(service, caplog
         "vicinal_requests_total", "vicinal_predict_seconds", "vicinal_block_queries",
         "vicinal_waiting_queries", "vicinal_up",
     }  # fmt: skip
+
+
+def test_warnings_are_reported_without_lines_of_threads():
+    reports = []
+    with redirect_warnings(reports.append):
+        ThreadPoolExecutor(1).submit(warn_caller, "Two columns\nare left out.").result()
+    assert reports == ["Two columns are left out."]
 
 
 def test_times_of_requests_are_for_monitors_and_in_buckets(tmp_path):

@@ -50,7 +50,12 @@ def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
         row = {"age": 5, "seen": "2021-02-03", **{n: v[-1] for n, v in values.items() if v}}
         assert {c["name"]: c["kind"] for c in columns}["came"] == "moment"
         row |= {"came": "2021-02-03T14:30+01:00", "clock": "2:30 PM", "stay": "PT5M"}
-        for query in (row, dict.fromkeys(COLUMNS), {**row, "stay": "?"}, {**row, "stay": -9}):
+        for query in (
+            row,
+            {**dict.fromkeys(COLUMNS), "age": 5},
+            {**row, "stay": "?"},
+            {**row, "stay": -9},
+        ):
             reply = service.call("POST", "/v1/predict", {"rows": [query]})
             assert reply.status == 200, reply.body
 

@@ -168,7 +168,9 @@ def test_verification_finds(store, apply, words):
 
 def test_verification_finds_erased_features_and_people_who_are_still_here(store):
     assert "features" in " ".join(store.verify(features=X[:1]).faults)
-    assert "number 2 is enrolled" in " ".join(store.verify(["nobody", "person-3"]).faults)
+    assert "The 2nd of the ids that you gave is enrolled." in " ".join(
+        store.verify(["nobody", "person-3"]).faults
+    )
 
 
 @pytest.mark.parametrize("part", ["features", "labels", "slots"])

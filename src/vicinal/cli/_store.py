@@ -22,7 +22,7 @@ from typer import Argument, Option
 
 from vicinal.cli import options, output, records
 from vicinal.cli.output import echo
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger.files import is_writable
 from vicinal.store import input_files
 
@@ -101,7 +101,7 @@ def predict(
         Argument(metavar="STORE", help="Folder of a store or cluster, or the file of a student."),
     ],
     data: Annotated[
-        str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
+        str, Option(help="Queries: .parquet, .csv, .csv.gz, .xlsx, .npz, a folder, or - for stdin.")
     ],
     id_column: Annotated[
         str | None, Option("--id", help="Column of the queries to copy beside the answers.")
@@ -280,7 +280,7 @@ def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
 
 def evaluate(
     store: options.StorePath,
-    data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
+    data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz, .xlsx or .npz.")],
     label: options.Label = None,
     subject: options.Subject = None,
     ids_differ: options.IdsDiffer = False,
@@ -552,18 +552,12 @@ def restore(
         output.confirm(
             f"This spends every budget of {store} for good: it never answers again.", yes=yes
         )
-    try:
-        if is_cluster_backup:
-            restore_cluster(source, store, accept_loss=accept_lost_charges)
-        else:
-            Store.restore(
-                source, store, ledger=ledger, witness=witness, accept_loss=accept_lost_charges
-            ).close()
-    except PrivacyRefused as error:
-        if is_cluster_backup:
-            raise
-        hint = "If the witness is elsewhere, name it with --witness."
-        raise PrivacyRefused(f"{error} {hint}") from None
+    if is_cluster_backup:
+        restore_cluster(source, store, accept_loss=accept_lost_charges)
+    else:
+        Store.restore(
+            source, store, ledger=ledger, witness=witness, accept_loss=accept_lost_charges
+        ).close()
     echo(f"Restored {store}.")
 
 

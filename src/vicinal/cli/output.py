@@ -15,15 +15,14 @@ import stat
 import sys
 import textwrap
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from vicinal.errors import InvalidInput, OutputFailed
+from vicinal.errors import InvalidInput, OutputFailed, redirect_warnings
 from vicinal.ledger.output_files import check_free_space, check_output, write_output
 from vicinal.progress import Begin, Step, show_progress
 
@@ -202,19 +201,9 @@ def print_note(text: str) -> None:
     echo(f"vicinal: {text}", err=True)
 
 
-@contextmanager
-def print_warnings() -> Iterator[None]:
+def print_warnings() -> AbstractContextManager[None]:
     """Print warnings on stderr, one line each, without the source code that raised them."""
-
-    def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-        """Print a warning, `message`, on one line, without its location, the other arguments."""
-        print_note(f"note: {' '.join(str(message).split())}")
-
-    with warnings.catch_warnings():
-        # Not by module: warnings are attributed to the caller, such as typer.
-        warnings.filterwarnings("default", category=UserWarning)
-        warnings.showwarning = print_warning
-        yield
+    return redirect_warnings(lambda text: print_note(f"note: {text}"))
 
 
 def confirm(consequence: str, *, yes: bool) -> None:

@@ -240,7 +240,10 @@ class _Columns:
         if name not in self._index_of:
             is_feature = description.startswith("feature")
             role = "a feature column" if is_feature else f"the {description}"
-            raise InvalidInput(f"The table has no column {name!r}, which you named as {role}.")
+            raise InvalidInput(
+                f"The table has no column {checks.quote_column(name)}, which you named as {role}."
+                f"{checks.suggest_columns([name], self._index_of)}"
+            )
         column = self.table.column(self._index_of[name])
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -629,7 +632,10 @@ def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence
     missing_names = columns.list_missing(names)
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))
-        raise InvalidInput(f"The table has no columns {listed_names}, which hold features.")
+        raise InvalidInput(
+            f"The table has no columns {listed_names}, which hold features."
+            f"{checks.suggest_columns(missing_names, columns.table.column_names)}"
+        )
     pairs = zip(names, descriptions, strict=True)
     return np.stack([_read_numbers(columns, *pair) for pair in pairs], axis=1)
 

@@ -65,15 +65,17 @@ class Draft(NamedTuple):
     """The draft of a column.
 
     `column`: the declaration, or only its kind if it has no features. `note`: remarks for the
-    editor of the schema, separated by semicolons; empty if there are none.
+    editor of the schema, separated by semicolons; empty if there are none. `has_codes`: whether the
+    column is yes_no because its numbers are 0 and 1.
     """
 
     column: kinds.TableColumn | str
     note: str = ""
+    has_codes: bool = False
 
     def add_notes(self, *notes: str) -> "Draft":
         """Return the draft with further notes; empty ones are left out."""
-        return Draft(self.column, "; ".join(filter(None, (self.note, *notes))))
+        return self._replace(note="; ".join(filter(None, (self.note, *notes))))
 
     def declare_missing(
         self, certain: Sequence[object], possible: Sequence[object] = ()
@@ -86,7 +88,7 @@ class Draft(NamedTuple):
         if not isinstance(self.column, kinds.TableColumn):
             return self
         values = (*certain, *self.column.missing_values)
-        draft = Draft(replace(self.column, missing_values=values), self.note)
+        draft = self._replace(column=replace(self.column, missing_values=values))
         notes = []
         if certain:
             quoted = ", ".join(map(repr, certain))
@@ -150,10 +152,12 @@ def draft_numbers(
     if reason:
         return Draft(IGNORED, reason)
     distinct = np.unique(numbers)
-    are_integers = allow_whole and bool((numbers % 1 == 0).all())
+    are_whole = bool((numbers % 1 == 0).all())
+    are_integers = allow_whole and are_whole
     if set(distinct.tolist()) <= {0.0, 1.0} and not has_censored_cells:
-        draft = draft_yes_no(name, parsed)
-    elif are_integers and _are_row_ids(numbers, distinct):
+        draft = draft_yes_no(name, parsed)._replace(has_codes=True)
+    # Also integers that a missing value has turned into floating-point numbers.
+    elif are_whole and _are_row_ids(numbers, distinct):
         return Draft(IGNORED, "every row has a different number, as row numbers and ids have")
     else:
         scale = _draft_scale(numbers, log=_is_skewed(numbers, distinct), integers=are_integers)

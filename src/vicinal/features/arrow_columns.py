@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal import checks
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.table_columns import plain_text
 
 
@@ -31,11 +31,15 @@ def read_arrow_columns(
         column_of[name] = column
     missing_names = [name for name in required if name not in column_of]
     if missing_names:
-        raise InvalidInput(
+        problem = (
             f"The table lacks {'column' if len(missing_names) == 1 else 'columns'} "
-            f"{', '.join(map(repr, missing_names))} of the schema. Add what is missing (empty "
-            "where nothing is known), or take it out of the schema."
+            f"{', '.join(map(checks.quote_column, missing_names))} of the schema."
+            f"{checks.suggest_columns(missing_names, names)} Add what is missing (empty where "
+            "nothing is known)"
         )
+        remedy = "take it out of the schema; a label or an id does not belong there"
+        message = f"{problem}, or {remedy}."
+        raise UnusableRows(message, message, for_clients=f"{problem}.")
     columns = {name: _convert_column(name, column_of[name]) for name in required}
     for name, column in columns.items():
         if len(column) != n_rows:

@@ -59,10 +59,18 @@ def draft_schema(
         for name in names
     }
     notes = [
-        f"{name or '(no name)'!r} is {getattr(draft.column, 'kind', draft.column)}: {draft.note}."
+        f"{checks.quote_column(name)} is {getattr(draft.column, 'kind', draft.column)}: "
+        f"{draft.note}."
         for name, draft in drafts.items()
         if draft.note
     ]
+    codes = [checks.quote_column(name) for name, draft in drafts.items() if draft.has_codes]
+    if codes:
+        notes.append(
+            f"{checks.join_first(codes)}: numbers 0 and 1 are read as no and yes, and a table with "
+            "any other code is refused. If there may be others, declare a category, such as "
+            '{"kind": "category", "values": ["0", "1", "2"]}.'
+        )
     schema = TableSchema(
         tuple(
             draft.column for draft in drafts.values() if isinstance(draft.column, kinds.TableColumn)
@@ -96,7 +104,7 @@ def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
             examples = ", ".join(map(str, misfit.rows[:_MAX_ROWS_LISTED]))
             problem = f"{len(misfit.rows)} {noun} {misfit.fault}, for example row {examples}"
         name = str(misfit.column)
-        notes.append(f"{name or '(no name)'!r} is {kind_of[name]}: {problem}. {misfit.fix}.")
+        notes.append(f"{checks.quote_column(name)} is {kind_of[name]}: {problem}. {misfit.fix}.")
     return notes
 
 

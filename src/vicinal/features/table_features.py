@@ -201,7 +201,7 @@ class Misfit:
 
     def __str__(self) -> str:
         """Return a sentence on the column, the fault and the number of rows, then the fix."""
-        owner = "the table" if self.column is None else f"column {self.column or '(no name)'!r}"
+        owner = "the table" if self.column is None else f"column {checks.quote_column(self.column)}"
         if self.rows is None:
             return f"{owner} {self.fault}. {self.fix}."
         rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"

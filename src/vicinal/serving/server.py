@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vicinal.errors import InvalidInput, MissingExtra, VicinalError
+from vicinal.errors import InvalidInput, MissingExtra, VicinalError, redirect_warnings
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
 from vicinal.store.requests import Query
@@ -89,7 +89,7 @@ def serve(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # Under load, the store's thread must often wait for the interpreter lock.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with opened as store:
+    with opened as store, redirect_warnings(lambda text: _LOG.warning("%s", text)):
         app = create_app(store, folder, settings)
         warm_up(store)
         # Exclude the million permanent objects of compiled code from garbage collection, which
@@ -172,6 +172,7 @@ def compute_connection_limit() -> int:
 
 
 _LOG = logging.getLogger(__name__)
+
 _N_RECORDS = 64
 _N_QUERIES = 8
 _SMALL_PLAN = {

@@ -96,8 +96,9 @@ def _refuse_outdated_backup(backup: Path, identity: str, witness: Path) -> None:
     """
     if not witness.is_file():
         raise PrivacyRefused(
-            f"There is no witness {witness} that could tell what was charged since the backup. "
-            "Bring it back, or accept the loss, which spends every budget for good."
+            f"There is no witness {witness}, which would show what was charged since the backup. "
+            "Restore under the name that the store had, or name its witness with the 'witness' "
+            "parameter. If it is lost, accept the loss, which spends every budget for good."
         )
     with (
         closing(SQLiteDatabase(backup / folders.LEDGER, read_only=True)) as database,

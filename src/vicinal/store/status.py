@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -407,16 +407,24 @@ def _find_stray_ids(
 
 def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
     """Yield a sentence for each id in `erased` that is enrolled, and each file with such an id."""
-    for number, slot in enumerate(store.ledger.slot_table.find_slots(erased).tolist()):
-        if slot != NOT_ENROLLED:
-            yield f"Erased id number {number + 1} is enrolled."
-    patterns = {_make_residue_pattern(subject) for subject in erased}
+    is_enrolled = store.ledger.slot_table.find_slots(erased) != NOT_ENROLLED
+    for index in np.flatnonzero(is_enrolled).tolist():
+        yield f"The {_format_ordinal(index + 1)} of the ids that you gave is enrolled."
+    # The ids of enrolled subjects are in the files, of course.
+    patterns = {_make_residue_pattern(subject) for subject in compress(erased, ~is_enrolled)}
     if not patterns:
         return
     paths = [path for path in store.folder.path.rglob("*") if path.is_file()]
     for path in [*paths, store.folder.witness]:
         if any(_contains_pattern(chunk, patterns) for chunk in _read_overlapping_chunks(path)):
             yield f"The file {path.name} holds an erased id."
+
+
+def _format_ordinal(number: int) -> str:
+    """Return an ordinal number in English, such as "1st"."""
+    is_teen = 10 < number % 100 < 14
+    suffix = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def _make_residue_pattern(subject: SubjectId) -> bytes:
