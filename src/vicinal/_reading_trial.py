@@ -55,6 +55,7 @@ def create_sheet_counter(path: str) -> Callable[[], int]:
     from python_calamine import CalamineWorkbook
 
     def count_bytes() -> int:
+        """Return the number of bytes that the cells of the first sheet occupy."""
         sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
         return sheet.height * sheet.width * _CELL_BYTES
 
@@ -75,6 +76,7 @@ def create_parquet_counter(path: str) -> Callable[[], int]:
     file = parquet.ParquetFile(path, pre_buffer=False)
 
     def count_bytes() -> int:
+        """Return the number of bytes that the file's columns occupy as a table."""
         columns = [
             column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
             for column in file.read(use_threads=False).columns

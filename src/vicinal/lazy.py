@@ -61,8 +61,8 @@ def load_when_used(package: str, *names: str) -> None:
 def import_from_extra(extra: str, package: str, purpose: str) -> Any:
     """Import and return an optional package; raise MissingExtra if it is not installed.
 
-    `extra`: name of vicinal's extra that contains the package. `purpose`: the feature that needs
-    it, for the message.
+    `package`: its import name. `extra`: name of vicinal's extra that contains it. `purpose`: the
+    feature that needs it, for the message.
     """
     try:
         return import_module(package)

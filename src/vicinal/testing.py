@@ -194,8 +194,9 @@ def use_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace the global `name`, in this context, in all other modules of vicinal that have it.
+    """Replace the global `name` by `value` in all other modules of vicinal that have it.
 
+    It has its old value again after this context.
     `excluded`: prefixes of the names of modules in which it is not replaced.
     """
     namespaces = [
@@ -450,6 +451,7 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
     original_init = ReleaseCounter.__init__
 
     def multiply_planned(self: ReleaseCounter, planned: int, noun: str) -> None:
+        """Initialize a counter that permits `factor` times the `planned` releases."""
         original_init(self, factor * planned, noun)
 
     ReleaseCounter.__init__ = multiply_planned  # type: ignore[method-assign]

@@ -111,7 +111,10 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 
 @lru_cache(maxsize=256)
 def _compute_budget(epsilon: float, delta: float, method: str) -> float:
-    """Return :func:`zcdp_budget` for checked arguments; cached, as a fit uses it several times."""
+    """Return the largest budget B that guarantees (`epsilon`, `delta`), for checked arguments.
+
+    `method`: "rdp" or "gdp", as of :func:`zcdp_budget`. Cached, as a fit uses it several times.
+    """
     if method == "gdp":
         return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
     return _find_largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
@@ -182,6 +185,9 @@ def unit_rate(scale: int, budget: float) -> float:
 
 @lru_cache(maxsize=256)
 def _compute_rate(scale: int, budget: float) -> float:
-    """Return :func:`unit_rate` for checked arguments; cached, because fractions take .1 ms."""
+    """Return the charge in units of one squared grid step, rounded up, for checked arguments.
+
+    `scale`, `budget`: those of :func:`unit_rate`. Cached, because fractions take .1 ms.
+    """
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     return math.nextafter(float(exact * _ROUNDED_UP), math.inf)

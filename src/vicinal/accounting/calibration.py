@@ -105,6 +105,7 @@ def calibrate(
         )
 
     def compute_epsilon(value: float) -> float:
+        """Return the smallest epsilon of the plan with this value of the field."""
         candidate = build_plan(value)
         return candidate.composition().compute_min_epsilon(candidate.delta)
 

@@ -755,7 +755,10 @@ class PlannedLosses(_PlannedCells):
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
     def compose_releases(self, count: int) -> Composition:
-        """Return the composition; raise InvalidInput if the stated losses are no distribution."""
+        """Return the composition of `count` releases.
+
+        Raises InvalidInput if the stated losses are no distribution.
+        """
         self.build_component().build_dominating_pair()
         return super().compose_releases(count)
 

@@ -57,7 +57,10 @@ def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def find_number_texts(distinct: Iterable[str]) -> list[str]:
-    """Return those of a category's distinct texts that often mark missing numbers, like -999."""
+    """Return the texts that often stand for a missing number, such as -999.
+
+    `distinct`: the distinct texts of a category.
+    """
     numbers = {normalize_value(number) for number in _NUMBERS if abs(number) >= 9}
     return [text for text in distinct if normalize_value(text) in numbers]
 

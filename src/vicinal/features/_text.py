@@ -74,7 +74,8 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
     def _check_rows(self, rows: Any) -> list[str]:
         """Return the texts `rows` as a list of str.
 
-        Raises InvalidInput, which never quotes a text, unless there is a text and none is blank.
+        Raises InvalidInput, which never quotes a text, if there is none, or if one is blank or not
+        a str.
         """
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
             raise InvalidInput(

@@ -123,7 +123,8 @@ def _compute_features(
 ) -> fixed.Vectors:
     """Return the features, float32 (n, d), of a chunk of images (n, h, w) or (n, h, w, 3).
 
-    The other arguments are the parameters of :class:`HOGFeatures`.
+    `orientations`: number of bins of a histogram. `cell`: side of a cell in pixels. `block`: side
+    of a block in cells. `compress`: whether the square roots of intensities are used.
     """
     size = max(1, _CACHED_NUMBERS // images[0].size)
     width = np.float32(180.0 / orientations)

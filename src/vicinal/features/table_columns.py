@@ -288,7 +288,7 @@ def _get_time_units(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int
 
 
 def _convert_to_seconds(column: pa.ChunkedArray) -> Codes:
-    """Return a column of Arrow times or durations in seconds (n,), rounded to microseconds."""
+    """Return codes (n,) in seconds, rounded to microseconds, of Arrow times or durations."""
     units, units_per_second = _get_time_units(column)
     if units_per_second <= times.MICROSECONDS:
         return np.asarray(units / float(units_per_second))

@@ -357,7 +357,7 @@ class TimeColumn(NumberColumn):
         return np.minimum(np.rint(numbers), times.SECONDS_PER_DAY - 1.0)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the points (n, 2) on a circle of codes (n,); zeros for NaN.
+        """Return every time of day as a point on the unit circle, (n, 2); zeros for NaN.
 
         If not `cyclic`, return the standardised seconds (n, 1), clipped to four spreads.
         """

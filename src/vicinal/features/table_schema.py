@@ -414,7 +414,10 @@ class _ColumnParser:
     def parse_number_option(
         self, key: str, value: object, minimum: float = -_MAX_NUMBER, maximum: float = _MAX_NUMBER
     ) -> float:
-        """Return the `value` of the option `key` as a number within inclusive bounds."""
+        """Return the `value` of the option `key` as a float.
+
+        `minimum`, `maximum`: the bounds of the option, inclusive.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.reject(f'a number as "{key}"')
         if not minimum <= value <= maximum:  # also refuses NaN

@@ -71,13 +71,13 @@ class RecordDigests:
         return same_ids and np.array_equal(self.rows, other.rows)
 
     def find_shared_ids(self, other: RecordDigests) -> Bools | None:
-        """Return whether `other` has each id, bool (s,); None unless both have ids."""
+        """Return for each own id whether it is also in `other`, (s,); None unless both have ids."""
         if self.ids is None or other.ids is None:
             return None
         return count_matches(self.ids, other.ids) > 0
 
     def find_shared_rows(self, other: RecordDigests) -> Bools:
-        """Return whether `other` has each row, bool (n,).
+        """Return for each own row whether an equal one is in `other`, bool (n,).
 
         All are False if chance explains the number of equal rows.
         """
@@ -130,9 +130,9 @@ def _create_process_key() -> bytes:
 
 
 def count_matches(digests: UInts64, sorted_digests: UInts64) -> Ints:
-    """Return the number of occurrences of each of `digests` (n,) in others, int64 (n,).
+    """Return how often each of `digests` (n,) occurs in another list of digests, int64 (n,).
 
-    `sorted_digests` (m,): the digests among which they are counted, in ascending order.
+    `sorted_digests` (m,): the other list, in ascending order.
     """
     start = np.searchsorted(sorted_digests, digests, side="left")
     return np.searchsorted(sorted_digests, digests, side="right") - start

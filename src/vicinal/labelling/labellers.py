@@ -521,7 +521,7 @@ class PrivateKNNLabeller(Labeller):
         return plan.composition().compute_min_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
-        """Return the composed guarantee of all rounds."""
+        """Return the guarantee of all planned rounds together, composed of their costs."""
         classifiers = self._make_classifiers()
         plans = [classifier._get_plan() for classifier in classifiers]
         return create_guarantee(

@@ -252,7 +252,10 @@ class _LabellingRun:
             self._query_labeller(round_index, planned_round, extractor)
 
     def _resume_from_journal(self) -> None:
-        """Restore rounds and budgets from the journal, which must belong to this run."""
+        """Restore answered rounds and the labeller's budgets from the journal.
+
+        Raises InvalidInput if the journal belongs to another run.
+        """
         inputs = [self.task.digest(), self.labeller.digest(), self.plan.to_dict()]
         self.input_digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         entry = self.journal.read()

@@ -156,7 +156,7 @@ class LabellingPlan:
 def default_plan(
     rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False
 ) -> LabellingPlan:
-    """Return the plan that gave the best students on MNIST at epsilon .47, for any rounds.
+    """Return a plan of `rounds` rounds, which gave the best students on MNIST at epsilon .47.
 
     Every round queries 30 % of the public examples. The first has 30 % of the budgets, and three
     quarters of its answers are used: its features are the weakest, and a first student needs few

@@ -5,6 +5,8 @@ answers. A *block* has answers that were computed and committed together.
 
 Components of private models are stored as text by name. A model is public once the charges of its
 training are durable; both are written in one transaction, so a stored model is always paid for.
+
+`database` is the database of the ledger, and `block_number` the number of a block, unique in it.
 """
 
 import base64

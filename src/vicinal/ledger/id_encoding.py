@@ -3,7 +3,8 @@
 A framed id is ``<id:i7>`` for the integer 7 and ``<id:sanna>`` for the text "anna"; s and i stand
 for string and integer. `key` is a secret key, without which no guess can be tested. The brackets
 never occur inside it, so no framed id is part of another one, and a search through the bytes of a
-file finds every id that was not erased.
+file finds every id that was not erased. The *folded form* of an id or character is equal for
+spellings that probably mean the same, such as "007" and 7.
 """
 
 import hashlib

@@ -214,7 +214,7 @@ class Ledger:
         return bool(due)
 
     def start_period(self, audience: Audience, renewal: Renewal) -> None:
-        """Start a renewal period: set the remaining units of every enrolled or erased subject.
+        """Start a renewal period of an `audience`: set every enrolled or erased subject's units.
 
         Call it inside a transaction. `renewal`: state of the renewal in the new period. Units that
         a subject does not get, also because of the total, are recorded as charged.
@@ -427,7 +427,8 @@ class Ledger:
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
         """Write the used shares of the virtual budgets of public reference points.
 
-        Call it inside a transaction. `shares`, uint16 (points,): by point, rounded up.
+        Call it inside a transaction. `audience`: the one whose answers used them. `shares`,
+        uint16 (points,): by point, rounded up.
         """
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
@@ -623,7 +624,7 @@ class Ledger:
         units_before: Units,
         units_after: Units,
     ) -> None:
-        """Charge unenrolled subjects, inside a :meth:`release` of an evaluation.
+        """Charge unenrolled subjects for an `audience`, inside a :meth:`release` of an evaluation.
 
         They have no slot, so their remaining units are stored under the keyed hash of the id, like
         those of erased subjects. `subjects`: distinct ids. `units_before`, `units_after`, int64

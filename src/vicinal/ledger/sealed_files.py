@@ -1,7 +1,7 @@
 """Files with digests, and strict readers for JSON files that may be damaged or forged.
 
 A *sealed* file holds a SHA-256 of its content, which detects damage. It has no key, so it does not
-prevent forgery.
+prevent forgery. `path` is the path of the file.
 """
 
 import errno
@@ -115,7 +115,7 @@ def read_sealed(
 def seal_archive(archive: bytes) -> bytes:
     """Return a zip archive with its SHA-256 as the archive's comment.
 
-    `archive`: its content without a comment.
+    `archive`: the bytes of the archive without a comment.
     """
     # The last two bytes before the comment hold its length.
     archive = archive[:-2] + _DIGEST_DIGITS.to_bytes(2, "little")

@@ -6,7 +6,7 @@ fits into one page of SQLite's file, so the file holds every id in one piece, wh
 it. Enrolling or erasing a subject rewrites the rows of its page in the same transaction.
 
 A *framed id* is, for example, ``b"<id:sanna>"``, an *open frame* the same without its closing
-bracket: ``b"<id:sanna"``.
+bracket: ``b"<id:sanna"``. `database` is the database of the ledger.
 """
 
 from collections import defaultdict

@@ -33,7 +33,7 @@ class TotalFilter:
 
     `audience`: pseudo-audience whose account holds the total of every subject. Its plan is JSON
     with `epsilon`, `delta`, the zCDP budget that follows from them, and the rate of each audience
-    by number.
+    by number. Argument of the methods: `audience_number`, the number of an audience.
     """
 
     def __init__(self, audience: Audience) -> None:
@@ -75,8 +75,6 @@ class TotalFilter:
 
     def compute_max_units(self, audience_number: int, total_remaining: Units) -> Units:
         """Return the most units of an audience that units of the total pay for, int64 (m,).
-
-        `audience_number`: number of the audience.
 
         `total_remaining`, int64 (m,): remaining units of m subjects in the total.
         """

@@ -320,6 +320,7 @@ def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
     log_odds = logit(probabilities)
 
     def compute_mean_excess(tilt: float) -> float:
+        """Return the mean number of successes with odds multiplied by e^tilt, minus `mean`."""
         return float((counts * expit(log_odds + tilt)).sum()) - mean
 
     return float(
@@ -408,6 +409,7 @@ def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callab
     ]
 
     def bound_log_delta(k: int) -> float:
+        """Return an upper bound of log delta of databases k to n - k."""
         log_terms = [
             (-k * k1, a - (k - 1) * k2 if k2 < math.inf else -k2) for k1, k2, a in exponents
         ]
@@ -432,6 +434,7 @@ def bound_majorant_mean(
     sums = [max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)]
 
     def is_negligible(k: int) -> bool:
+        """Return whether the deltas of databases k to n - k are negligible in the mean."""
         return bound_log_delta(k) <= negligible_log
 
     if low <= minimizer:
@@ -517,7 +520,7 @@ def bound_mixture_maximum(
 
 
 def _make_unimodal_majorant(upper_deltas: Floats) -> Floats:
-    """Return the smallest unimodal majorant, float64 (n + 1,), of a function of k.
+    """Return the smallest unimodal function of k that is nowhere below log delta(k), (n + 1,).
 
     `upper_deltas` (n + 1,): upper bounds of log delta(k).
     """
@@ -540,18 +543,22 @@ def _maximize_unimodal_mean(
     stored = StoredLogDeltas(np.stack([majorant, majorant]))
 
     def make_world(n_second: int) -> TwoTypeWorld:
+        """Return the world of `n_second` records with probability q, and the rest with p."""
         if n_second in (0, n):
             return TwoTypeWorld((n,), (q if n_second else p,))
         return TwoTypeWorld((n - n_second, n_second), (p, q))
 
     @cache
     def compute_mean(n_second: int) -> LogInterval:
+        """Return the interval of G(`n_second`), the mean of g(k) in that world."""
         return compute_mean_delta(stored, make_world(n_second))
 
     def may_decrease_after(j: int) -> bool:
+        """Return whether G(j) >= G(j + 1) is possible by their intervals."""
         return compute_mean(j).high >= compute_mean(j + 1).low
 
     def decreases_after(j: int) -> bool:
+        """Return whether G(j) > G(j + 1) is certain by their intervals."""
         return compute_mean(j).low > compute_mean(j + 1).high
 
     # The maximum is in [first, last]: G certainly increases before and decreases after it.

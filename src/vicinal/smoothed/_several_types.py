@@ -84,8 +84,8 @@ def bound_multitype_mean(
     """Return an interval of the expected delta of sampled counts for a multinomial histogram.
 
     `sampler` selects the records that are counted. Each of `n` records has type i with probability
-    `probabilities[i]`. If their sum is below 1, the
-    rest is one more type in which neighbours never differ, and only the upper end is valid. The
+    `probabilities[i]`; delta is at `epsilon`. If the sum of the probabilities is below 1, the rest
+    is one more type in which neighbours never differ, and only the upper end is valid. The
     upper end is also valid for records with different distributions that have at least these
     probabilities. The result is None if n is too large, or for one type or one almost certain type.
     """

@@ -446,6 +446,7 @@ def bound_radius_mean(
     # of each label and of the largest divergence between two labels (sampled counts of types).
 
     def compute_label_delta(n_label: int) -> LogInterval:
+        """Return the larger divergence, of both directions, of counts `n_label` and one less."""
         n_larger = max(n_label, 1)
         neighbours = ((n_larger, n_larger - 1), (n_larger - 1, n_larger))
         return max_interval(

@@ -128,6 +128,7 @@ class FixedSize(Sampler):
         """Return every possible sampled histogram, with hypergeometric log probabilities."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
+            """Return the hypergeometric distribution of a type's sampled records."""
             n_to_sample = self.size - n_sampled_before
             possible_counts = range(max(0, n_to_sample - n_rest), min(n_type, n_to_sample) + 1)
             return [
@@ -207,6 +208,7 @@ class WithReplacement(Sampler):
         """Return the mean divergence over the binomial number of samples of the two types."""
 
         def compute_for_size(n_sampled: int) -> LogInterval:
+            """Return the divergence if `n_sampled` samples are of the two types."""
             return compute_divergence_with_replacement(a, b, n_sampled, epsilon, weighting)
 
         n_pair = a + b + 1  # records of the two types in which X and X' differ
@@ -219,6 +221,7 @@ class WithReplacement(Sampler):
         """Return every possible sampled histogram, with multinomial log probabilities."""
 
         def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
+            """Return the binomial distribution of a type's sampled records."""
             return _list_binomial(
                 self.size - n_sampled_before, n_type / (n_type + n_rest) if n_type else 0.0
             )

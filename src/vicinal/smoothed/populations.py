@@ -377,19 +377,21 @@ def minimize_log_two_sided_bound(
     unsampled = (n - size) / n
     max_log_c = min(epsilon, -math.log(unsampled))
 
-    def evaluate(fraction: float) -> float:
+    def evaluate_bound(fraction: float) -> float:
+        """Return the log of the bound where log c' is this `fraction` of its maximum."""
         return compute_log_two_sided_bound(
             min_probabilities, n, unsampled, epsilon, fraction * max_log_c
         )
 
     grid = np.linspace(0, 1, _N_GRID_STEPS + 1)[1:]
-    best_index = int(np.argmin([evaluate(float(fraction)) for fraction in grid]))
+    best_index = int(np.argmin([evaluate_bound(float(fraction)) for fraction in grid]))
     bracket = (
         float(grid[max(best_index - 1, 0)]),
         float(grid[min(best_index + 1, _N_GRID_STEPS - 1)]),
     )
-    polished = minimize_scalar(evaluate, bounds=bracket, method="bounded", options={"xatol": 1e-9})
-    return _round_up(min(evaluate(float(grid[best_index])), float(polished.fun)), n)
+    options = {"xatol": 1e-9}
+    polished = minimize_scalar(evaluate_bound, bounds=bracket, method="bounded", options=options)
+    return _round_up(min(evaluate_bound(float(grid[best_index])), float(polished.fun)), n)
 
 
 def compute_log_two_sided_bound(

@@ -436,6 +436,7 @@ def _bound_exceedance(
     # The probability is the expectation of an indicator, which takes the place of delta.
 
     def compute_indicators(low: int, high: int) -> Floats:
+        """Return bounds of the log of the indicator, 0 or -inf, (2, high - low + 1)."""
         return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
 
     get_indicators: expectation.LogDeltas = compute_indicators
@@ -443,6 +444,7 @@ def _bound_exceedance(
         get_indicators = expectation.StoredLogDeltas(compute_indicators(0, n))
 
     def bound_indicator(k: int) -> float:
+        """Return an upper bound of the log of the indicator of databases k to n - k."""
         return 0.0 if bound_log_delta(k) > log_level else -math.inf
 
     if isinstance(population, Heterogeneous):
