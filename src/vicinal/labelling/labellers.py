@@ -115,7 +115,7 @@ class Labeller(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return the budgets spent so far as arrays by name, for :meth:`restore`. Private."""
+        """Return the budgets spent to date as arrays by name, for :meth:`restore`. Private."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
@@ -271,7 +271,7 @@ class IndKNNLabeller(Labeller):
     def plan(self, first_round: Round) -> IndKNNPlan:
         """Return the Ind-KNN plan of a run: noise, number of neighbours and guarantee.
 
-        `first_round`: the first round of the labelling plan, whose rate of spending counts.
+        `first_round`: the first round of the labelling plan; its rate of spending counts.
         """
         return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
 
@@ -286,7 +286,7 @@ class IndKNNLabeller(Labeller):
         return Answers(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        """Return the budgets spent so far, and the reason why no model was trained, as arrays.
+        """Return the budgets spent to date, and the reason why no model was trained, as arrays.
 
         They are private, and have the names that :meth:`restore` expects.
         """

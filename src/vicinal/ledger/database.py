@@ -100,7 +100,7 @@ class Database(ABC):
     # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows, whose primary keys are not in the table yet."""
+        """Insert whole rows with primary keys that are not in the table yet."""
         new_rows = list(rows)
         with self._ensure_transaction():
             self._run_many(table.insertion, new_rows)

@@ -123,7 +123,7 @@ class MemoryLedger:
         return len(new_hashes) < len(unknown) or not new_hashes.isdisjoint(self._hash_folded_ids())
 
     def _hash_folded_ids(self) -> set[int]:
-        """Return the hashes of the folded ids of all subjects so far, for this process only.
+        """Return the hashes of the folded ids of all subjects to date, for this process only.
 
         The folded form of an id is equal for ids that differ in spelling only.
         """
