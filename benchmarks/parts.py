@@ -29,7 +29,7 @@ SEARCH = "search: product, radius, lists"
 PARTS: tuple[tuple[str, type, str], ...] = (
     ("queries as integers", Cosine, "encode"),
     ("radius", AdaptiveRadius, "thresholds"),
-    ("prices and noise scales", NoisyVotes, "release"),
+    ("prices and noise scales", NoisyVotes, "prepare_release"),
     (SEARCH, ExactIndex, "search_in_blocks"),
     ("walk: contribution and charge", BlockRelease, "contribute_and_charge"),
     ("noise", BlockRelease, "_add_noise"),

@@ -274,7 +274,7 @@ def test_what_a_store_says_beside_its_answers_is_seen(monkeypatch):
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
     """Fails if a noise scale may depend on the enrolled subjects."""
-    honest = NoisyVotes.release
+    honest = NoisyVotes.prepare_release
 
     def following(votes, noise):
         known = sum(len(shard.ledger.remaining) for shard in here)
@@ -290,7 +290,7 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
     trial = IndKNNAudit(3).build_votes_attack()
     assert trial._worlds.has_equal_outputs
-    monkeypatch.setattr(NoisyVotes, "release", following)
+    monkeypatch.setattr(NoisyVotes, "prepare_release", following)
     assert not IndKNNAudit(3).build_votes_attack()._worlds.has_equal_outputs
 
 

@@ -149,7 +149,7 @@ def test_soft_labels_of_weights_without_noise_are_caught(world, tmp_path, monkey
 
     def collect(self, *arguments):
         total, spent = honest(self, *arguments)
-        sums.append(total / self.mechanism.steps)
+        sums.append(total / self.mechanism.steps_per_clip)
         return total, spent
 
     def without_noise(_self, X):
