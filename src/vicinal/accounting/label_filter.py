@@ -181,7 +181,10 @@ def _find_certified_shares(sqrt_residue: float, tail_per_charge: float) -> Float
 
 
 def _find_max_loss(sqrt_residue: float, tail_scale: float) -> float:
-    """Return the loss y from which the tail suffices (8.1); above `_MAX_GRID_LOSS` if none."""
+    """Return the end of the grid of losses y: beyond it the tail alone keeps a <= s t (8.1).
+
+    It is above `_MAX_GRID_LOSS` if no loss on the grid is large enough.
+    """
     y = sqrt_residue
     x = _MAX_RELATIVE_SHIFT**2 * _U
     while y <= _MAX_GRID_LOSS:
@@ -193,7 +196,7 @@ def _find_max_loss(sqrt_residue: float, tail_scale: float) -> float:
 
 
 def _build_margin_grid(sqrt_residue: float, tail_scale: float) -> Floats:
-    """Return the ascending grid of margins b, (m,), beyond which the tail suffices (8.1)."""
+    """Return the ascending grid of margins b, (m,), beyond which a <= s (B + t) holds (8.1)."""
     max_shift = _MAX_RELATIVE_SHIFT * sqrt_residue
     start = -4 - max_shift
     while True:

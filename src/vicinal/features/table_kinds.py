@@ -209,8 +209,9 @@ class NumberColumn(TableColumn):
 
     @property
     def _transformed_bounds(self) -> tuple[float, float]:
-        """Low and high bound, of the logarithm if declared; at most four spreads from the centre.
+        """Lowest and highest number that is standardised, or its logarithm if `log` is declared.
 
+        Both are at most four spreads from a declared centre.
         NaN for an open bound without a declared centre.
         """
         low = math.nan if self.low is None else self._apply_log(self.low)

@@ -86,9 +86,10 @@ class Ledger:
     and numbers blocks; `version`, the number of changes of the data; `audiences` by name; `total`,
     the account of all audiences together, or None; `slot_table`, the slots of enrolled subjects.
 
-    A keyed hash of an id (`hashed`, `hashes`) is the result of :meth:`hash_id`. The folded form of
-    an id is equal for ids that probably differ in spelling only, such as "007" and 7. Raises
-    StoreDamaged if the rows differ from their digests.
+    A *slot* is the index of an enrolled subject in all arrays of units; *unenrolled* subjects are
+    new, erased or only evaluated. A keyed hash of an id (`hashed`, `hashes`) is the result of
+    :meth:`hash_id`. The folded form of an id is equal for ids that probably differ in spelling
+    only, such as "007" and 7. Raises StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -505,9 +506,9 @@ class Ledger:
     def list_enrolled(
         self, subjects: Iterable[SubjectId]
     ) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return slots, keyed hashes of ids and keyed hashes of folded ids of enrolled subjects.
+        """Return the arguments of :meth:`erase_slots` for the enrolled ones of `subjects`.
 
-        Each has an entry for every enrolled one of `subjects`; :meth:`erase_slots` erases them.
+        They are slots, int32 (m,), keyed hashes of ids, and keyed hashes of folded ids.
         """
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find_slots(distinct)

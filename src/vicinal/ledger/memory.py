@@ -62,6 +62,7 @@ class Register(Protocol):
 class MemoryLedger:
     """A register of subjects and one account in memory, for estimators without a store.
 
+    Known subjects are enrolled or erased. Units are those of budgets, :data:`UNITS` for a full one.
     A subject keeps its slot while it has records. Of an erased subject only a keyed hash of its id
     remains, with its remaining units, so that re-enrolment does not refill its budget.
     """
@@ -116,7 +117,7 @@ class MemoryLedger:
     def has_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> bool:
         """Return whether an unknown id of `subjects` is similar to a known or another unknown one.
 
-        Similar ids have equal folded forms. Known subjects are enrolled or erased.
+        Similar ids have equal folded forms, so that they probably differ in spelling only.
         """
         unknown = [subject for subject in dict.fromkeys(subjects) if subject not in self]
         new_hashes = set(map(hash, fold_ids(unknown)))

@@ -66,7 +66,7 @@ def check_output(path: Path) -> None:
 
 
 def check_free_space(descriptor: int) -> None:
-    """Raise OSError if an open file is the full device, or a regular file on a full disk."""
+    """Raise OSError if an open file is the device /dev/full, or a regular file on a full disk."""
     status = os.fstat(descriptor)
     if stat.S_ISCHR(status.st_mode) and _FULL_DEVICE.exists():
         is_full = status.st_rdev == _FULL_DEVICE.stat().st_rdev

@@ -227,10 +227,11 @@ def _compute_outcome_distribution(
     sizes: Ints,
     successors: Ints,
 ) -> Floats:
-    """Return P_{b,y} of the header (row 0) and the scale of its rounding errors (row 1).
+    """Return the distribution of votes after one record is inserted, float64 (2, states).
 
-    A record with `label` y is inserted at rank b. `final_mass` and `rank_mass` are the masses after
-    all remaining records and after the first b of them. The result is float64 (2, states).
+    Row 0 is P_{b,y} of the header, row 1 the scale of its rounding errors. The record has `label` y
+    and is inserted at rank b. `final_mass` and `rank_mass` are the masses after all remaining
+    records and after the first b of them.
     """
     distribution = np.zeros((2, len(sizes)))
     for state in range(len(sizes)):

@@ -331,10 +331,10 @@ class Decision(NeighbourMechanism):
         return [(_identify_outcome(value), 0.0)]
 
     def count_listed_samples(self, n: int, n_types: int) -> int:
-        """Return the number of samples to list for a database of `n` records, or an upper bound.
+        """Return the number of possible samples by which one delta is computed, or an upper bound.
 
-        The database has `n_types` types with equal counts. The number is 1 if no samples need to be
-        listed.
+        It is that of a database with `n` records of `n_types` types in equal numbers; 1 if deltas
+        are computed without a list of samples.
         """
         if self.can_tabulate(n, n_types):
             return 1
