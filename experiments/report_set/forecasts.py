@@ -60,7 +60,8 @@ def foretold(split: Split, n_queries: int, epsilon: float) -> float:
     plan = IndKNNPlan.of_target(declared_target(given), given).choose_model_share(len(public))
     kernel = create_kernel(plan, public)
     labels = split.answers[split.public]
-    setup = SimulationSetup(Reference(kernel, kernel.encode(public)), labels, split.n_classes)
+    reference = Reference(kernel, kernel.encode(public))
+    setup = SimulationSetup(reference, labels, np.arange(len(labels)), split.n_classes)
     played = []
     for seed in range(PLAYED):
         beside = setup.with_simulated_model(plan, seed)

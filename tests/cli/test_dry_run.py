@@ -85,6 +85,7 @@ def test_a_dry_run_without_public_labels_shows_the_accuracy_on_similar_tables(fo
     command = [replacements.get(each, each) for each in init(folder, "new")]
     shown = " ".join(run(*command, "--dry-run").stdout.split())
     assert "accuracy not simulated, because the public rows have no labels (--label)" in shown
+    assert "unchanged" not in shown
     assert re.search(r"similar data accuracy \d+ % to \d+ %, for half of the tables", shown)
     priced = json.loads(run(*command, "--dry-run", "--json").stdout)
     assert priced["plan"]["similar_tables"]["n_tables"] == 15
@@ -133,7 +134,7 @@ def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(
     command += ["--public", tmp_path / "rare.parquet", "--label", "y"]
     shown = run(*command).stdout
     assert "% if every answer were the commonest" in " ".join(shown.split())
-    assert "a class is rare among the public labels, --class-prior 0.0" in shown
+    assert "If published figures confirm these shares, use --class-prior 0.0" in shown
     assert "--class-prior" not in run(*command, "--class-prior", ".1,.9").stdout
 
 

@@ -141,7 +141,12 @@ def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
     command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
     command += ["--out", tmp_path / "answers.npz", "--dry-run", *weak]
     assert "set the --yes option" in run(*command, code=3)
-    assert "-differential privacy for every subject" in run(*command, "--yes")
+    priced = run(*command, "--yes")
+    assert "-differential privacy for every subject" in priced
+    assert "Queries: " in priced
+    # `label` has no such options.
+    assert "--class-prior" not in priced
+    assert "--cost" not in priced
 
 
 @pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])

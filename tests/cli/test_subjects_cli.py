@@ -74,6 +74,13 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     ]  # fmt: skip
     assert "A person with several rows is not protected as one subject" in line
     assert "no subject can be erased by id" in line
+    # The note comes before anything is read, and names a column that may hold ids.
+    missing = ("--data", tmp_path / "missing.csv", "--columns", "patient_id", *made[2:])
+    told = run("init", tmp_path / "missing", *missing, code=2)
+    assert "The column 'patient_id' may hold ids: --subject patient_id." in told
+    assert told.index("every row counts as a subject") < told.index("There is no file")
+    told = run("plan", "--records", 400, "--queries", 9, "--classes", 2)
+    assert "no subject can be erased by id." in told
     for weak in (["--epsilon", "21"], ["--delta", "0.026"]):
         refused = run("init", tmp_path / "weak", *made, *weak, code=3)
         assert "set the --yes option" in refused

@@ -24,17 +24,13 @@ R, LABELS = clouds(1, 400, D)
 def create_setup(rows=R, labels=LABELS):
     points = rows.astype(np.float32)
     kernel = create_kernel(PLAN, points)
-    return SimulationSetup(Reference(kernel, kernel.encode(points)), labels, CLASSES)
-
-
-def encode_points():
-    reference = create_setup().reference
-    return reference.kernel, reference.points
+    reference = Reference(kernel, kernel.encode(points))
+    return SimulationSetup(reference, labels, np.arange(len(labels)), CLASSES)
 
 
 @pytest.fixture(scope="module")
 def simulated_model():
-    return simulate_model(*encode_points(), LABELS, PLAN, 0)
+    return simulate_model(create_setup(), PLAN, 0)
 
 
 def test_it_plays_what_fit_finds(simulated_model):
@@ -65,7 +61,7 @@ def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
 
     monkeypatch.setattr(_plan_simulation, "_train_model", record_rows)
     points = create_setup().reference.points
-    simulate_model(*encode_points(), LABELS, PLAN, 3)
+    simulate_model(create_setup(), PLAN, 3)
     (first, judged), (second, others) = seen
     assert len(first) + len(judged) == len(points)
     np.testing.assert_array_equal(first, others)
@@ -138,7 +134,7 @@ def test_what_trainings_leave_is_what_fit_leaves_for_votes(refreshes, monkeypatc
         _plan_simulation, "_train_model", lambda *rest: models.append(honest(*rest)) or models[-1]
     )
     plan = PLAN.replanned(model_refreshes=refreshes)
-    left = simulate_model(*encode_points(), LABELS, plan, 3).budget_share
+    left = simulate_model(create_setup(), plan, 3).budget_share
     used = np.mean([model.typical_spent_share for model in models]) * (1 + refreshes)
     assert left == pytest.approx(1 - used)
     assert used > 0

@@ -4,9 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
+from command_line import printed, shown
 from made_up import plan_of
 from vicinal import IndKNNClassifier
 from vicinal.cli.main import app
@@ -32,7 +35,7 @@ POINTS = KERNEL.encode(PUBLIC)
 
 @pytest.fixture(scope="module")
 def setup():
-    return SimulationSetup(Reference(KERNEL, POINTS), PUBLIC_LABELS, CLASSES)
+    return SimulationSetup(Reference(KERNEL, POINTS), PUBLIC_LABELS, np.arange(1000), CLASSES)
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 120])
@@ -116,11 +119,73 @@ def test_an_outlook_foretells_what_the_classifier_does(setup, epsilon):
     assert outlook.used == pytest.approx(1 - left.mean(), abs=0.1)
 
 
+def make_people(seed, people, each=6):
+    """Return nearly equal rows of each person, with a class that only the person determines."""
+    rng = np.random.default_rng(seed)
+    points = np.repeat(rng.normal(size=(people, D)), each, axis=0)
+    points += 0.05 * rng.normal(size=points.shape)
+    return points, np.repeat(rng.integers(0, 2, people), each), np.repeat(np.arange(people), each)
+
+
+@pytest.fixture(scope="module")
+def people_file(tmp_path_factory):
+    """Public rows with ids; one row has no label, and another no id."""
+    points, labels, subjects = make_people(0, 60)
+    names = [("no", "yes")[label] for label in labels]
+    names[3] = None
+    ids = [f"E-{subject:03d}" for subject in subjects]
+    ids[11] = None
+    columns = {f"x{i}": points[:, i] for i in range(D)} | {"y": names, "who": ids}
+    path = tmp_path_factory.mktemp("people") / "public.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("model_share", [0, 0.7])
+def test_rows_of_one_subject_do_not_vote_for_each_other(people_file, model_share):
+    """The classes are independent of all but the person, so nobody can predict them."""
+    command = ["plan", "--records", 600, "--queries", 100, "--classes", "no,yes", "--epsilon", 50]
+    command += ["--public", people_file, "--label", "y", "--model-share", model_share]
+    command += ["--records-per-subject", 6]
+    columns = ["--columns", ",".join(f"x{i}" for i in range(D))]
+    by_row = shown(*command, *columns)
+    assert "several rows of one person" in by_row
+    simulated = json.loads(printed(*command, "--subject", "who", "--json"))["plan"]["outlook"]
+    assert simulated["subjects"] == 60
+    assert simulated["accuracy"] < 0.65
+    assert simulated["plain_accuracy"] < 0.65
+    if not model_share:
+        too_high = json.loads(printed(*command, *columns, "--json"))["plan"]["outlook"]
+        assert too_high["plain_accuracy"] > simulated["plain_accuracy"] + 0.1
+        assert too_high["subjects"] == 359
+
+
+def test_public_rows_without_a_label_or_an_id_are_left_out_of_the_simulation(people_file):
+    command = ["plan", "--records", 600, "--queries", 100, "--classes", "no,yes"]
+    command += ["--public", people_file, "--label", "y", "--subject", "who"]
+    report = shown(*command)
+    assert "2 public rows have no label or an id" in report
+    assert "the public rows have about 6 rows per subject" in report
+    assert "only 60 public subjects have labels" in report
+
+
+def test_an_interval_is_that_of_one_answer_for_each_subject():
+    def measure(subjects):
+        setup = SimulationSetup(Reference(KERNEL, POINTS), PUBLIC_LABELS, subjects, CLASSES)
+        result = simulate(setup, PlanChoice.from_plan(PLAN, setup.reference))
+        return result.compute_standard_error(0.5)
+
+    assert measure(np.arange(1000)) == pytest.approx(0.5 / np.sqrt(800))
+    assert measure(np.arange(1000) // 10) == pytest.approx(0.5 / np.sqrt(100))
+
+
 def test_more_answers_than_points_wear_as_much_as_they_would(setup):
     """Each simulated answer stands for several."""
     plan_at = PLAN.replanned(n_queries=800)
     choice = PlanChoice.from_plan(plan_at, setup.reference)
-    few = SimulationSetup(Reference(KERNEL, POINTS[:400]), PUBLIC_LABELS[:400], CLASSES)
+    few = SimulationSetup(
+        Reference(KERNEL, POINTS[:400]), PUBLIC_LABELS[:400], np.arange(400), CLASSES
+    )
     thinned = simulate(few, PlanChoice.from_plan(plan_at, few.reference))
     assert thinned.answers == 400
     assert thinned.used == pytest.approx(simulate(setup, choice).used, abs=0.05)

@@ -64,6 +64,22 @@ def test_a_private_model_needs_records_by_epsilon_alone():
     )
 
 
+def test_subjects_with_several_records_count_once():
+    """Fails if 3,400 rows of 425 subjects are judged as 3,400 subjects."""
+    plan = make_plan(3400, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
+    several = plan.replanned(records_per_subject=8.0)
+    assert find_model_records(several) == pytest.approx(8 * find_model_records(plan), rel=0.01)
+    assert "3,400 records, 1,000 queries at epsilon 1: enough records" in assess_size(
+        plan, size_is_public=True
+    )
+    line = assess_size(several, size_is_public=True)
+    assert line.startswith("3,400 records of 425 subjects")
+    assert "expect noise" in line
+    assert line.endswith("of 512 subjects.")
+    rare = describe_rare_classes(several, (0.97, 0.03), ("a", "b"))
+    assert "Only the private model can find it." in rare[0]
+
+
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
     plan = make_plan(20_000, 500, 1.0)
     assert describe_rare_classes(plan, (0.5, 0.5), ("a", "b")) == []

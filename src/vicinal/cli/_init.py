@@ -94,16 +94,20 @@ def init(
     with output.print_warnings(), output.show_announced_progress(silent=json or quiet):
         if feature_options.features == "table" and not quiet:
             output.print_note(_CHECK_NOTE)
+        lacks_subjects = subject is None and input_files.is_table(data)
+        if lacks_subjects:
+            output.print_note(records.describe_missing_subjects(unfitted))
         if target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = input_files.read_records(data, unfitted, label, subject, targets)
-        if dataset.subjects is None:
-            output.print_note(f"{records.NO_SUBJECT_NOTE}, and no subject can be erased by id.")
+        if dataset.subjects is None and not lacks_subjects:
+            output.print_note(records.describe_missing_subjects(unfitted))
         # Only a dry run uses public labels, to simulate the plan.
         may_use_labels = dry_run and target.is_class_vote
         has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
+        has_ids = has_labels and reference_options.public_has_column(subject, unfitted)
         extractor, points, public_labels = feature_options.fit_extractor(
-            reference_options, unfitted, label if has_labels else None
+            reference_options, unfitted, label if has_labels else None, subject if has_ids else None
         )
         labels = records.get_labels(dataset)
         with input_files.add_file_to_errors(data):

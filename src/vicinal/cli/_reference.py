@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from typer import Option
 
@@ -14,7 +14,9 @@ from vicinal.errors import InvalidInput, warn_caller
 from vicinal.store import input_files
 
 if TYPE_CHECKING:
-    from vicinal.arrays import AnyArray, FloatMatrix
+    import pyarrow as pa
+
+    from vicinal.arrays import AnyArray, Bools, FloatMatrix
     from vicinal.store.store_schema import StoreExtractor
 
 FROM_SCHEMA = "from-schema"
@@ -22,6 +24,26 @@ FROM_SCHEMA = "from-schema"
 _MIN_REFERENCE_ROWS = 50  # with fewer, the radius of a neighbourhood is too uncertain
 _N_GENERATED_ROWS = 2000  # reference rows that are generated from a schema
 _MAX_NAMES_SHOWN = 5  # constant features that a warning names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicLabels:
+    """Labels and subject ids of public rows, for simulations.
+
+    - `is_complete`, bool (m,): whether a public row has a label, and an id if there are ids.
+    - `labels`, `subjects`: class names (m',), and subject ids (m',) or None, of these rows.
+    """
+
+    is_complete: Bools
+    labels: AnyArray
+    subjects: AnyArray | None = None
+
+    @classmethod
+    def from_all_rows(cls, labels: AnyArray, subjects: AnyArray | None = None) -> Self:
+        """Return labels (m,), and ids (m,) or None, of rows that all have them."""
+        import numpy as np
+
+        return cls(np.ones(len(labels), dtype=np.bool_), labels, subjects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +134,17 @@ class FeatureOptions(ExtractorOptions):
         reference: ReferenceOptions,
         unfitted_extractor: StoreExtractor,
         label_column: str | None = None,
-    ) -> tuple[StoreExtractor, AnyArray | None, AnyArray | None]:
+        subject_column: str | None = None,
+    ) -> tuple[StoreExtractor, AnyArray | None, PublicLabels | None]:
         """Fit the dimension reduction to the reference rows; return the extractor and these rows.
 
-        Returns the fitted extractor, and features (m, d) and labels (m,) of the public reference
-        rows, None where there are none. Warns about unsuitable reference rows. `reference`: the
-        options that name or generate the rows. `unfitted_extractor`: extractor of the features
-        before the reduction. `label_column`: column of the labels in the public file, or None.
+        Returns the fitted extractor, and features (m, d) and labels of the public reference rows,
+        None where there are none. Warns about unsuitable reference rows. `reference`: the options
+        that name or generate the rows. `unfitted_extractor`: extractor of the features before the
+        reduction. `label_column`, `subject_column`: columns of the labels and the subject ids in
+        the public file, or None.
         """
-        rows, labels = reference.read_rows(unfitted_extractor, label_column)
+        rows, labels = reference.read_rows(unfitted_extractor, label_column, subject_column)
         public = reference.public
         with (
             nullcontext() if public is None else input_files.add_file_to_errors(public, public=True)
@@ -180,35 +204,74 @@ class ReferenceOptions:
             )
 
     def read_rows(
-        self, extractor: StoreExtractor, label_column: str | None
-    ) -> tuple[Any, AnyArray | None]:
+        self,
+        extractor: StoreExtractor,
+        label_column: str | None = None,
+        subject_column: str | None = None,
+    ) -> tuple[Any, PublicLabels | None]:
         """Return the raw public rows, read or generated, and their labels; each None if not given.
 
-        `extractor` names the columns to read, or has the schema that generates rows. `label_column`
-        is that of the labels in the public file; None for no labels.
+        Rows without a label or an id are among the rows; they have no labels, and a warning states
+        their number. `extractor` names the columns to read, or has the schema that generates rows.
+        `label_column`, `subject_column`: those of the labels and the subject ids in the public
+        file, or None.
         """
         from vicinal.features.table_drafts import rows_from_schema
 
-        if self.public is not None:
-            dataset = input_files.read_records(self.public, extractor, label_column, public=True)
-            return dataset.features, None if label_column is None else dataset.labels
-        if self.reference is None:
-            return None, None
-        return rows_from_schema(input_files.get_table_schema(extractor), _N_GENERATED_ROWS), None
+        if self.public is None:
+            if self.reference is None:
+                return None, None
+            schema = input_files.get_table_schema(extractor)
+            return rows_from_schema(schema, _N_GENERATED_ROWS), None
+        dataset = input_files.read_records(self.public, extractor, public=True)
+        if label_column is None:
+            return dataset.features, None
+        if not input_files.is_table(self.public):
+            if dataset.labels is None:
+                return dataset.features, None
+            return dataset.features, PublicLabels.from_all_rows(dataset.labels, dataset.subjects)
+        return dataset.features, self._read_labels(extractor, label_column, subject_column)
+
+    def _read_labels(
+        self, extractor: StoreExtractor, label_column: str, subject_column: str | None
+    ) -> PublicLabels | None:
+        """Return the labels in a public table; None if no row has one.
+
+        Warns of rows that lack a label or an id. `extractor`: gives the format of a CSV file.
+        """
+        from vicinal.datasets.tables import read_label_columns
+
+        assert self.public is not None  # noqa: S101 (narrows the type)
+        with input_files.add_file_to_errors(self.public, public=True):
+            table = self._read_table(self.public, extractor)
+            public_labels = PublicLabels(*read_label_columns(table, label_column, subject_column))
+        n_incomplete = int((~public_labels.is_complete).sum())
+        if n_incomplete:
+            missing = "label" if subject_column is None else "label or an id"
+            warn_caller(
+                f"{n_incomplete:,} public rows have no {missing}. They are left out of the "
+                "simulation."
+            )
+        return public_labels if len(public_labels.labels) else None
 
     def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
         """Return whether the public file is a table with a column of this name.
 
         False for generated rows and other files. `extractor`: gives the format of a CSV file.
         """
-        from vicinal.datasets.tables import normalize_column_name, read_table
+        from vicinal.datasets.tables import normalize_column_name
 
         if name is None or self.public is None or not input_files.is_table(self.public):
             return False
-        table = read_table(
-            self.public, input_files.get_csv_form(self.public, extractor, public=True)
-        )
+        table = self._read_table(self.public, extractor)
         return normalize_column_name(name) in table.column_names
+
+    @staticmethod
+    def _read_table(path: Path, extractor: StoreExtractor) -> pa.Table:
+        """Return the table in the public file `path`. `extractor`: gives the format of CSV."""
+        from vicinal.datasets.tables import read_table
+
+        return read_table(path, input_files.get_csv_form(path, extractor, public=True))
 
 
 _RARE_SUFFIXES = (" is missing", "=(other)")

@@ -25,7 +25,7 @@ from vicinal import __version__
 from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli import output, records
 from vicinal.cli._outlook import show_outlook
-from vicinal.cli._reference import ExtractorOptions, ReferenceOptions
+from vicinal.cli._reference import ExtractorOptions, PublicLabels, ReferenceOptions
 from vicinal.cli.options import (
     AcceptWeakPlan,
     Data,
@@ -825,11 +825,20 @@ def _show_plan(
     price["guarantee"] = labeller.guarantee().to_dict()
     guarantee = format_guarantee(price["guarantee"]["text"])
     queries = ", ".join(f"{planned['queries']:,}" for planned in price["rounds"])
-    lines = [f"Queries in each round: {queries}. No query was sent."]
+    title = "Queries" if len(price["rounds"]) == 1 else "Queries in each round"
+    lines = [f"{title}: {queries}. No query was sent."]
     if isinstance(labeller, IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         costs = [*lines, "", guarantee]
-        show_outlook(labeller.plan(plan.rounds[0]), points, true_labels, costs=costs, json=json)
+        labels = None if true_labels is None else PublicLabels.from_all_rows(true_labels)
+        show_outlook(
+            labeller.plan(plan.rounds[0]),
+            points,
+            labels,
+            costs=costs,
+            json=json,
+            is_store_plan=False,
+        )
         return
     price["plan"] = labeller.plan()
     for release in price["plan"]["releases"]:

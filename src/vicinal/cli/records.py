@@ -9,6 +9,8 @@ numbers or several labels.
 from __future__ import annotations
 
 import io
+import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -41,6 +43,13 @@ NO_SUBJECT_NOTE = (
     "not protected as one subject"
 )
 """Note without its full stop on records without subject ids."""
+
+_ID_NAME = re.compile(
+    r"(?<![^\W\d_])(ids?|u?uid|pid|mrn|seqn|subject|person|patient|participant|respondent|client"
+    r"|customer|employee|member|user|student)(?![^\W\d_])",
+    re.IGNORECASE,
+)
+"""Matches names of columns that may hold subject ids: one of these as a whole word."""
 
 _SUFFIX_OF_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
 _SIGNAL_EXIT = 128
@@ -220,6 +229,22 @@ def read_labelled(
         path, extractor, label, subject, list_target_columns(target, label)
     )
     return dataset, get_labels(dataset)
+
+
+def describe_missing_subjects(extractor: StoreExtractor) -> str:
+    """Return the note on records without subject ids, with a column that looks like ids.
+
+    `extractor`: knows the public names of columns, from a schema, an option or the public file.
+    """
+    names: list[str] = list(extractor.columns or [])
+    if extractor.kind == "table":
+        schema = input_files.get_table_schema(extractor)
+        names = [*schema.names, *schema.ignored, *schema.texts]
+    note = f"{NO_SUBJECT_NOTE}, and no subject can be erased by id."
+    for name in names:
+        if _ID_NAME.search(name):
+            return f"{note} The column {name!r} may hold ids: --subject {shlex.quote(name)}."
+    return note
 
 
 def get_labels(dataset: Dataset) -> AnyArray:

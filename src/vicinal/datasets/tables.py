@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Floats
+from vicinal.arrays import AnyArray, Bools, Floats
 from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_column, load_npz
 from vicinal.declared_sizes import require_csv_memory, require_parquet_memory, require_sheet_memory
 from vicinal.errors import InvalidInput, UnusableRows
@@ -119,6 +119,33 @@ def load_table(
         return load_npz(path)
     roles = _ColumnRoles(label, subject, columns, text, schema, targets)
     return roles.build_dataset(read_table(path, form, roles.holds_numbers))
+
+
+def read_label_columns(
+    table: pa.Table, label: str, subject: str | None
+) -> tuple[Bools, AnyArray, AnyArray | None]:
+    """Return the labels and subject ids of the rows of a **public** table that have both.
+
+    Returns a mask of these rows among all, bool (n,), their labels (m,) and their ids (m,); None
+    without a subject column. The types are those of :func:`load_table`, and so are the errors.
+
+    `table`: from :func:`read_table`. `label`, `subject`: names of its columns; `subject` None for
+    no ids.
+    """
+    columns = _Columns(table)
+    roles = [("label column", label)] + ([] if subject is None else [("subject column", subject)])
+    is_complete = np.ones(table.num_rows, dtype=np.bool_)
+    for description, name in roles:
+        column = columns.get(normalize_column_name(name), description, allow_missing=True)
+        is_complete &= ~np.asarray(pc.is_null(column, nan_is_null=True))
+        if is_text(column):
+            is_complete &= np.array([bool(plain_text(text)) for text in column.to_pylist()])
+    complete = _Columns(table.filter(pa.array(is_complete)))
+    labels = _read_labels(complete, normalize_column_name(label))
+    subjects = None
+    if subject is not None:
+        subjects = _read_subjects(complete, normalize_column_name(subject))
+    return is_complete, labels, subjects
 
 
 def normalize_column_name(name: str) -> str:

@@ -90,7 +90,7 @@ class Reference:
                 at_rank.append(self.scan_similarity_at_rank(chunk, rank))
                 continue
             lists = self._index.search(chunk, thresholds)
-            similarities = _select_rank(lists.starts, lists.similarities, rank)
+            similarities = select_rank(lists.starts, lists.similarities, rank)
             # Queries with fewer than `rank` points above the guess are compared with all points.
             is_short = np.diff(lists.starts) < rank
             if is_short.any():
@@ -117,7 +117,7 @@ class Reference:
         All similarities are computed, without guessed thresholds.
         """
         at_rank = [
-            _select_rank(lists.starts, lists.similarities, rank)
+            select_rank(lists.starts, lists.similarities, rank)
             for lists in self._iterate_lists(queries)
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
@@ -255,7 +255,7 @@ class AdaptiveRadius(Radius):
 
 
 @compiled
-def _select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
+def select_rank(starts, values, rank):  # type: ignore[no-untyped-def]
     """Return the `rank`-th largest of each query's values, int64 (q,); 0 if there are fewer.
 
     The values of query j, int32 similarities, are ``values[starts[j]:starts[j + 1]]``.

@@ -221,16 +221,15 @@ def find_accuracy_range(plan: IndKNNPlan, n_features: int | None) -> AccuracyRan
         return None
     accuracies = read_measured_accuracies()
     n_classes = plan.target.n_coordinates if plan.target.is_class_vote else 1
-    n_subjects = plan.size / plan.records_per_subject
     similar = find_similar_tables(
         accuracies,
-        n_records=n_subjects,
+        n_records=plan.n_subjects,
         epsilon=plan.epsilon,
         n_classes=n_classes,
         n_features=n_features,
     )
     largest_class_share = None if plan.class_prior is None else max(plan.class_prior)
-    is_too_high = n_subjects < min(measured.n_records for measured in accuracies)
+    is_too_high = plan.n_subjects < min(measured.n_records for measured in accuracies)
     is_too_high |= plan.epsilon < min(measured.epsilon for measured in accuracies)
     accuracy_range = AccuracyRange.from_tables(similar, largest_class_share, n_classes)
     return replace(accuracy_range, is_too_high=is_too_high)

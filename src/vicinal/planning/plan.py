@@ -185,6 +185,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.n_records
 
     @property
+    def n_subjects(self) -> float:
+        """Expected number of subjects of these records."""
+        return self.size / self.records_per_subject
+
+    @property
     def class_shares(self) -> Floats:
         """Share of each class in the population, (c,): declared, or equal."""
         shares = np.asarray(

@@ -5,8 +5,8 @@ Neighbours and noise are chosen as by ``IndKNNClassifier.fit``, before there is 
 
 In a simulation, public points are both records and queries. Each of m points stands for n / m
 records. It has a budget, is charged for its share of the queries, votes with its public label, and
-is excluded from its own query. *Agreement* is the share of answers that equal those of the same
-neighbours without noise and with full budgets. Simulations use seeded noise.
+is excluded from the queries of its own subject. *Agreement* is the share of answers that equal
+those of the same neighbours without noise and with full budgets. Simulations use seeded noise.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from vicinal.linear.losses import Predictions
 from vicinal.linear.model_features import ModelFeatures, softmax
 from vicinal.linear.private_model import PrivateModel, build_metric_kernel, train_on_gradients
 from vicinal.neighbours.index import ExactIndex
-from vicinal.neighbours.kernels import Cosine, IntegerMatrix
-from vicinal.neighbours.radius import AdaptiveRadius, Reference
+from vicinal.neighbours.kernels import Cosine
+from vicinal.neighbours.radius import AdaptiveRadius, Reference, select_rank
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.target import ExpectedError
 
@@ -164,31 +164,30 @@ class SimulatedModel:
     budget_share: float
 
 
-def simulate_model(
-    kernel: Cosine, points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int
-) -> SimulatedModel:
+def simulate_model(setup: SimulationSetup, plan: IndKNNPlan, seed: int) -> SimulatedModel:
     """Return predictions of private models that are trained on labelled public points.
 
-    Each half of the points is predicted by a model of the other half, with the noise of a model of
-    n private records.
+    Each half of the subjects is predicted by a model of the other half, with the noise of a model
+    of n private records.
 
-    - `kernel`: the kernel that has encoded the points.
-    - `points`, array (m, d): public integer points.
-    - `labels`, int64 (m,): their classes.
+    - `setup`: the public points, with the kernel of the plan.
     - `plan`: a plan with a share for the model.
     - `seed`: seed of the noise and of the division into halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
-    X = np.asarray(points, dtype=np.float32)
+    kernel = setup.reference.kernel
+    assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
+    X = np.asarray(setup.reference.points, dtype=np.float32)
+    labels = setup.labels
     plan = plan.changed(n_public=len(X)).replanned()
     n_classes = plan.target.n_coordinates
     features = ModelFeatures.for_training(X, plan.size, lifted=kernel.lifts)
-    in_first_half = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
-    rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
-    values = np.empty((len(points), n_classes))
-    score_std = np.empty(len(points))
+    in_first_half = np.isin(setup.subjects, generator.permutation(setup.n_subjects)[::2])
+    rows = np.empty((len(X), X.shape[1] + n_classes), dtype=np.float32)
+    values = np.empty((len(X), n_classes))
+    score_std = np.empty(len(X))
     predicted = Predictions(values, score_std, features.kernel is None)
-    is_certain = np.empty(len(points), dtype=np.bool_)
+    is_certain = np.empty(len(X), dtype=np.bool_)
     budget_shares = []
     for half in (in_first_half, ~in_first_half):
         model = _train_model(X[~half], labels[~half], X[half], features, plan, generator)
@@ -241,6 +240,7 @@ def _train_model(
 # Smallest number of public points that vote in a query; fewer would not represent the records.
 MIN_VOTERS = 25
 MIN_POINTS = 100  # Smallest number of public points for a simulation
+MIN_SUBJECTS = 25  # Smallest number of their subjects, for the same reason as `MIN_VOTERS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,7 @@ class SimulationResult:
     - `used`, `retired`: mean used share of budgets at the end, and share of points whose budget is
       spent.
     - `answers`: number of simulated answers.
+    - `subjects`: number of subjects of the public points.
     """
 
     agreement: float
@@ -267,19 +268,26 @@ class SimulationResult:
     used: float
     retired: float
     answers: int
+    subjects: int
 
     @classmethod
     def mean(cls, results: Sequence[Self]) -> Self:
-        """Return the means of several results, with the total number of answers."""
+        """Return the means of results on the same points, with the total number of answers."""
         names = [field.name for field in fields(cls)]
         means: dict[str, Any] = {
             name: float(np.mean([getattr(result, name) for result in results])) for name in names
         }
-        return cls(**{**means, "answers": sum(result.answers for result in results)})
+        totals = {"answers": sum(result.answers for result in results)}
+        return cls(**{**means, **totals, "subjects": results[0].subjects})
 
     def compute_standard_error(self, share: float) -> float:
-        """Return the standard error of a share of answers, such as `accuracy`."""
-        return math.sqrt(max(share * (1 - share), 0.25 / self.answers) / self.answers)
+        """Return the standard error of a share of answers, such as `accuracy`.
+
+        It is that of one answer for each subject: answers for one subject may all be right or
+        wrong together, and so are repeated answers for one point.
+        """
+        n_independent = min(self.answers, self.subjects)
+        return math.sqrt(max(share * (1 - share), 0.25 / n_independent) / n_independent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,14 +296,21 @@ class SimulationSetup:
 
     - `reference`: the points (m, d) as integers, with the kernel.
     - `labels`, int64 (m,): the class of every point.
+    - `subjects`, int64 (m,): the number of every point's subject, from 0 without gaps.
     - `n_classes`: number of classes.
     - `model`: the private model of the plan, in whose metric the points are; None without one.
     """
 
     reference: Reference
     labels: Places
+    subjects: Places
     n_classes: int
     model: SimulatedModel | None = None
+
+    @property
+    def n_subjects(self) -> int:
+        """Number of subjects."""
+        return int(self.subjects.max()) + 1
 
     @property
     def shares(self) -> list[float]:
@@ -305,9 +320,7 @@ class SimulationSetup:
 
     def with_simulated_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
         """Return the points in the metric of a private model of `plan`, simulated with `seed`."""
-        kernel = self.reference.kernel
-        assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
-        model = simulate_model(kernel, self.reference.points, self.labels, plan, seed)
+        model = simulate_model(self, plan, seed)
         return replace(self, reference=model.reference, model=model)
 
 
@@ -344,7 +357,7 @@ class _SimulationRun:
         self._setup = setup
         self._choice = choice
         self._generator = generator
-        self._voters = _find_voters(setup.reference, choice)
+        self._voters = _find_voters(setup, choice)
         self._answers_per_query = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, _UNKNOWN, dtype=np.int64)
@@ -435,6 +448,7 @@ class _SimulationRun:
             used=float(1 - self._budgets.mean()),
             retired=float((self._budgets <= 1 - SPENT_SHARE).mean()),
             answers=len(order),
+            subjects=self._setup.n_subjects,
         )
 
 
@@ -480,25 +494,32 @@ class _Voters:
         )
 
 
-def _find_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the voters of a query at each point of `reference`: its nearest other points.
+def _find_voters(setup: SimulationSetup, choice: PlanChoice) -> _Voters:
+    """Return the voters of a query at each point: the nearest points of other subjects.
 
-    `choice`: number of neighbours, and number of records for which the points stand.
+    `setup`: the points and their subjects. `choice`: number of neighbours, and number of records
+    for which the points stand.
     """
+    reference = setup.reference
     size = len(reference)
+    max_rows_per_subject = int(np.bincount(setup.subjects).max())
     k = choice.n_neighbors
     rank = k * size / choice.plan.size
-    n_voters = min(size - 1, max(MIN_VOTERS, round(rank)))
+    n_voters = min(size - max_rows_per_subject, max(MIN_VOTERS, round(rank)))
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
-    # One more point is searched, as a point is its own nearest neighbour.
+    # More points are searched, as those of the query's own subject may be the nearest.
+    n_searched = n_voters + max_rows_per_subject
     matches = index.search(
-        reference.points, reference.find_similarity_at_rank(reference.points, n_voters + 1)
+        reference.points, reference.find_similarity_at_rank(reference.points, n_searched)
     )
     queries = np.repeat(np.arange(size), np.diff(matches.starts))
-    is_other = queries != matches.rows
+    is_other = setup.subjects[queries] != setup.subjects[matches.rows]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(queries[is_other], minlength=size))])
+    thresholds = select_rank(starts, matches.similarities[is_other], n_voters)
+    is_voter = is_other & (matches.similarities >= thresholds[queries])
     kernel = reference.kernel
     table = kernel.table(reference.points.shape[1])
-    weights = np.maximum(table[kernel.levels(matches.similarities[is_other])], 1e-9)
-    rows = matches.rows[is_other].astype(np.int64)
-    return _Voters(queries[is_other], rows, weights, size, k / n_voters, rank / n_voters)
+    weights = np.maximum(table[kernel.levels(matches.similarities[is_voter])], 1e-9)
+    rows = matches.rows[is_voter].astype(np.int64)
+    return _Voters(queries[is_voter], rows, weights, size, k / n_voters, rank / n_voters)

@@ -1,5 +1,7 @@
 """Numbers of records that a plan needs for useful answers, from public facts only.
 
+They count all records of the required number of subjects, who have `plan.records_per_subject` each.
+
 The lead of a vote is the difference of the numbers of votes for the first and the second class.
 """
 
@@ -17,8 +19,8 @@ Votes are rarely unanimous. If three quarters of the neighbours agree on one of 
 lead is half as large, 2.5 standard deviations, and noise decides about one such query in 160.
 """
 
-_MIN_RECORDS_TIMES_MU = 130.0
-"""Required number of records times mu for a private model: 500 records at epsilon 1.
+_MIN_SUBJECTS_TIMES_MU = 130.0
+"""Required number of subjects times mu for a private model: 500 subjects at epsilon 1.
 
 With that many, the default has an AUC of .70 on 32 tables that no constant was tuned on. A
 linear model without privacy has .76, and twice as many records give .73
@@ -40,11 +42,13 @@ def compute_unanimous_lead(choice: PlanChoice) -> float:
 def find_model_records(plan: IndKNNPlan) -> int:
     """Return the approximate number of records that a private model needs.
 
-    It is `_MIN_RECORDS_TIMES_MU` / mu. Training as a whole is mu-GDP for each subject. The noise on
-    a mean gradient of n records is sqrt(2) clipping bounds / (mu n).
+    They belong to `_MIN_SUBJECTS_TIMES_MU` / mu subjects. Training as a whole is mu-GDP for each
+    subject, whose records share one contribution. The noise on a mean gradient of n contributions
+    is sqrt(2) clipping bounds / (mu n).
     """
     share = plan.model_share or plan.automatic_model_share
-    return math.ceil(_MIN_RECORDS_TIMES_MU / math.sqrt(2 * share * plan.interaction_budget))
+    mu = math.sqrt(2 * share * plan.interaction_budget)
+    return math.ceil(plan.records_per_subject * _MIN_SUBJECTS_TIMES_MU / mu)
 
 
 def find_min_records(plan: IndKNNPlan) -> int:

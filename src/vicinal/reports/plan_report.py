@@ -170,13 +170,18 @@ def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: 
 
 
 def format_plan_options(
-    options: Sequence[Option], why_not_simulated: str, verdict: str = "", *, details: bool = False
+    options: Sequence[Option],
+    why_not_simulated: str,
+    verdict: str = "",
+    *,
+    details: bool = False,
+    accepts_class_prior: bool = True,
 ) -> str:
     """Return the text report of the requested plan, and a table of all options.
 
     `options`: the requested plan first. `why_not_simulated`: reason if there is no simulation.
     `verdict`: line on whether there are enough records. `details`: whether neighbours, noise and
-    training are reported, too.
+    training are reported, too. `accepts_class_prior`: whether advice may name --class-prior.
     """
     requested = options[0]
     errors = []
@@ -184,6 +189,8 @@ def format_plan_options(
         errors = requested.choice.list_expected_errors()
     template_values = {
         "requested": requested,
+        "records": _format_records(requested.choice.plan),
+        "accepts_class_prior": accepts_class_prior,
         "training": _compute_training_cost(requested.choice.plan),
         "errors": errors[:_MAX_ERRORS_SHOWN],
         "more": len(errors) - _MAX_ERRORS_SHOWN,
@@ -213,38 +220,70 @@ def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
     """Return the lines of a table of options, with a header line.
 
     `details`: whether it has columns of the neighbours and the noise. Without a simulation the
-    accuracy is the range on similar tables, if it was measured. An unknown value is "-".
+    accuracy is the range on similar tables, if it was measured. An unknown value is "-"; a column
+    that has no others is left out.
     """
-    votes_decide = options[0].choice.plan.target.is_class_vote
-    technical_header = f"{'k':>7}{'sigma2':>8}" if details else ""
-    quality = "accuracy" if votes_decide else "error"
-    header = (
-        f"{'':22}{'queries':>8}{'eps':>7}{technical_header}{'a query costs':>18}{'charged':>8}"
-        f"{'unchanged':>11}{quality:>10}"
-    )
-    lines = [header]
-    for option in options:
-        choice = option.choice
-        simulation = option.simulation
-        charged = choice.plan.n_private_answers / choice.plan.n_queries
-        agreement = "-"
-        accuracy_or_error = "-"
-        if simulation is not None:
-            charged = simulation.asked
-            agreement = format_percent(simulation.agreement)
-            accuracy_or_error = format_percent(simulation.accuracy)
-        elif option.accuracy_range is not None and not option.accuracy_range.is_too_high:
-            low_percent = f"{100 * option.accuracy_range.low:.0f}"
-            accuracy_or_error = f"{low_percent}-{format_percent(option.accuracy_range.high, 0)}"
-        if not votes_decide:
-            accuracy_or_error = f"{choice.list_expected_errors()[0].error:.3g}"
-        technical = f"{choice.n_neighbors:7,}{choice.multiplier:8.3f}" if details else ""
-        lines.append(
-            f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g}{technical}"
-            f"{format_percent(min(1.0, choice.charged_share), 2):>18}"
-            f"{format_percent(charged, 0):>8}{agreement:>11}{accuracy_or_error:>10}"
+    rows = [_list_table_cells(option) for option in options]
+    titles = [
+        title
+        for title, width in _TABLE_COLUMNS.items()
+        if any(row.get(title, "-") != "-" for row in rows)
+        and (details or title not in _TECHNICAL_COLUMNS)
+    ]
+    header = {title: title for title in titles} | {_NAME_COLUMN: ""}
+    return [
+        "".join(
+            f"{row[title]:{'<' if title == _NAME_COLUMN else '>'}{_TABLE_COLUMNS[title]}}"
+            for title in titles
         )
-    return lines
+        for row in [header, *rows]
+    ]
+
+
+_NAME_COLUMN = "name"
+_TECHNICAL_COLUMNS = ("k", "sigma2")
+_TABLE_COLUMNS = {
+    _NAME_COLUMN: 22,
+    "queries": 8,
+    "eps": 7,
+    "k": 7,
+    "sigma2": 8,
+    "a query costs": 18,
+    "charged": 8,
+    "unchanged": 11,
+    "accuracy": 10,
+    "error": 10,
+}
+"""Width in characters of each column of the table of options, by its title."""
+
+
+def _list_table_cells(option: Option) -> dict[str, str]:
+    """Return the cells of an option's row in the table of options, by the title of the column."""
+    choice = option.choice
+    simulation = option.simulation
+    cells = {
+        _NAME_COLUMN: option.name,
+        "queries": f"{choice.plan.n_queries:,}",
+        "eps": f"{choice.plan.epsilon:g}",
+        "k": f"{choice.n_neighbors:,}",
+        "sigma2": f"{choice.multiplier:.3f}",
+        "a query costs": format_percent(min(1.0, choice.charged_share), 2),
+    }
+    charged = choice.plan.n_private_answers / choice.plan.n_queries
+    cells["accuracy"] = "-"
+    cells["unchanged"] = "-"
+    if simulation is not None:
+        charged = simulation.asked
+        cells["unchanged"] = format_percent(simulation.agreement)
+        cells["accuracy"] = format_percent(simulation.accuracy)
+    elif option.accuracy_range is not None and not option.accuracy_range.is_too_high:
+        low_percent = f"{100 * option.accuracy_range.low:.0f}"
+        cells["accuracy"] = f"{low_percent}-{format_percent(option.accuracy_range.high, 0)}"
+    cells["charged"] = format_percent(charged, 0)
+    if not choice.plan.target.is_class_vote:
+        del cells["accuracy"]
+        cells["error"] = f"{choice.list_expected_errors()[0].error:.3g}"
+    return cells
 
 
 _MAX_RARE_RATIO = 5.0
@@ -260,15 +299,19 @@ _SIGNIFICANT_EXCESS = 2.0  # in standard deviations of the noise on a share of t
 
 
 def assess_plan(
-    plan: IndKNNPlan, class_shares: Sequence[float] = (), *, brief: bool = False
+    plan: IndKNNPlan,
+    class_shares: Sequence[float] = (),
+    *,
+    brief: bool = False,
+    accepts_class_prior: bool = True,
 ) -> list[str]:
     """Return lines of advice: whether a plan for classes has enough records, and improvements.
 
     If the number of records is private, the first line states the required number.
 
     `class_shares`: share of each class among public labels, empty without labels. `brief`: leave
-    out advice on undeclared rare classes. Raises InvalidInput for the first value that a classifier
-    would reject.
+    out advice on undeclared rare classes. `accepts_class_prior`: whether the command has the
+    options of that advice. Raises InvalidInput for the first value that a classifier would reject.
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
@@ -280,15 +323,17 @@ def assess_plan(
         )
     if plan.class_prior is None:
         may_be_rare = not len(class_shares) or min(class_shares) < _RARE_SHARE
-        if may_be_rare and not brief:
+        if may_be_rare and accepts_class_prior and not brief:
+            condition = "if a class is rare, take the shares of the classes from published figures:"
+            if class_shares:
+                condition = (
+                    "a class is rare among the public labels. If published figures confirm these "
+                    "shares, use"
+                )
             example_shares = ",".join(f"{share:.3g}" for share in class_shares or (0.95, 0.05))
-            condition = (
-                "a class is rare among the public labels" if class_shares else "if a class is rare"
-            )
             lines.append(
-                f"{condition}, --class-prior {example_shares} states the shares of the classes, "
-                "which you take from published figures. They are used where noise hides the votes. "
-                "Add --cost balanced to find more of the rare cases."
+                f"{condition} --class-prior {example_shares}. Shares are used where noise hides "
+                "the votes. Add --cost balanced to find more of the rare cases."
             )
         return lines
     if size_is_public:
@@ -308,14 +353,23 @@ def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
         return (
             f"{request}: expect noise with any number of records. Use a smaller --noise-multiplier."
         )
+    required_records = _format_records(plan.changed(n_records=required))
     if not size_is_public:
         return (
-            f"{request} need about {required:,} records. With fewer, expect noise. vicinal does "
-            "not look at your number of records, which is private."
+            f"{request} need about {required_records}. With fewer, expect noise. vicinal does not "
+            "look at your number of records, which is private."
         )
     result = "enough records" if plan.size >= required else "expect noise"
     needed = "A private model needs" if plan.model_share else "Neighbours alone need"
-    return f"{plan.size:,} records, {request}: {result}. {needed} about {required:,} records."
+    return f"{_format_records(plan)}, {request}: {result}. {needed} about {required_records}."
+
+
+def _format_records(plan: IndKNNPlan) -> str:
+    """Return the plan's number of records as text, with that of subjects if these have several."""
+    records = f"{plan.size:,} records"
+    if plan.records_per_subject == 1:
+        return records
+    return f"{records} of {math.ceil(plan.n_subjects):,} subjects"
 
 
 def describe_rare_classes(
@@ -327,10 +381,13 @@ def describe_rare_classes(
     """
     choice = PlanChoice.from_plan(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
+    subject = "the votes of this plan" if plan.model_share else "this plan"
+    remedy = "Use more records, fewer queries or a larger epsilon."
+    if plan.model_share:
+        remedy = f"Only the private model can find it. {remedy}"
     return [
-        f"class {name!r} is too rare for this plan. It has {share:.1%} of a query's neighbours, "
-        f"and needs {min(share + min_excess, 1.0):.1%} to show above the noise. Use more records, "
-        "fewer queries or a larger epsilon."
+        f"class {name!r} is too rare for {subject}. It has {share:.1%} of a query's neighbours, "
+        f"and needs {min(share + min_excess, 1.0):.1%} to show above the noise. {remedy}"
         for name, share in zip(names, class_shares, strict=True)
         if share + min_excess > _MAX_RARE_RATIO * share
     ]
