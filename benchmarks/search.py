@@ -26,7 +26,7 @@ from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Index, Referen
 from vicinal.neighbours.engines import get_engine
 from vicinal.neighbours.kernels import INT8_LIMIT, Precision, int8_precision
 from vicinal.neighbours.radius import AdaptiveRadius
-from vicinal.neighbours.scan import THREADS, map_in_threads
+from vicinal.neighbours.scan import get_thread_count, map_in_threads
 
 Works = dict[str, Callable[[], object]]
 
@@ -221,10 +221,10 @@ def main() -> None:
     rows = [row for n, d in sizes for row in measured(BenchmarkData(n, d), blocks, repeats)]
     engine = get_engine(Precision(limit=INT8_LIMIT)).name
     if arguments.json:
-        about = {"engine": engine, "threads": THREADS, "growth": growth(rows)}
+        about = {"engine": engine, "threads": get_thread_count(), "growth": growth(rows)}
         print(json.dumps(about | {"rows": rows}, indent=2))
         return
-    print(f"int8 engine: {engine}, {THREADS} threads; ms a query (recall)")
+    print(f"int8 engine: {engine}, {get_thread_count()} threads; ms a query (recall)")
     for row in rows:
         base = row["ms"].get("int8 product")
         print(f"\nn = {row['n']:,}, d = {row['d']}, blocks of {row['block']}")

@@ -17,7 +17,6 @@ True
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,13 +29,21 @@ from vicinal.arrays import AnyArray, Ints
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger.total import TotalFilter
-from vicinal.mechanisms.count import NoisyCount, release_noisy_size
+from vicinal.mechanisms import count as counts
+from vicinal.mechanisms import injected_sources
+from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.linear_model import GradientRelease
-from vicinal.mechanisms.noise_sources import BernoulliSource, NoiseSource, create_noise_source
+from vicinal.mechanisms.noise_sources import (
+    BernoulliSource,
+    NoiseSource,
+    SimulatedNoise,
+    SystemNoise,
+)
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.tally import NoisyTally
 from vicinal.mechanisms.votes import BlockRelease
+from vicinal.neighbours import scan
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.store import Store
 
@@ -99,7 +106,7 @@ class _WeakNoise(NoiseSource):
 
     def __init__(self, divisor: int) -> None:
         self._divisor = divisor
-        self._noise = create_noise_source()
+        self._noise = SystemNoise()
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return samples (size,), int64, with standard deviation `scale` over the divisor."""
@@ -140,15 +147,15 @@ def seeded_noise(seed: int) -> NoiseSource:
     >>> bool((first.discrete_gaussian(9, 5) == second.discrete_gaussian(9, 5)).all())
     True
     """
-    return create_noise_source(seed)
+    return SimulatedNoise(seed)
 
 
 @contextmanager
 def noise_from(source: NoiseSource) -> Iterator[None]:
     """Make `source` the noise source of everything that is planned in this context.
 
-    Estimators fitted, and stores created or opened, in the context keep the source afterwards. For
-    one thread.
+    Estimators fitted, and stores created or opened, in the context keep the source afterwards.
+    Their guarantees assume real noise and do not mention the source. For one thread.
 
     Examples
     --------
@@ -156,10 +163,7 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
     >>> with testing.noise_from(testing.no_noise()):
     ...     pass  # an estimator fitted here releases its sums without noise
     """
-    # Mechanisms receive their noise source; all callers create it through this function.
-    with _replace_global(
-        "create_noise_source", lambda _=None: source, ("vicinal.mechanisms", "vicinal.noise")
-    ):
+    with injected_sources.noise_sources.inject(source):
         yield
 
 
@@ -174,13 +178,13 @@ def coins_from(source: BernoulliSource) -> Iterator[None]:
     >>> with testing.coins_from(SimulatedBernoulli(0)):
     ...     pass  # an estimator fitted here draws repeatable samples
     """
-    with _replace_global("create_sampler", lambda _=None: source, ("vicinal.mechanisms",)):
+    with injected_sources.samplers.inject(source):
         yield
 
 
 @contextmanager
 def use_threads(number: int) -> Iterator[None]:
-    """Run searches and charges in this context on `number` threads; answers do not change.
+    """Run searches and charges in this context on `number` >= 1 threads; answers do not change.
 
     Examples
     --------
@@ -188,31 +192,23 @@ def use_threads(number: int) -> Iterator[None]:
     >>> with testing.use_threads(3):
     ...     pass  # queries are answered on three threads here
     """
-    with _replace_global("THREADS", number):
+    with scan.use_threads(number):
         yield
 
 
 @contextmanager
-def _replace_global(name: str, value: Any, excluded: tuple[str, ...] = ()) -> Iterator[None]:
-    """Replace the global `name` by `value` in all other modules of vicinal that have it.
+def _break_function(owner: Any, name: str, broken: Callable[..., Any]) -> Iterator[None]:
+    """Replace the function `name` of a class or module `owner` by a `broken` one, in this context.
 
-    It has its old value again after this context.
-    `excluded`: prefixes of the names of modules in which it is not replaced.
+    The product has no switch that turns its charges off, so a broken version is made from outside,
+    here and nowhere else.
     """
-    namespaces = [
-        vars(module)
-        for path, module in list(sys.modules.items())
-        if path.startswith("vicinal.") and not path.startswith((*excluded, __name__))
-        if name in vars(module)
-    ]
-    original_values = [namespace[name] for namespace in namespaces]
-    for namespace in namespaces:
-        namespace[name] = value
+    original = getattr(owner, name)
     try:
+        setattr(owner, name, broken)
         yield
     finally:
-        for namespace, original_value in zip(namespaces, original_values, strict=True):
-            namespace[name] = original_value
+        setattr(owner, name, original)
 
 
 @dataclass(frozen=True)
@@ -278,7 +274,7 @@ class Transcript(NoiseSource):
     def __init__(
         self, noise: NoiseSource | None = None, replayed: Transcript | None = None
     ) -> None:
-        self._noise = noise or create_noise_source()
+        self._noise = noise or SystemNoise()
         self._replayed = None if replayed is None else replayed.released
         self.released: list[tuple[Ints, int, Ints]] = []
         self._has_diverged = False
@@ -375,28 +371,26 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
     >>> with testing.charges_broken("uncharged"):
     ...     pass  # predictions of an estimator leave all budgets unchanged here
     """
-    methods = {
+    functions: dict[str, tuple[Any, str]] = {
         "votes": (BlockRelease, "contribute_and_charge"),
         "counts": (NoisyCount, "contribute_and_charge"),
         "training": (GradientRelease, "contribute_and_charge"),
         "evaluation": (NoisyTally, "contribute_and_charge"),
+        "size": (counts, "release_noisy_size"),
+        "total": (TotalFilter, "price"),
     }
     with ExitStack() as stack:
         for kind in where:
-            if kind == "total":
-                stack.callback(setattr, TotalFilter, "price", TotalFilter.price)
-                TotalFilter.price = lambda *args: 0 * args[-1]  # type: ignore[method-assign]
-                continue
-            if kind == "size":
-                stack.enter_context(
-                    _replace_global("release_noisy_size", _add_fault(release_noisy_size, fault))
-                )
-                continue
-            class_, name = methods[kind]
-            correct = getattr(class_, name)
-            stack.callback(setattr, class_, name, correct)
-            setattr(class_, name, _add_fault(correct, fault))
+            owner, name = functions[kind]
+            correct = getattr(owner, name)
+            broken = _price_nothing if kind == "total" else _add_fault(correct, fault)
+            stack.enter_context(_break_function(owner, name, broken))
         yield
+
+
+def _price_nothing(_: TotalFilter, __: int, units: Ints) -> Ints:
+    """Return prices of 0 in the total account for charges in an audience, in `units`."""
+    return 0 * units
 
 
 def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
@@ -454,11 +448,8 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
         """Initialize a counter that permits `factor` times the `planned` releases."""
         original_init(self, factor * planned, noun)
 
-    ReleaseCounter.__init__ = multiply_planned  # type: ignore[method-assign]
-    try:
+    with _break_function(ReleaseCounter, "__init__", multiply_planned):
         yield
-    finally:
-        ReleaseCounter.__init__ = original_init  # type: ignore[method-assign]
 
 
 def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:

@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from made_up import raising
+from vicinal import testing
 from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features import SentenceFeatures
 
@@ -170,8 +171,8 @@ def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeyp
     monkeypatch.setattr(_text, "_MIN_TEXTS_PER_THREAD", 4)
     embeddings = []
     for n_threads in (1, 3):
-        monkeypatch.setattr(_text, "THREADS", n_threads)
-        embeddings.append(features.transform(texts))
+        with testing.use_threads(n_threads):
+            embeddings.append(features.transform(texts))
     assert_array_equal(*embeddings)
     assert torch.get_num_threads() == threads, "the setting of other threads changed"
 

@@ -27,6 +27,7 @@ BROKEN_IMPORTS = [
     ("cycles", "reports/text.py", "from vicinal.reports import demo"),
     ("experiments", "../experiments/smoothed/tables.py", "from experiments.accuracy import grid"),
     ("noise", "predictors/ind_knn.py", "from vicinal.noise import bernoulli"),
+    ("injected", "store/store.py", "from vicinal.mechanisms import injected_sources"),
     ("accounting", "accounting/gaussian.py", "import os"),
     ("product", "errors.py", "import experiments.spread"),
     ("databases", "predictors/ind_knn.py", "import sqlite3"),
@@ -240,3 +241,19 @@ def test_lines_words_and_comments_are_counted(tmp_path):
     assert made.package_lines()["engine"] == weights["lines of src"] == 4
     assert weights["words of pages"] == 4
     assert made.sources[Path("engine/_one.py")].code_and_comments == (2, 1)
+
+
+def test_injected_sources_occur_only_where_they_may():
+    """The contract of imports finds no access through the package, by a string or in tests."""
+    folders = [ROOT / folder for folder in ("src", "tests", "benchmarks", "experiments")]
+    found = {
+        str(module.relative_to(ROOT))
+        for folder in folders
+        for module in folder.rglob("*.py")
+        if "injected_sources" in module.read_text(encoding="utf-8")
+    }
+    assert found == {
+        "src/vicinal/mechanisms/noise_sources.py",
+        "src/vicinal/testing.py",
+        "tests/house/test_house.py",
+    }

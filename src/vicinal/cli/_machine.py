@@ -130,7 +130,7 @@ def doctor(json: Json = False) -> None:
 
     from vicinal.neighbours.engines import get_engine, list_exact_engines
     from vicinal.neighbours.kernels import INT8_LIMIT, Precision
-    from vicinal.neighbours.scan import THREADS
+    from vicinal.neighbours.scan import get_thread_count
 
     int8_engine = str(get_engine(Precision(limit=INT8_LIMIT)).name)
     facts: dict[str, Any] = {
@@ -138,7 +138,7 @@ def doctor(json: Json = False) -> None:
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _find_version(name) for name in PACKAGES},
-        "processor": {"name": binding.get_host_cpu_name(), "cores": THREADS},
+        "processor": {"name": binding.get_host_cpu_name(), "cores": get_thread_count()},
         "engines": {"int8": int8_engine, "proven": list_exact_engines()},
         "free_memory_bytes": find_available_bytes(),
         "open_files": _find_open_file_limit(),

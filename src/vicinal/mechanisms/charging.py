@@ -41,7 +41,7 @@ from vicinal.arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal.compiled import compiled
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, multiply_towards_zero
 from vicinal.neighbours.kernels import LEVELS
-from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
+from vicinal.neighbours.scan import NeighbourLists, get_thread_count, map_in_threads
 from vicinal.prefetch import prefetch
 
 # Mask of the low 24 bits of a charge. Charges are added up as two int64 sums, of the low 24 bits
@@ -585,7 +585,7 @@ def charge_neighbours(
         charge_single = charge_single_record_vectors
         charge_multirecord = charge_multirecord_vectors
     subject_arrays = SubjectArrays(subjects.slots, subjects.n_records, subjects.remaining)
-    n_threads = max(1, min(THREADS, len(neighbours.rows) // _MIN_HITS_PER_THREAD))
+    n_threads = max(1, min(get_thread_count(), len(neighbours.rows) // _MIN_HITS_PER_THREAD))
     bounds = compute_tile_bounds(neighbours, len(subjects.slots), n_threads)
 
     def charge_block(

@@ -44,7 +44,7 @@ from vicinal.mechanisms.gradients import SubjectRows, compute_softmax_residuals,
 from vicinal.mechanisms.subject_table import UNIT
 from vicinal.mechanisms.votes import MIN_SCALE, DeltaSlackAccountant
 from vicinal.neighbours.engines.int16 import MAX_SUMMED_PRODUCTS, Int16Matrix, get_int16_products
-from vicinal.neighbours.scan import THREADS, map_in_threads
+from vicinal.neighbours.scan import get_thread_count, map_in_threads
 from vicinal.noise.source import NoiseSource
 
 # Largest number of grid steps in a clipping bound: the contributions that an int16 product adds up
@@ -195,7 +195,7 @@ class GradientRelease:
         prepared_weights = gradient._products.prepare(integer_weights)
         score_unit = weight_step / gradient.unit
         tasks = np.array_split(
-            np.arange(0, len(gradient.single_record_slots), _BLOCK_ROWS), THREADS
+            np.arange(0, len(gradient.single_record_slots), _BLOCK_ROWS), get_thread_count()
         )
         results = map_in_threads(
             lambda starts: self._charge_single_record_subjects(

@@ -6,18 +6,27 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import Bools, Places
+from vicinal.mechanisms import injected_sources
 from vicinal.noise.bernoulli import sample_bernoulli
 from vicinal.noise.poisson_sample import draw_poisson_sample
 from vicinal.noise.source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
 
-__all__ = ["NoiseSource", "create_noise_source", "fresh_key", "public_draws"]
+__all__ = [
+    "NoiseSource",
+    "SimulatedNoise",
+    "SystemNoise",
+    "create_noise_source",
+    "fresh_key",
+    "public_draws",
+]
 
 
 def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
     """Return a source of exact noise from system entropy, or of repeatable noise if given a seed.
 
     `simulation_seed`: the seed, an integer >= 0, or None. Results made with a seed have no privacy
-    guarantee; ``NoiseSource.exact`` is then False.
+    guarantee; ``NoiseSource.exact`` is then False. In the context of
+    :func:`vicinal.testing.noise_from`, its source is returned, with or without a seed.
 
     Examples
     --------
@@ -25,6 +34,9 @@ def create_noise_source(simulation_seed: int | None = None) -> NoiseSource:
     >>> create_noise_source().exact
     True
     """
+    injected = injected_sources.noise_sources.get_innermost()
+    if injected is not None:
+        return injected
     return SystemNoise() if simulation_seed is None else SimulatedNoise(simulation_seed)
 
 
@@ -100,5 +112,11 @@ class SimulatedBernoulli(BernoulliSource):
 
 
 def create_sampler(simulation_seed: int | None = None) -> BernoulliSource:
-    """Return a source of Bernoulli samples: exact, or repeatable ones from a `simulation_seed`."""
+    """Return a source of Bernoulli samples: exact, or repeatable ones from a `simulation_seed`.
+
+    In the context of :func:`vicinal.testing.coins_from`, its source is returned.
+    """
+    injected: BernoulliSource | None = injected_sources.samplers.get_innermost()
+    if injected is not None:
+        return injected
     return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

@@ -28,7 +28,7 @@ from vicinal.mechanisms.planned_releases import (
 )
 from vicinal.neighbours.kernels import FLOAT32, RBF, IntegerMatrix
 from vicinal.neighbours.poisson_knn import NO_RECORD, NearestRows, PoissonKNN, select_candidates
-from vicinal.neighbours.scan import THREADS, NeighbourLists, map_in_threads
+from vicinal.neighbours.scan import NeighbourLists, get_thread_count, map_in_threads
 
 # `nearest_rows`, int32 (q, k), are always the rows of each query's nearest sampled records, at most
 # one of a subject, padded with ``NO_RECORD`` where there are fewer than k.
@@ -156,7 +156,7 @@ class SampledNeighbourSearch:
         subjects. `candidates`: result of :meth:`find_candidates` for the same queries; None if all
         subjects are sampled first, and only the sampled ones are searched.
         """
-        n_blocks = 1 if self._sampler.ordered else min(THREADS, len(queries))
+        n_blocks = 1 if self._sampler.ordered else min(get_thread_count(), len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
 
         def draw_block(bounds: tuple[int, int]) -> NearestRows:

@@ -19,7 +19,6 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines import get_engine
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import (
-    THREADS,
     HitBudget,
     Hits,
     NeighbourLists,
@@ -27,6 +26,7 @@ from vicinal.neighbours.scan import (
     QueryBlock,
     ScanEngine,
     ScanRecords,
+    get_thread_count,
     map_in_threads,
     merge_hits,
     pad_columns,
@@ -388,7 +388,7 @@ class ExactIndex(Index):
         row_bytes = self.stride * self._feature_dtype.itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
-        task_records = -(-len(self) // (THREADS * _TASKS_PER_THREAD))
+        task_records = -(-len(self) // (get_thread_count() * _TASKS_PER_THREAD))
         return min(self._tile, max(task_records, _MIN_TASK_RECORDS))
 
 

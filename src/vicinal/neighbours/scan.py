@@ -16,7 +16,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from joblib import cpu_count
 
+from vicinal import checks
 from vicinal.arrays import Bools, Ints, Ints32
 from vicinal.compiled import compiled
 from vicinal.neighbours.kernels import IntegerMatrix
@@ -339,8 +340,26 @@ def find_movers(rows: Ints, size: int) -> Ints:
 T = TypeVar("T")
 R = TypeVar("R")
 
-THREADS = int(cpu_count())
-"""Threads of a search: the number of processors allowed by affinity and container quota."""
+# Processors allowed by affinity and container quota, unless `use_threads` sets another number.
+_n_threads = int(cpu_count())
+
+
+def get_thread_count() -> int:
+    """Return the number of threads on which searches and charges of this process run."""
+    return _n_threads
+
+
+@contextmanager
+def use_threads(number: int) -> Iterator[None]:
+    """Run searches and charges of this process in this context on `number` >= 1 threads."""
+    global _n_threads  # noqa: PLW0603 (a setting of the process, as in threadpoolctl)
+    n_threads = checks.check_integer("number", number, minimum=1)
+    original_number = _n_threads
+    try:
+        _n_threads = n_threads
+        yield
+    finally:
+        _n_threads = original_number
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
@@ -349,11 +368,12 @@ def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     No task is still running when this function ends, even after an error or an interrupt: charges
     of an unfinished task would mix with those of the next call.
     """
-    if len(tasks) <= 1 or THREADS == 1:
+    n_threads = get_thread_count()
+    if len(tasks) <= 1 or n_threads == 1:
         return [function(task) for task in tasks]
     futures: list[Future[R]] = []
     try:
-        futures += (_get_pool(os.getpid()).submit(function, task) for task in tasks)
+        futures += (_get_pool(os.getpid(), n_threads).submit(function, task) for task in tasks)
         return [future.result() for future in futures]
     finally:
         _cancel_and_wait(futures)
@@ -372,6 +392,9 @@ def _cancel_and_wait(futures: Sequence[Future[Any]]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _get_pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 (the key of the cache)
-    """Return the thread pool of this process, whose id is `process`: a fork inherits no threads."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="vicinal")
+def _get_pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 (cache key)
+    """Return a pool of `n_threads` of this process, whose id is `process`.
+
+    The process is part of the cache key, because a fork inherits no threads.
+    """
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="vicinal")

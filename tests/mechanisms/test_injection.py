@@ -1,0 +1,96 @@
+"""Sources and thread counts that tests inject: used inside their contexts, gone after them."""
+
+import threading
+
+import pytest
+
+from vicinal import testing
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms.noise_sources import (
+    SimulatedBernoulli,
+    SystemBernoulli,
+    SystemNoise,
+    create_noise_source,
+    create_sampler,
+)
+from vicinal.neighbours.scan import get_thread_count, map_in_threads
+
+INJECTIONS = {
+    "noise": (testing.noise_from, create_noise_source, testing.no_noise, SystemNoise),
+    "samples": (testing.coins_from, create_sampler, lambda: SimulatedBernoulli(0), SystemBernoulli),
+}
+
+
+@pytest.fixture(params=INJECTIONS)
+def injection(request):
+    return INJECTIONS[request.param]
+
+
+def test_an_injected_source_is_used_inside_its_context_only(injection):
+    inject, create, make_source, real_type = injection
+    source = make_source()
+    with inject(source):
+        assert create() is source
+        assert create(3) is source, "the seed of a plan made an own source"
+    assert type(create()) is real_type
+
+
+def test_the_innermost_source_is_used_and_the_outer_one_after_it(injection):
+    inject, create, make_source, real_type = injection
+    outer = make_source()
+    inner = make_source()
+    with inject(outer):
+        with inject(inner):
+            assert create() is inner
+            with inject(outer):
+                assert create() is outer
+            assert create() is inner
+        assert create() is outer
+    assert type(create()) is real_type
+
+
+def test_an_error_removes_the_source(injection):
+    inject, create, make_source, real_type = injection
+    with pytest.raises(KeyError), inject(make_source()):
+        raise KeyError
+    assert type(create()) is real_type
+
+
+def test_a_context_that_ends_early_removes_its_own_source(injection):
+    inject, create, make_source, real_type = injection
+    inner = make_source()
+    first = inject(make_source())
+    second = inject(inner)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert create() is inner
+    second.__exit__(None, None, None)
+    assert type(create()) is real_type
+
+
+def test_the_thread_count_is_set_inside_its_context_only():
+    original = get_thread_count()
+    with testing.use_threads(original + 1):
+        with testing.use_threads(1):
+            assert get_thread_count() == 1
+        assert get_thread_count() == original + 1
+    with pytest.raises(KeyError), testing.use_threads(original + 1):
+        raise KeyError
+    assert get_thread_count() == original
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+def test_a_thread_count_that_is_no_positive_integer_is_refused(number):
+    original = get_thread_count()
+    with pytest.raises(InvalidInput, match="number"), testing.use_threads(number):
+        pass
+    assert get_thread_count() == original
+
+
+def test_tasks_run_on_as_many_threads_as_are_set():
+    """A pool that was created for another number would let a barrier wait forever."""
+    for n_threads in (2, 5, 3):
+        barrier = threading.Barrier(n_threads, timeout=60)
+        with testing.use_threads(n_threads):
+            map_in_threads(lambda _, wait=barrier.wait: wait(), range(n_threads))
