@@ -4,8 +4,10 @@ import threading
 
 import pytest
 
+from line_faults import Fault, FaultAt, Visited, tracing
 from vicinal import testing
 from vicinal.errors import InvalidInput
+from vicinal.ledger.total import TotalFilter
 from vicinal.mechanisms.noise_sources import (
     SimulatedBernoulli,
     SystemBernoulli,
@@ -69,6 +71,32 @@ def test_a_context_that_ends_early_removes_its_own_source(injection):
     assert type(create()) is real_type
 
 
+CONTEXTS = {
+    "noise": lambda: testing.noise_from(testing.no_noise()),
+    "samples": lambda: testing.coins_from(SimulatedBernoulli(0)),
+    "threads": lambda: testing.use_threads(get_thread_count() + 1),
+    "charges": lambda: testing.charges_broken("uncharged", ["total"]),
+}
+
+
+@pytest.mark.parametrize("kind", CONTEXTS)
+def test_an_interrupt_at_any_line_of_the_entry_changes_nothing(kind):
+    def read_state():
+        sources = (type(create_noise_source()), type(create_sampler()))
+        return sources, get_thread_count(), TotalFilter.price
+
+    original = read_state()
+    with tracing() as tracer:
+        visited = Visited(tracer)
+        with visited, CONTEXTS[kind]():
+            tracer.visit = None
+        assert len(visited.lines) > 5
+        for line in visited.lines:
+            with pytest.raises(Fault), FaultAt(tracer, line), CONTEXTS[kind]():
+                tracer.visit = None
+            assert read_state() == original, line
+
+
 def test_the_thread_count_is_set_inside_its_context_only():
     original = get_thread_count()
     with testing.use_threads(original + 1):
@@ -91,6 +119,6 @@ def test_a_thread_count_that_is_no_positive_integer_is_refused(number):
 def test_tasks_run_on_as_many_threads_as_are_set():
     """A pool that was created for another number would let a barrier wait forever."""
     for n_threads in (2, 5, 3):
-        barrier = threading.Barrier(n_threads, timeout=60)
+        barrier = threading.Barrier(n_threads, timeout=20)
         with testing.use_threads(n_threads):
             map_in_threads(lambda _, wait=barrier.wait: wait(), range(n_threads))
