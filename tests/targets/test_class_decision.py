@@ -82,6 +82,14 @@ def test_probabilities_follow_votes_and_their_noise():
     assert decision().compute_probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.9, abs=1e-3)
 
 
+@pytest.mark.parametrize("noise", [np.nan, 0.0, -1.0, -np.inf, [1.0, np.nan]])
+@pytest.mark.parametrize("method", ["compute_probabilities", "decide_labels"])
+def test_noise_that_is_no_deviation_is_refused(method, noise):
+    """Fails if NaN passes: all probabilities are NaN then, and the first class wins."""
+    with pytest.raises(InvalidInput, match="'noise' parameter must be a finite number > 0"):
+        getattr(decision(), method)(np.ones((2, 2)), noise)
+
+
 def test_the_label_is_the_largest_cost_times_probability():
     rng = np.random.default_rng(0)
     votes = rng.normal(0, 30, (500, 2)) + np.array([60, 10])

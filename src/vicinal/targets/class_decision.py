@@ -113,10 +113,10 @@ class ClassDecision:
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
     """Return the noise standard deviation of each of `n_queries` queries, float64 (q,).
 
-    `noise`, float or float (q,): the deviation. Raises InvalidInput if a finite one is not above 0.
+    `noise`, float or float (q,): the deviation. Raises InvalidInput if one is NaN or not above 0.
     """
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
-    for scale in np.unique(query_noise[np.isfinite(query_noise)]):
+    for scale in np.unique(query_noise[~np.isposinf(query_noise)]):
         checks.check_real("noise", float(scale), above=0)
     return query_noise
 
