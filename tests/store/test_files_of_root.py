@@ -65,12 +65,29 @@ def test_every_file_in_the_store_of_an_account_belongs_to_it(home):
     assert stat.S_IMODE((store / "keys.json").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_a_new_lock_of_a_store_and_of_its_cluster_belongs_to_its_owner(home):
+    tools.make(home / "store").close()
+    tools.make(home / "other").close()
+    split(home / "other", home / "cluster", 2)
+    give(home)
+    locks = sorted(home.rglob("lock"))
+    for lock in locks:
+        lock.unlink()
+    run("verify", home / "store")
+    Coordinator.open(home / "cluster", local_transports).close()
+    assert {lock for lock in locks if lock.exists()} >= {home / "store" / "lock"}
+    assert not list_with_other_owner(home, OWNER)
+
+
+@pytest.mark.parametrize("damage", ["damaged", "damaged, of root", "missing"])
 def test_a_new_witness_belongs_to_the_owner_of_the_store(home, damage):
     store, witness = home / "store", home / "store.witness"
     tools.make(store).close()
     give(home)
-    if damage == "damaged":
+    if damage == "damaged, of root":
+        os.chown(witness, 0, 0)  # as earlier versions left it
+        witness.write_bytes(witness.read_bytes()[:20])
+    elif damage == "damaged":
         os.chown(home, 0, 0)  # the service itself needs no right to replace the witness
         witness.write_bytes(witness.read_bytes()[:20])
     else:

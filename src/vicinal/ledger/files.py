@@ -104,6 +104,9 @@ def create_file(
 def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_result | None:
     """Return the status of the file or folder whose owner gets a new file of root; None if nobody.
 
+    A replaced file of root in the store of another account has no effect: an earlier command left
+    it, and the account's service could not use it.
+
     `folder`: descriptor of the folder around the new file. `owner`: user id of the only account
     that may get it; None: the owner of a replaced file alone. `replaced`: name of the file that
     will be replaced, or None.
@@ -111,7 +114,9 @@ def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_
     status = os.fstat(folder) if owner is not None else None
     if replaced is not None:
         with suppress(FileNotFoundError):
-            status = os.stat(replaced, dir_fd=folder, follow_symlinks=False)
+            replaced_status = os.stat(replaced, dir_fd=folder, follow_symlinks=False)
+            if owner in (None, ROOT_USER) or replaced_status.st_uid != ROOT_USER:
+                status = replaced_status
     return status if status is None or owner in (None, status.st_uid) else None
 
 
@@ -158,17 +163,24 @@ def is_writable(path: Path) -> bool:
 
 
 def open_descriptor(
-    path: Path, *, create: bool = False, accept_unwritable: bool = False, follow_link: bool = False
+    path: Path,
+    *,
+    create: bool = False,
+    owner: int | None = None,
+    accept_unwritable: bool = False,
+    follow_link: bool = False,
 ) -> int:
     """Return a descriptor of a file that is open for reading and writing.
 
-    `create`: create a missing file with :func:`create_file`. `accept_unwritable`: open the file
-    read-only if this process may not write it; otherwise an OSError is raised. `follow_link`:
-    accept a symbolic link to a file that is not created.
+    `create`: create a missing file with :func:`create_file`, which describes `owner`.
+    `accept_unwritable`: open the file read-only if this process may not write it; otherwise an
+    OSError is raised. `follow_link`: accept a symbolic link to a file that is not created.
     """
     no_link = 0 if follow_link else os.O_NOFOLLOW
     try:
-        return create_file(path, os.O_RDWR) if create else os.open(path, os.O_RDWR | no_link)
+        if create:
+            return create_file(path, os.O_RDWR, owner=owner)
+        return os.open(path, os.O_RDWR | no_link)
     except OSError as error:
         if not accept_unwritable or error.errno not in _WRITE_REFUSALS:
             raise
@@ -178,16 +190,18 @@ def open_descriptor(
 class Lock:
     """A lock on a file that lasts until :meth:`release` or the end of the process.
 
-    `path`: the file, created if needed; only the lock on it counts. `accept_unwritable`: lock the
-    file also if this process may not write it. Raises StoreInUse if another process holds the lock,
-    as both could spend the same budgets. Raises MissingExtra if the operating system has no such
-    locks.
+    `path`: the file, created if needed; only the lock on it counts. `owner`: user id that
+    :func:`create_file` describes. `accept_unwritable`: lock the file also if this process may not
+    write it. Raises StoreInUse if another process holds the lock, as both could spend the same
+    budgets. Raises MissingExtra if the operating system has no such locks.
     """
 
-    def __init__(self, path: Path, *, accept_unwritable: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, owner: int | None = None, accept_unwritable: bool = False
+    ) -> None:
         with translate_os_errors(path):
             self._descriptor = open_descriptor(
-                path, create=True, accept_unwritable=accept_unwritable
+                path, create=True, owner=owner, accept_unwritable=accept_unwritable
             )
         try:
             lock_file(

@@ -248,10 +248,11 @@ class RollbackGuard:
         """Create a witness and return it, locked and open for writing.
 
         It has a random head, so it agrees with no ledger until :meth:`begin_epoch`.
-        `replace_existing`: whether to replace a witness at `path`, and to keep its owner. `owner`:
-        user id of the owner of an existing store, who gets the witness if root creates it in a
-        folder of the same owner. The other arguments are those of the class. Raises InvalidInput if
-        a file is at `path`; with `replace_existing`, if it is no witness.
+        `replace_existing`: whether to replace a witness at `path`, and to keep its owner unless it
+        is root. `owner`: user id of the owner of an existing store, who gets the witness if root
+        creates it, or replaces one of root, in a folder of the same owner. The other arguments are
+        those of the class. Raises InvalidInput if a file is at `path`; with `replace_existing`, if
+        it is no witness.
         """
         if replace_existing:
             check_replaceable(path)
@@ -264,7 +265,7 @@ class RollbackGuard:
         try:
             with translate_os_errors(path):
                 if replace_existing:
-                    guard._descriptor = create_replacement(path)
+                    guard._descriptor = create_replacement(path, owner=owner)
                 else:
                     guard._descriptor = create_file(path, os.O_RDWR | os.O_EXCL, owner=owner)
         except StorageFailed:

@@ -247,7 +247,8 @@ def _open_database(
     Raises StoreInUse if another process has locked them.
     """
     refuse_links(folder.path)
-    lock = Lock(folder.path / "lock", accept_unwritable=read_only)
+    owner = None if create else folder.path.stat().st_uid
+    lock = Lock(folder.path / "lock", owner=owner, accept_unwritable=read_only)
     resources.callback(lock.release)
     database = folder.connect(create=create)
     resources.callback(database.close)
