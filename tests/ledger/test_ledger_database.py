@@ -1,5 +1,7 @@
 """Databases of a ledger: the same guarantees of SQLite and PostgreSQL."""
 
+import sqlite3
+
 import pytest
 
 import store_tools as tools
@@ -98,6 +100,23 @@ def test_a_database_is_not_made_by_looking_for_it(tmp_path):
     with pytest.raises(InvalidInput, match="no database"):
         SQLiteDatabase(tmp_path / "ledger.db")
     assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
+    tmp_path, monkeypatch, read_only
+):
+    for name in ("ledger", "other"):
+        SQLiteDatabase(tmp_path / name, create=True).close()
+    connect = sqlite3.connect
+
+    def exchange(*arguments, **options):
+        (tmp_path / "other").replace(tmp_path / "ledger")
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", exchange)
+    with pytest.raises(StorageFailed, match="was replaced while it was opened"):
+        SQLiteDatabase(tmp_path / "ledger", read_only=read_only)
 
 
 def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):

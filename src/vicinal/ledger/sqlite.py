@@ -52,7 +52,9 @@ class SQLiteDatabase(Database):
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
         with translate_os_errors(path):
-            os.close((create_file if create else os.open)(path, os.O_RDONLY))
+            descriptor = (create_file if create else os.open)(path, os.O_RDONLY)
+            self._status = os.fstat(descriptor)
+            os.close(descriptor)
             # Content of the log files before reading; None once the database may be written.
             self._original_logs = self._prepare_log_files() if read_only else None
         mode = "ro" if is_writable(path.parent) else _UNCHANGING
@@ -72,12 +74,30 @@ class SQLiteDatabase(Database):
                 isolation_level=None,
                 check_same_thread=False,
             )
+        self._refuse_other_file(connection)
+        with self._mark_failures():
             for setting in _SETTINGS if mode == "rw" else ():
                 connection.execute(f"PRAGMA {setting}")
         with translate_os_errors(self._path):
             for path in self.files if mode == "rw" else ():
                 path.chmod(PRIVATE_FILE)
         return connection
+
+    def _refuse_other_file(self, connection: sqlite3.Connection) -> None:
+        """Close a new `connection` and raise StorageFailed if another file has the database's path.
+
+        SQLite opens a file by its name, to which an account that can write to the folder may have
+        moved another file since the first one was opened.
+        """
+        try:
+            with translate_os_errors(self._path):
+                if not os.path.samestat(self._path.stat(), self._status):
+                    raise StorageFailed(
+                        f"{self._path} was replaced while it was opened. Open the store again."
+                    )
+        except BaseException:
+            connection.close()
+            raise
 
     def _prepare_log_files(self) -> dict[Path, bytes | None]:
         """Return the content of the log files that a read-only connection may change, by path.
