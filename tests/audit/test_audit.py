@@ -495,8 +495,9 @@ def test_bad_input_is_one_clear_line(arguments, words):
     [
         ("[1, 2]", "must be a JSON object"),
         ("{}", "The plan plan.json: The 'delta' field is missing."),
-        ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
-        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "sigma' field must"),
+        ('{"delta": 2, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
+        ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "not valid JSON"),
+        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": -1}]}', "sigma' field must"),
         ('{"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2, "sigma": 5}]}',
          "no attacks on multilabel"),
     ],

@@ -37,7 +37,8 @@ def test_nonsense_ends_with_a_sentence_and_exit_code_2(tmp_path):
     for text, named in (
         ("{", "not valid JSON"),
         ("[]", "'plan'"),
-        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "releases[0].sigma"),
+        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": -1}]}', "releases[0].sigma"),
+        ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "not finite"),
     ):
         bad.write_text(text)
         assert named in run("account", bad, code=2)

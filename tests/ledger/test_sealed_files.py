@@ -9,7 +9,7 @@ import store_tools as tools
 from vicinal.distributed.folders import ClusterDescription, MemberFolder
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.features import TableSchema
-from vicinal.ledger.sealed_files import parse_json, read_json
+from vicinal.ledger.sealed_files import parse_json, read_json, read_sealed
 from vicinal.serving.keys import KeyFile
 from vicinal.store.folder import read_config
 
@@ -90,6 +90,21 @@ def test_a_file_of_the_user_is_one_clear_error(tmp_path, read, content):
     with pytest.raises(InvalidInput) as caught:
         read(tmp_path / "file")
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_lacks_are_refused(tmp_path, number):
+    """In what a ledger holds, and in each file that a user names."""
+    with pytest.raises(StorageFailed, match="not valid JSON: a number is not finite"):
+        parse_json(f'{{"a": [{number}]}}')
+    (tmp_path / "plan.json").write_text(number)
+    for read in (lambda path: read_json(path, "plan"), TableSchema.load):
+        with pytest.raises(InvalidInput, match="not valid JSON"):
+            read(tmp_path / "plan.json")
+    (tmp_path / "sealed").write_text(f'{{"format": 1, "digest": {number}}}')
+    with pytest.raises(StorageFailed, match="changed or damaged"):
+        read_sealed(tmp_path / "sealed", 1, {}, "")
 
 
 def test_what_a_ledger_holds_is_not_deep():

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,10 +39,16 @@ def parse_json(
     """Return the value of a JSON text.
 
     `source`: where the text comes from, for the message of the error. `error`: class of the error
-    to raise if the text is no JSON, has more than 32 levels, or has a key twice in an object.
+    to raise if the text is no JSON, has more than 32 levels, has a key twice in an object, or a
+    number that is infinite in float64 or NaN, which JSON does not have.
     """
     try:
-        value = json.loads(content, object_pairs_hook=_refuse_duplicates)
+        value = json.loads(
+            content,
+            object_pairs_hook=_refuse_duplicates,
+            parse_constant=_parse_finite,
+            parse_float=_parse_finite,
+        )
         _check_depth(value, _MAX_DEPTH)
         return value
     except RecursionError:
@@ -189,6 +196,14 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         raise ValueError("a key appears twice")
     return fields
+
+
+def _parse_finite(text: str) -> float:
+    """Return the number of a JSON `text`; raise ValueError if it is NaN, or infinite in float64."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
 
 
 def _check_depth(value: Any, max_depth: int) -> None:
