@@ -1,6 +1,8 @@
 """JSON files of stores and clusters: forged or damaged ones are refused with one clear error."""
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -9,6 +11,7 @@ import store_tools as tools
 from vicinal.distributed.folders import ClusterDescription, MemberFolder
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.features import TableSchema
+from vicinal.ledger.files import replace_file
 from vicinal.ledger.sealed_files import parse_json, read_json, read_sealed
 from vicinal.serving.keys import KeyFile
 from vicinal.store.folder import read_config
@@ -105,6 +108,24 @@ def test_numbers_that_json_lacks_are_refused(tmp_path, number):
     (tmp_path / "sealed").write_text(f'{{"format": 1, "digest": {number}}}')
     with pytest.raises(StorageFailed, match="changed or damaged"):
         read_sealed(tmp_path / "sealed", 1, {}, "")
+
+
+@pytest.mark.quick
+def test_a_replaced_file_is_on_the_disk_before_it_has_its_name_and_the_name_afterwards(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    flushed = []
+
+    def record(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        content = "folder" if is_folder else os.pread(descriptor, 9, 0)
+        flushed.append((content, path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    replace_file(path, b"new")
+    assert flushed == [(b"new", b"old"), ("folder", b"new")]
 
 
 def test_what_a_ledger_holds_is_not_deep():
