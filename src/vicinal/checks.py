@@ -7,6 +7,7 @@ Every check returns the value in the type used internally, or raises
 
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Container, Hashable, Iterable, Sequence
 from decimal import Decimal
@@ -65,10 +66,15 @@ def check_real(
 
 
 def check_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
-    """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput."""
+    """Return `value` as an int with ``minimum <= value <= maximum``, or raise InvalidInput.
+
+    An integer beyond float64 is refused, because a stored plan with it could not be read.
+    """
     if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
         number = int(value)
-        if number >= minimum and (maximum is None or number <= maximum):
+        if abs(number) > sys.float_info.max:
+            value = math.inf
+        elif number >= minimum and (maximum is None or number <= maximum):
             return number
     requirement = f"an integer >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
     raise _build_parameter_error(name, requirement, value)

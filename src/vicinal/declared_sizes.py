@@ -235,12 +235,13 @@ def iterate_chunks(descriptor: int, max_bytes: int) -> Iterator[tuple[int, bytes
             offset += len(chunk)  # a read may return less than requested
 
 
-def read_chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
+def read_chunks(source: Path | int, max_bytes: int) -> Iterator[bytes]:
     """Yield the content of a file in chunks of at most `max_bytes`, without the zeros of its holes.
 
     One zero stands for each hole, so that the bytes before and after it are not adjacent.
+    `source`: path of the file, or a descriptor, which stays open.
     """
-    with path.open("rb", buffering=0) as file:
+    with open(source, "rb", buffering=0, closefd=isinstance(source, Path)) as file:
         position = 0
         for offset, chunk in iterate_chunks(file.fileno(), max_bytes):
             if offset > position:

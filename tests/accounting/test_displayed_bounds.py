@@ -33,3 +33,4 @@ def test_the_text_is_rounded_and_json_is_not():
     assert found["text"].startswith("(1.15, 3.34e-06)-differential privacy")
     assert "at most e^1.15," in found["text"]
     assert "1.15" in guarantee._repr_html_()
+    assert Guarantee(math.inf, 1.0, "", (), (), "", (), holds=False).to_dict()["epsilon"] is None

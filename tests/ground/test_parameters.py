@@ -117,7 +117,8 @@ def list_invalid_values(check):
             strict = [b for b in (above, below) if b is not None]
             return [*strict, *low, *high, math.inf, -math.inf, *NO_NUMBERS]
         case Integer(minimum=least, maximum=most):
-            return [least - 1, *([] if most is None else [most + 1]), least + 0.5, *NO_NUMBERS]
+            highest = 10**400 if most is None else most  # no JSON of a plan may hold it
+            return [least - 1, highest + 1, least + 0.5, *NO_NUMBERS]
         case Choice(options=words):
             return ["another", "", words[0].upper(), None, 1, True, [words[0]]]
         case Unless(automatic=word, check=inner):

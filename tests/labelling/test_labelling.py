@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,7 @@ from vicinal.labelling import (
 from vicinal.labelling.answers import save_answers
 from vicinal.labelling.journal import JournalEntry, RoundAnswers
 from vicinal.labelling.labellers import Answers
+from vicinal.ledger import files
 from vicinal.ledger.rollback_guard import WitnessState
 
 C = 3
@@ -346,6 +347,37 @@ def test_a_run_that_dies_while_committing_goes_on(tmp_path, monkeypatch, count):
 def test_one_process_holds_a_folder_at_a_time(tmp_path):
     with FileJournal(tmp_path), pytest.raises(PrivacyRefused):
         FileJournal(tmp_path)
+    FileJournal(tmp_path).close()
+
+
+def test_a_run_that_is_refused_leaves_no_files(tmp_path):
+    """A folder that existed stays, and so does the lock of a run that has begun."""
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        with FileJournal(tmp_path / name) as journal:
+            assert journal.read() is None
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+    committed(tmp_path / "empty", 4)
+    assert {path.name for path in (tmp_path / "empty").iterdir()} == {"lock", "journal.npz"}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_lock_that_its_holder_has_removed_is_refused(tmp_path, monkeypatch, is_replaced):
+    """Fails if a process that opened the file before its removal works beside one with a new."""
+    first = FileJournal(tmp_path)
+    lock = files.lock_file
+    with ExitStack() as successors:
+
+        def close_and_lock(*arguments):
+            monkeypatch.undo()
+            first.close()
+            if is_replaced:
+                successors.enter_context(FileJournal(tmp_path))
+            lock(*arguments)
+
+        monkeypatch.setattr(files, "lock_file", close_and_lock)
+        with pytest.raises(PrivacyRefused, match="Another process"):
+            FileJournal(tmp_path)
     FileJournal(tmp_path).close()
 
 

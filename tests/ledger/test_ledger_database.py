@@ -1,6 +1,8 @@
 """Databases of a ledger: the same guarantees of SQLite and PostgreSQL."""
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -102,21 +104,71 @@ def test_a_database_is_not_made_by_looking_for_it(tmp_path):
     assert not (tmp_path / "ledger.db").exists()
 
 
-@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("step", ["open", "read", "recover"])
+@pytest.mark.parametrize("by_link", [False, True])
 def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
-    tmp_path, monkeypatch, read_only
+    tmp_path, monkeypatch, step, by_link
 ):
-    for name in ("ledger", "other"):
-        SQLiteDatabase(tmp_path / name, create=True).close()
+    """The refusal also leaves the log files and the process as they were."""
+    path, other = tmp_path / "ledger", tmp_path / "other"
+    for database in (path, other):
+        SQLiteDatabase(database, create=True).close()
+    original = path.read_bytes()
+    index = tmp_path / "ledger-shm"
+    index.write_bytes(b"an index without a log")
+    n_descriptors = len(list(Path("/dev/fd").iterdir()))
     connect = sqlite3.connect
 
     def exchange(*arguments, **options):
-        (tmp_path / "other").replace(tmp_path / "ledger")
+        path.unlink(missing_ok=True)
+        if by_link:
+            path.symlink_to(other)
+        else:
+            path.write_bytes(original)  # may get the inode of the file that is gone
         return connect(*arguments, **options)
 
+    database = SQLiteDatabase(path, read_only=True) if step == "recover" else None
     monkeypatch.setattr(sqlite3, "connect", exchange)
-    with pytest.raises(StorageFailed, match="was replaced while it was opened"):
+    with (
+        pytest.raises(StorageFailed, match="was replaced while it was opened"),
+        closing(database or SQLiteDatabase(path, read_only=step == "read")) as opened,
+    ):
+        opened.recover()
+    if step == "read":
+        assert index.read_bytes() == b"an index without a log"
+    assert len(list(Path("/dev/fd").iterdir())) == n_descriptors
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_link_to_a_database_is_refused(tmp_path, read_only):
+    SQLiteDatabase(tmp_path / "other", create=True).close()
+    (tmp_path / "ledger").symlink_to(tmp_path / "other")
+    with pytest.raises(StorageFailed, match="symbolic links"):
         SQLiteDatabase(tmp_path / "ledger", read_only=read_only)
+
+
+def test_a_link_in_place_of_a_log_file_is_not_followed(tmp_path):
+    """Else the folder's owner could let root read, restrict or overwrite files."""
+    SQLiteDatabase(tmp_path / "ledger", create=True).close()
+    index, journal = tmp_path / "ledger-shm", tmp_path / "ledger-journal"
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    secret.chmod(0o644)
+    index.symlink_to(secret)
+    with pytest.raises(StorageFailed, match="symbolic links"):
+        SQLiteDatabase(tmp_path / "ledger", read_only=True)
+    index.unlink()
+    index.write_bytes(b"an index without a log")
+    database = SQLiteDatabase(tmp_path / "ledger", read_only=True)
+    index.unlink(missing_ok=True)
+    index.symlink_to(secret)
+    database.close()
+    assert index.read_bytes() == b"an index without a log"
+    journal.symlink_to(secret)
+    with pytest.raises(StorageFailed, match="symbolic links"):
+        SQLiteDatabase(tmp_path / "ledger")
+    assert secret.read_bytes() == b"secret"
+    assert secret.stat().st_mode & 0o777 == 0o644
 
 
 def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):

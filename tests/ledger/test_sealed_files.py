@@ -96,7 +96,9 @@ def test_a_file_of_the_user_is_one_clear_error(tmp_path, read, content):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 309, "-" + "9" * 5000]
+)
 def test_numbers_that_json_lacks_are_refused(tmp_path, number):
     """In what a ledger holds, and in each file that a user names."""
     with pytest.raises(StorageFailed, match="not valid JSON: a number is not finite"):

@@ -15,9 +15,11 @@ from command_line import invoked as run
 from vicinal.distributed import Coordinator, split
 from vicinal.distributed.changes import ClusterChange
 from vicinal.distributed.transports import local_transports
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.labelling import FileJournal
+from vicinal.labelling.journal import JournalEntry
 from vicinal.ledger.files import create_file, replace_file
+from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.store import Store
 from vicinal.store.folder import create_new_folder
 
@@ -141,7 +143,8 @@ def test_what_root_creates_in_a_folder_of_the_account_stays_with_root(home):
     run("restore", home / "backup", home / "restored", "--accept-loss", "--yes", "--witness",
         home / "other.witness")  # fmt: skip
     run("receipt", "key", home / "signing.key")
-    FileJournal(home / "journal").close()
+    with FileJournal(home / "journal") as journal:
+        journal.commit(JournalEntry("run", (), {}))
     run("keys", "add", home / "stores" / "store", "anna")
     run("shard", home / "stores" / "store", "--out", home / "cluster", "--yes")
     names = {"stores", "backup", "restored", "signing.key", "journal", "cluster", "other.witness"}
@@ -149,6 +152,43 @@ def test_what_root_creates_in_a_folder_of_the_account_stays_with_root(home):
     for path in home.iterdir():
         assert not list_with_other_owner(path, 0)
     assert stat.S_IMODE((home / "backup").stat().st_mode) == 0o700
+
+
+def test_a_new_lock_of_a_labelling_run_belongs_to_its_owner(home):
+    with FileJournal(home / "run") as journal:
+        journal.commit(JournalEntry("run", (), {}))
+    give(home)
+    (home / "run" / "lock").unlink()
+    with FileJournal(home / "run") as journal:
+        journal.read()
+        journal.commit(JournalEntry("run", (), {}))
+    assert (home / "run" / "lock").exists()
+    assert not list_with_other_owner(home, OWNER)
+
+
+def test_a_restored_index_of_a_log_belongs_to_the_account(home):
+    path, index = home / "ledger", home / "ledger-shm"
+    SQLiteDatabase(path, create=True).close()
+    index.write_bytes(b"an index without a log")
+    give(home)
+    database = SQLiteDatabase(path, read_only=True)
+    index.unlink(missing_ok=True)
+    database.close()
+    assert index.read_bytes() == b"an index without a log"
+    assert not list_with_other_owner(home, OWNER)
+    SQLiteDatabase(path).close()
+    assert not list_with_other_owner(home, OWNER)
+
+
+def test_a_file_of_root_in_place_of_the_index_is_not_copied(home):
+    """Else the account could read any file of root of which it makes a second name."""
+    path, index = home / "ledger", home / "ledger-shm"
+    SQLiteDatabase(path, create=True).close()
+    give(home)
+    index.write_bytes(b"secret")
+    with pytest.raises(StorageFailed, match="another owner"):
+        SQLiteDatabase(path, read_only=True)
+    assert list_with_other_owner(home, OWNER) == [index]
 
 
 def test_an_empty_folder_of_the_account_is_refused(home):

@@ -1,5 +1,6 @@
 """The store: the same answers as in memory, budgets that outlive it, replays, quotas, audiences."""
 
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import store_tools as tools
+from command_line import printed
 from made_up import raising
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
@@ -84,6 +86,8 @@ def test_the_size_is_estimated_once_and_charged(tmp_path):
 def test_a_simulation_says_that_it_protects_nobody(tmp_path):
     with make(tmp_path / "store", simulation_seed=1) as store:
         assert str(store.guarantee()).startswith("NO GUARANTEE")
+    facts = json.loads(printed("inspect", tmp_path / "store", "--json"))
+    assert facts["audiences"]["default"]["guarantee"]["epsilon"] is None
 
 
 # ---------------------------------------------------------------- life on the disk

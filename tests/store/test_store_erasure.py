@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,6 +31,39 @@ def with_canary(store):
     features = points(3, 123)[0]
     store.add(features, [0, 1, 2], [CANARY] * 3)
     return features
+
+
+READ_DATABASE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT * FROM history").fetchall()
+connection.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda store, _: store.verify(),
+        lambda store, _: store.verify(["nobody"]),
+        lambda store, _: store.erase(PEOPLE[:1]),
+        lambda store, _: store.facts(curator=True),
+        lambda store, folder: store.backup(folder / "backup"),
+    ],
+    ids=["verify", "verify an erased id", "erase", "facts", "backup"],
+)
+def test_another_program_that_reads_the_database_does_not_delete_its_log(tmp_path, operate):
+    """Fails if an operation cancels SQLite's locks on the database, by closing a file of it."""
+    store = make(tmp_path / "store")
+    operate(store, tmp_path)
+    program = [sys.executable, "-c", READ_DATABASE, tmp_path / "store" / "ledger.db"]
+    subprocess.run(program, check=True)
+    store.predict(Q[:5])
+    (tmp_path / "killed").mkdir()
+    killed = tools.copied(tmp_path / "store", tmp_path / "killed")  # as a kill leaves it
+    store.close()
+    with Store.open(killed) as found:
+        assert found.predict(Q[:5]).charged == 0
 
 
 def encode_features(store, features):

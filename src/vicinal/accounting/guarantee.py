@@ -1,6 +1,7 @@
 """The privacy guarantee of an interaction, as a value with a text for readers."""
 
 import dataclasses
+import math
 from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import Any
@@ -108,8 +109,9 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields and the paragraph as plain values, for JSON."""
-        return {**dataclasses.asdict(self), "text": str(self)}
+        """Return all fields and the text as plain values for JSON; infinite epsilon is None."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        return {**dataclasses.asdict(self), "epsilon": epsilon, "text": str(self)}
 
 
 def format_rounded_up(bound: float) -> str:

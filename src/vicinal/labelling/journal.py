@@ -16,6 +16,8 @@ continue with the witness of the other. Both files are as private as the records
 """
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -99,16 +101,27 @@ class FileJournal:
         self._entry_tokens: list[bytes] = []
         self._witness: RollbackGuard | None = None
         with translate_os_errors(self.folder):
+            self._is_new_folder = not self.folder.exists()
             self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        self._lock = Lock(self.folder / "lock")
+            owner = self._path.stat().st_uid if self._path.exists() else None
+        self._lock = Lock(self.folder / "lock", owner=owner)
 
     def close(self) -> None:
-        """Release the locks on the folder and on its witness file."""
+        """Release the locks on the folder and on its witness file.
+
+        If there is no entry, because the run was refused, remove what this object has created.
+        """
         try:
             if self._witness is not None:
                 self._witness.close()
         finally:
-            self._lock.release()
+            if os.path.lexists(self._path):
+                self._lock.release()
+            else:
+                self._lock.remove()
+                if self._is_new_folder:
+                    with suppress(OSError):  # the folder may hold other files by now
+                        self.folder.rmdir()
 
     def __enter__(self) -> Self:
         """Return the journal."""

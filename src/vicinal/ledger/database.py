@@ -233,10 +233,12 @@ class Database(ABC):
         """Write or replace the text `value` under a name in the table `meta`."""
         self.replace(Tables.META, [(name, value)])
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Existing files of the database; empty for a database on a server."""
-        return ()
+    def open_files(self) -> dict[Path, int]:
+        """Return a descriptor of each existing file of the database, by path; do not close it.
+
+        Empty for a database on a server.
+        """
+        return {}
 
     @abstractmethod
     def read_columns(self) -> dict[str, tuple[str, ...]]:

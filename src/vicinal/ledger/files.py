@@ -104,7 +104,7 @@ def create_file(
 def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_result | None:
     """Return the status of the file or folder whose owner gets a new file of root; None if nobody.
 
-    A replaced file of root in the store of another account has no effect: an earlier command left
+    A replaced file of root has no effect: in the store of another account an earlier command left
     it, and the account's service could not use it.
 
     `folder`: descriptor of the folder around the new file. `owner`: user id of the only account
@@ -115,7 +115,7 @@ def _find_heir(folder: int, owner: int | None, replaced: str | None) -> os.stat_
     if replaced is not None:
         with suppress(FileNotFoundError):
             replaced_status = os.stat(replaced, dir_fd=folder, follow_symlinks=False)
-            if owner in (None, ROOT_USER) or replaced_status.st_uid != ROOT_USER:
+            if replaced_status.st_uid != ROOT_USER:
                 status = replaced_status
     return status if status is None or owner in (None, status.st_uid) else None
 
@@ -199,17 +199,22 @@ class Lock:
     def __init__(
         self, path: Path, *, owner: int | None = None, accept_unwritable: bool = False
     ) -> None:
+        self._path = path
         with translate_os_errors(path):
             self._descriptor = open_descriptor(
                 path, create=True, owner=owner, accept_unwritable=accept_unwritable
             )
         try:
-            lock_file(
-                self._descriptor,
-                path,
+            refusal = (
                 f"Another process has {path.parent} open; two could spend the same budgets. "
-                "Close that one first.",
+                "Close that one first."
             )
+            lock_file(self._descriptor, path, refusal)
+            with translate_os_errors(path):
+                # The process that held the lock until now may have removed the file.
+                is_removed = not os.path.lexists(path)
+                if is_removed or not os.path.samestat(path.lstat(), os.fstat(self._descriptor)):
+                    raise StoreInUse(refusal)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -217,6 +222,14 @@ class Lock:
     def release(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
+
+    def remove(self) -> None:
+        """Remove the file, and release the lock."""
+        try:
+            with suppress(OSError):  # a file that stays locks nothing
+                self._path.unlink()
+        finally:
+            self.release()
 
 
 def lock_file(descriptor: int, path: Path, refusal: str) -> None:

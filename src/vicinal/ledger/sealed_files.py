@@ -48,6 +48,7 @@ def parse_json(
             object_pairs_hook=_refuse_duplicates,
             parse_constant=_parse_finite,
             parse_float=_parse_finite,
+            parse_int=_parse_integer,
         )
         _check_depth(value, _MAX_DEPTH)
         return value
@@ -204,6 +205,12 @@ def _parse_finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("a number is not finite")
     return number
+
+
+def _parse_integer(text: str) -> int:
+    """Return the integer of a JSON `text`; raise ValueError if it is infinite in float64."""
+    _parse_finite(text)
+    return int(text)
 
 
 def _check_depth(value: Any, max_depth: int) -> None:

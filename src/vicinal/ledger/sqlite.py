@@ -9,7 +9,13 @@ from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
-from vicinal.ledger.files import PRIVATE_FILE, create_file, is_writable, translate_os_errors
+from vicinal.ledger.files import (
+    PRIVATE_FILE,
+    create_file,
+    is_writable,
+    replace_file,
+    translate_os_errors,
+)
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
 """Beginnings of the error names that mean a damaged database file."""
@@ -52,13 +58,23 @@ class SQLiteDatabase(Database):
         if not create and not path.is_file():
             raise InvalidInput(f"There is no database {path}.")
         with translate_os_errors(path):
-            descriptor = (create_file if create else os.open)(path, os.O_RDONLY)
-            self._status = os.fstat(descriptor)
-            os.close(descriptor)
-            # Content of the log files before reading; None once the database may be written.
-            self._original_logs = self._prepare_log_files() if read_only else None
-        mode = "ro" if is_writable(path.parent) else _UNCHANGING
-        self._connection = self._connect(mode if read_only else "rw")
+            descriptor = (create_file if create else os.open)(path, os.O_RDONLY | os.O_NOFOLLOW)
+        # Of the database, and of files from :meth:`open_files`. They stay open until the connection
+        # has ended: if a process closes any descriptor of a file, it loses all its POSIX locks on
+        # the file, and another program could then delete the log with the last commits.
+        self._descriptors = [descriptor]
+        self._is_read_only = read_only
+        # Content of the log files before reading; empty once the database may be written.
+        self._original_logs: dict[Path, bytes | None] = {}
+        try:
+            if read_only:
+                with translate_os_errors(path):
+                    self._prepare_log_files()
+            mode = "ro" if is_writable(path.parent) else _UNCHANGING
+            self._connection = self._connect(mode if read_only else "rw")
+        except BaseException:
+            self._close_files()
+            raise
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         """Return a new connection to the database file.
@@ -67,6 +83,9 @@ class SQLiteDatabase(Database):
         without locks and log, where no file can be created). A writable connection makes commits
         durable and the database's files readable by the user only.
         """
+        if mode == "rw":
+            with translate_os_errors(self._path):
+                self._restrict_access()
         with self._mark_failures():
             connection = sqlite3.connect(
                 f"file:{quote(str(self._path))}?mode={mode}",
@@ -74,38 +93,49 @@ class SQLiteDatabase(Database):
                 isolation_level=None,
                 check_same_thread=False,
             )
-        self._refuse_other_file(connection)
-        with self._mark_failures():
-            for setting in _SETTINGS if mode == "rw" else ():
-                connection.execute(f"PRAGMA {setting}")
-        with translate_os_errors(self._path):
-            for path in self.files if mode == "rw" else ():
-                path.chmod(PRIVATE_FILE)
-        return connection
-
-    def _refuse_other_file(self, connection: sqlite3.Connection) -> None:
-        """Close a new `connection` and raise StorageFailed if another file has the database's path.
-
-        SQLite opens a file by its name, to which an account that can write to the folder may have
-        moved another file since the first one was opened.
-        """
         try:
-            with translate_os_errors(self._path):
-                if not os.path.samestat(self._path.stat(), self._status):
-                    raise StorageFailed(
-                        f"{self._path} was replaced while it was opened. Open the store again."
-                    )
+            self._refuse_other_file()
+            with self._mark_failures():
+                for setting in _SETTINGS if mode == "rw" else ():
+                    connection.execute(f"PRAGMA {setting}")
         except BaseException:
             connection.close()
             raise
+        return connection
 
-    def _prepare_log_files(self) -> dict[Path, bytes | None]:
-        """Return the content of the log files that a read-only connection may change, by path.
+    def _restrict_access(self) -> None:
+        """Let only their owner access the existing files of the database, without a connection.
 
-        They are saved so that :meth:`close` can restore them; None stands for a missing file. These
-        files are the index of the log and, if there is no log, the empty one that a reader creates.
-        An index without a log prevents reading, so it is removed here. The result is empty if no
-        file can be created; then StorageFailed is raised unless the log is empty.
+        SQLite gives a file that it creates the mode and the owner of the database.
+        """
+        os.fchmod(self._descriptors[0], PRIVATE_FILE)
+        for path in self._list_files():
+            if path != self._path:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    os.fchmod(descriptor, PRIVATE_FILE)
+                finally:
+                    os.close(descriptor)
+
+    def _refuse_other_file(self) -> None:
+        """Raise StorageFailed if the database's path leads to another file than when it was opened.
+
+        SQLite opens a file by its name, to which an account that can write to the folder may have
+        moved another file since then.
+        """
+        with translate_os_errors(self._path):
+            if not os.path.samestat(self._path.lstat(), os.fstat(self._descriptors[0])):
+                raise StorageFailed(
+                    f"{self._path} was replaced while it was opened. Open the store again."
+                )
+
+    def _prepare_log_files(self) -> None:
+        """Save the content of the log files that a read-only connection may change, by path.
+
+        :meth:`close` restores them; None stands for a missing file. These files are the index of
+        the log and, if there is no log, the empty one that a reader creates. An index without a log
+        prevents reading, so it is removed here. Nothing is saved if no file can be created; then
+        StorageFailed is raised unless the log is empty.
         """
         log = self._path.with_name(self._path.name + "-wal")
         if not is_writable(self._path.parent):
@@ -114,20 +144,42 @@ class SQLiteDatabase(Database):
                     f"{self._path.parent} cannot be written, and commits are still in the log of "
                     "its database. Make it writable, and run: vicinal backup"
                 )
-            return {}
+            return
         index = self._path.with_name(self._path.name + "-shm")
-        contents = {index: index.read_bytes() if index.is_file() else None}
+        self._original_logs[index] = self._read_index(index) if index.is_file() else None
         if not log.is_file():
-            contents[log] = None
+            self._original_logs[log] = None
             index.unlink(missing_ok=True)
-        return contents
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Existing files of the database: itself, logs and journal."""
+    def _read_index(self, path: Path) -> bytes:
+        """Return the content of the log's index; raise StorageFailed if another account owns it.
+
+        It will be written to the folder, whose owner may have linked to a file of this user.
+        """
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.fstat(self._descriptors[0]).st_uid:
+                raise StorageFailed(f"{path} has another owner than the database. Remove it.")
+            return file.read()
+
+    def _list_files(self) -> list[Path]:
+        """Return the paths of the existing files of the database: itself, logs and journal."""
         suffixes = ("", "-wal", "-shm", "-journal")
         paths = (self._path.with_name(self._path.name + suffix) for suffix in suffixes)
-        return tuple(path for path in paths if path.is_file())
+        return [path for path in paths if path.is_file()]
+
+    def open_files(self) -> dict[Path, int]:
+        """Return a descriptor of each existing file of the database, by path; do not close it."""
+        descriptors = {}
+        with translate_os_errors(self._path):
+            for path in self._list_files():
+                status = path.stat()
+                opened = (d for d in self._descriptors if os.path.samestat(os.fstat(d), status))
+                descriptor = next(opened, None)
+                if descriptor is None:
+                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                    self._descriptors.append(descriptor)
+                descriptors[path] = descriptor
+        return descriptors
 
     def read_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the column names of each table, view and trigger, in order."""
@@ -149,9 +201,10 @@ class SQLiteDatabase(Database):
         was to be enrolled. While another program reads the database, it stays.
         """
         self._check_not_failed()
-        if self._original_logs is not None:
+        if self._is_read_only:
             self._connection.close()
-            self._original_logs = None
+            self._is_read_only = False
+            self._original_logs = {}
             self._connection = self._connect("rw")
         self._pragma("wal_checkpoint(TRUNCATE)")
 
@@ -193,13 +246,22 @@ class SQLiteDatabase(Database):
     def close(self) -> None:
         """End the connection, and restore the log files if nothing could be written."""
         self._connection.close()
-        with translate_os_errors(self._path):
-            for path, content in (self._original_logs or {}).items():
-                if content is None:
-                    path.unlink(missing_ok=True)
-                else:
-                    path.write_bytes(content)
-        self._original_logs = None
+        self._close_files()
+
+    def _close_files(self) -> None:
+        """Restore the log files if nothing could be written, and close all descriptors."""
+        try:
+            with translate_os_errors(self._path):
+                for path, content in self._original_logs.items():
+                    if content is None:
+                        path.unlink(missing_ok=True)
+                    else:
+                        owner = os.fstat(self._descriptors[0]).st_uid
+                        replace_file(path, content, owner=owner)
+        finally:
+            self._original_logs = {}
+            while self._descriptors:
+                os.close(self._descriptors.pop())
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         """Execute a statement with a value for each ``?``, and return its rows."""

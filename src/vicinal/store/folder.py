@@ -127,6 +127,11 @@ class Folder:
             return SQLiteDatabase(self.path / LEDGER, create=create, read_only=not create)
         return PostgresDatabase(self.ledger, create=create)
 
+    def read_owner(self) -> int:
+        """Return the user id of the owner of the folder, who gets the files that root creates."""
+        with translate_os_errors(self.path):
+            return self.path.stat().st_uid
+
     def read_key(self) -> bytes:
         """Return the secret key of all keyed hashes of the store, from its file."""
         with translate_os_errors(self.path / KEY):

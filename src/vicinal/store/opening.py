@@ -178,11 +178,7 @@ def open_folder(
         if witness is None or not read_only:
             database.recover()
             witness = witness or _create_witness(
-                folder,
-                database,
-                resources,
-                overwrite=witness_exists,
-                owner=folder.path.stat().st_uid,
+                folder, database, resources, overwrite=witness_exists, owner=folder.read_owner()
             )
             if not is_current:
                 _accept_loss(ledger, record_files, witness)
@@ -247,8 +243,7 @@ def _open_database(
     Raises StoreInUse if another process has locked them.
     """
     refuse_links(folder.path)
-    owner = None if create else folder.path.stat().st_uid
-    lock = Lock(folder.path / "lock", owner=owner, accept_unwritable=read_only)
+    lock = Lock(folder.path / "lock", owner=folder.read_owner(), accept_unwritable=read_only)
     resources.callback(lock.release)
     database = folder.connect(create=create)
     resources.callback(database.close)

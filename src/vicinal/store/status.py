@@ -353,14 +353,15 @@ def find_id_traces(store: OpenStore) -> Iterator[str]:
     Most marks are in current rows of the subject table, which are recognized as a whole by their
     digests; each other id is looked up in the table.
     """
-    if not store.database.files:
+    descriptors = store.database.open_files()
+    if not descriptors:
         return
     scanned = store.database.scan("subject_pages")
     fingerprint_of_row = {
         match_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
     }
-    for path in store.database.files:
-        stray_ids = _find_stray_ids(path, fingerprint_of_row)
+    for path, descriptor in descriptors.items():
+        stray_ids = _find_stray_ids(descriptor, fingerprint_of_row)
         if not all(store.ledger.slot_table.contains_all(ids) for ids in stray_ids):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
 
@@ -375,15 +376,15 @@ def _compute_fingerprint(framed_ids: bytes) -> RowFingerprint:
 
 
 def _find_stray_ids(
-    path: Path, fingerprint_of_row: Mapping[bytes | None, RowFingerprint]
+    descriptor: int, fingerprint_of_row: Mapping[bytes | None, RowFingerprint]
 ) -> Iterator[list[bytes]]:
     """Yield the framed ids in a file outside current rows of the subject table, a list per chunk.
 
-    `path`: a file of the database. `fingerprint_of_row`: fingerprints of all current rows, by the
-    first framed id of the row.
+    `descriptor`: of a file of the database. `fingerprint_of_row`: fingerprints of all current rows,
+    by the first framed id of the row.
     """
     content = b""
-    for chunk in chain(read_chunks(path, _SCAN_CHUNK_BYTES), [b""]):
+    for chunk in chain(read_chunks(descriptor, _SCAN_CHUNK_BYTES), [b""]):
         content += chunk
         has_more = bool(chunk)
         stray_ids = set()
@@ -415,8 +416,10 @@ def _find_erased_ids(store: OpenStore, erased: Sequence[SubjectId]) -> Iterator[
     if not patterns:
         return
     paths = [path for path in store.folder.path.rglob("*") if path.is_file()]
+    descriptors = store.database.open_files()
     for path in [*paths, store.folder.witness]:
-        if any(_contains_pattern(chunk, patterns) for chunk in _read_overlapping_chunks(path)):
+        chunks = _read_overlapping_chunks(descriptors.get(path, path))
+        if any(_contains_pattern(chunk, patterns) for chunk in chunks):
             yield f"The file {path.name} holds an erased id."
 
 
@@ -460,9 +463,12 @@ def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
     return any(row.tobytes() in searched for chunk in chunks for row in chunk)
 
 
-def _read_overlapping_chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's content in overlapping chunks, so that every id is whole in one of them."""
+def _read_overlapping_chunks(source: Path | int) -> Iterator[bytes]:
+    """Yield a file's content in overlapping chunks, so that every id is whole in one of them.
+
+    `source`: path or descriptor of the file.
+    """
     overlap = b""
-    for chunk in read_chunks(path, _FILE_CHUNK_BYTES):
+    for chunk in read_chunks(source, _FILE_CHUNK_BYTES):
         yield overlap + chunk
         overlap = (overlap + chunk)[-_CHUNK_OVERLAP_BYTES:]
