@@ -111,8 +111,7 @@ def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
 ):
     """The refusal also leaves the log files and the process as they were."""
     path, other = tmp_path / "ledger", tmp_path / "other"
-    for database in (path, other):
-        SQLiteDatabase(database, create=True).close()
+    SQLiteDatabase(path, create=True).close()
     original = path.read_bytes()
     index = tmp_path / "ledger-shm"
     index.write_bytes(b"an index without a log")
@@ -120,10 +119,10 @@ def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
     connect = sqlite3.connect
 
     def exchange(*arguments, **options):
-        path.unlink(missing_ok=True)
         if by_link:
-            path.symlink_to(other)
+            path.symlink_to(path.replace(other))
         else:
+            path.unlink()
             path.write_bytes(original)  # may get the inode of the file that is gone
         return connect(*arguments, **options)
 
@@ -136,6 +135,17 @@ def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
         opened.recover()
     if step == "read":
         assert index.read_bytes() == b"an index without a log"
+    assert len(list(Path("/dev/fd").iterdir())) == n_descriptors
+
+
+def test_the_files_of_a_database_are_opened_once(tmp_path):
+    n_descriptors = len(list(Path("/dev/fd").iterdir()))
+    database = SQLiteDatabase(tmp_path / "ledger", create=True)
+    database.create_tables()
+    descriptors = database.open_files()
+    assert {path.name for path in descriptors} == {"ledger", "ledger-wal", "ledger-shm"}
+    assert database.open_files() == descriptors
+    database.close()
     assert len(list(Path("/dev/fd").iterdir())) == n_descriptors
 
 
