@@ -71,7 +71,10 @@ NEAREST = {
     ),
     "mechanisms/tally.py": ("store/test_evaluation.py",),
     "interactions/fit_registry.py": ("interactions", "ground/test_refusals.py"),
-    "distributed/_sharded_training.py": ("distributed/test_sharded_training.py",),
+    "distributed/_sharded_training.py": (
+        "distributed/test_sharded_training.py",
+        "distributed/test_guard_advances.py",
+    ),
     "ledger/renewal.py": ("store/test_renewal.py",),
     "ledger/total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }

@@ -436,6 +436,15 @@ def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
         assert (account.durable == account.remaining).all()
 
 
+def test_the_index_of_an_earlier_model_is_detached(path):
+    """Fails if indexes stay attached that no query searches; the coordinator has no records."""
+    with tools.local(path) as cluster:
+        list(play_history(cluster))
+        servers = [client.transport.shard._server for client in cluster._clients]
+        assert not cluster._store.shard._mapped
+        assert [len(server._store.shard._mapped) for server in servers] == [1, 1]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypatch):
     """The same steps with and without one subject.

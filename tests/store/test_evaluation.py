@@ -1,6 +1,7 @@
 """Private evaluation of a store: released counts, charges, and budgets of other subjects."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
+from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.store.evaluation import Evaluation, compute_binned_auc
 from vicinal.store.receipts import SigningKey, create_erasure_receipt
 from vicinal.store.status import Presence
@@ -228,6 +230,24 @@ def test_however_often_a_person_is_evaluated_one_budget_pays():
             float((table / tally.noise) @ (table / tally.noise)) for table in tables
         )
     assert 0.999 * 2 * budget < squared_signal <= 2 * budget
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 6)])
+def test_a_tally_that_could_not_be_published_is_refused_before_it_charges(sizes):
+    """Fails if subjects could pay for sums whose noise the slack of delta no longer allows."""
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
+
+    def create_publication():
+        tally = NoisyTally(TallyPlan(sizes, 0.1, 0.04, 1e-5), NoNoise(), meter)
+        return partial(tally.publish, np.zeros(sum(sizes), dtype=np.int64))
+
+    create_publication()()
+    slack = meter.spent
+    meter.resume(SLACK_SHARE * 1e-5 - 1.1 * slack)
+    create_publication()()
+    meter.resume(SLACK_SHARE * 1e-5 - 0.9 * slack)
+    with pytest.raises(PrivacyRefused, match="1 % of delta"):
+        create_publication()
 
 
 def test_a_tally_of_nobody_charges_nobody():

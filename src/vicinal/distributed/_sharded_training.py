@@ -113,7 +113,7 @@ class ShardedGradients:
 
         The stored gradients of the training are deleted. `state`: the audience's engine and
         counters if the model replaces an earlier one, else None. The public points are charged for
-        the replacement, and the index of the earlier model is detached.
+        the replacement.
         """
         store = self._store
         audience = self._audience
@@ -124,4 +124,3 @@ class ShardedGradients:
         write_model(store, audience, model)
         if state is not None:
             charge_proxies(store, state, model.spent_shares)
-            state.detach_index(store.shard)

@@ -492,6 +492,7 @@ class Coordinator(BaseStore):
         """Return plan, counters and engine of the audience `name`; the engine is on the shards."""
         audience = self._ledger.audiences[name]
         state, _ = open_audience_state(self._store, audience, self._ledger.version, self._lock)
+        state.detach_index(self._store.shard)  # the coordinator has no records to search
         engine = dataclasses.replace(state.engine, shard=self._remote_shards[name])
         return dataclasses.replace(state, engine=engine)
 
