@@ -1,12 +1,14 @@
 """Invalid specifications raise one clear error; mechanisms that share coins are rejected."""
 
 import math
+from inspect import signature
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports.smoothed_audit import build_from_spec
+from vicinal.reports.smoothed_audit import _KINDS, build_from_spec
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -106,6 +108,49 @@ REFUSED = {
 def test_refused(name):
     with pytest.raises(InvalidInput):
         REFUSED[name]()
+
+
+@pytest.mark.parametrize(
+    ("category", "spec", "message"),
+    [
+        (
+            "population",
+            {"kind": "hull", "rows": [[1, 1]]},
+            "lacks the fields 'points' and does not have the fields 'rows'. Its fields are",
+        ),
+        (
+            "mechanism",
+            {"kind": "knn_votes", "k": 5},
+            "lacks the fields 'gamma'. Its fields are 'k'",
+        ),
+        ("mechanism", {"kind": "composition", "releases": [{}]}, "without the field 'mechanism'"),
+        ("population", {"kind": "heterogeneous", "groups": [{"count": 1}]}, "'distribution'"),
+        ("population", {"kind": "heterogeneous", "groups": 3}, "value of the wrong type"),
+    ],
+)
+def test_a_specification_is_refused_with_its_missing_fields(category, spec, message):
+    with pytest.raises(InvalidInput, match=message):
+        build_from_spec(category, spec)
+
+
+def test_the_page_lists_every_kind_and_its_fields():
+    page = (Path(__file__).parents[2] / "docs/explanation/smoothed.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    for kinds in _KINDS.values():
+        for kind, build in kinds.items():
+            words = [f"`{kind}`", *(f"`{field}`" for field in signature(build).parameters)]
+            assert any(all(word in row for word in words) for row in rows), words
+
+
+def test_whole_counts_are_distributions():
+    for population in (Vertices, Hull):
+        shares = population([[0.75, 0.25], [0.0, 1.0]]).vertices
+        np.testing.assert_array_equal(population([[3, 1], [0, 7]]).vertices, shares)
+        np.testing.assert_array_equal(population([[0.75, 0.25], [0, 1]]).vertices, shares)
+    np.testing.assert_array_equal(Heterogeneous([(5, [3, 1])]).vertices, [[0.75, 0.25]])
+    for row in ([0, 0], [3, -1], [2.5, 1]):
+        with pytest.raises(InvalidInput):
+            Vertices([row])
 
 
 def test_errors_never_echo_counts_and_own_deltas_say_that_they_are_private():

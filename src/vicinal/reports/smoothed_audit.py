@@ -6,6 +6,7 @@ population. Mechanisms and populations are specified by JSON values.
 
 import math
 from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
 from typing import Any
 
 from vicinal import checks
@@ -160,13 +161,28 @@ def build_from_spec(category: str, spec: object) -> Any:
             f"The {category!r} parameter must be an object whose kind is one of {kind_names}."
         )
     fields = {key: value for key, value in spec.items() if key != "kind"}
+    build = kinds[spec["kind"]]
+    subject = f"The {category!r} parameter of kind {spec['kind']!r}"
+    parameters = signature(build).parameters
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is Parameter.empty and name not in fields
+    ]
+    unknown = [name for name in fields if name not in parameters]
+    if missing or unknown:
+        problems = [("lacks the fields", missing), ("does not have the fields", unknown)]
+        text = " and ".join(
+            f"{verb} {', '.join(map(repr, names))}" for verb, names in problems if names
+        )
+        known = ", ".join(map(repr, parameters))
+        raise InvalidInput(f"{subject} {text}. Its fields are {known}.")
     try:
-        return kinds[spec["kind"]](**fields)
+        return build(**fields)
+    except KeyError as error:
+        raise InvalidInput(f"{subject} has an entry without the field {error}.") from None
     except TypeError:
-        raise InvalidInput(
-            f"The {category!r} parameter of kind {spec['kind']!r} has missing or unknown fields, "
-            f"or values of the wrong type. Got the fields {sorted(fields)}."
-        ) from None
+        raise InvalidInput(f"{subject} has a field with a value of the wrong type.") from None
 
 
 def _build_composition(releases: Sequence[dict[str, Any]]) -> Any:

@@ -62,7 +62,7 @@ class Vertices(Population):
     Parameters
     ----------
     rows : array-like, shape (l, m)
-        Distributions over m >= 2 types; every row sums to 1.
+        Distributions over m >= 2 types; every row sums to 1, or holds whole counts of public data.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Hull(Population):
     Parameters
     ----------
     points : array-like, shape (p, m)
-        Distributions over m >= 2 types.
+        Distributions over m >= 2 types, or whole counts of public data.
 
     Examples
     --------
@@ -161,7 +161,8 @@ class Heterogeneous(Population):
     Parameters
     ----------
     groups : sequence of (int, array-like)
-        The number of records of each group, and their distribution over m types.
+        The number of records of each group, and their distribution over m types, perhaps as whole
+        counts of public data.
 
     Examples
     --------
@@ -202,21 +203,33 @@ def _read_probabilities(name: str, values: npt.ArrayLike) -> Floats:
 
     `name` is the parameter's name in error messages.
     """
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"The {name!r} parameter must hold numbers, in equal rows.") from None
+    array = _read_numbers(name, values)
     if not np.isfinite(array).all() or (array < 0).any() or (array > 1).any() or not array.size:
         raise InvalidInput(f"The {name!r} parameter must hold probabilities, 0 to 1. Got others.")
     return array
 
 
-def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
-    """Return the distributions `rows` as float64 (l, m); raise InvalidInput unless they sum to 1.
+def _read_numbers(name: str, values: npt.ArrayLike) -> Floats:
+    """Return `values`, numbers or fractions of any shape, as float64; see _read_probabilities."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"The {name!r} parameter must hold numbers, in equal rows.") from None
 
-    `name` is the parameter's name in error messages.
+
+def _read_distributions(name: str, rows: npt.ArrayLike) -> Floats:
+    """Return distributions as float64 (l, m); raise InvalidInput unless they sum to 1.
+
+    `rows` (l, m): probabilities, or whole counts, which are divided by their sum. `name` is the
+    parameter's name in error messages.
     """
-    array = _read_probabilities(name, rows)
+    numbers = _read_numbers(name, rows)
+    if numbers.ndim == 2 and np.isfinite(numbers).all():
+        sums = numbers.sum(axis=1, keepdims=True)
+        are_counts = (numbers >= 0).all(axis=1) & (numbers % 1 == 0).all(axis=1)
+        # A row of probabilities 0 and 1 has the sum 1, and stays as it is.
+        numbers = np.where(are_counts[:, None] & (sums > 1), numbers / np.maximum(sums, 1), numbers)
+    array = _read_probabilities(name, numbers)
     if array.ndim != 2 or array.shape[1] < 2:
         raise InvalidInput(
             f"The {name!r} parameter must be distributions (l, m) over m >= 2 types. Got shape "
