@@ -1,5 +1,7 @@
 """Number and label-set estimators: against a literal transcription, and in typical use."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -227,3 +229,21 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
 def test_a_typical_range_that_does_not_fit_is_refused(more, message):
     with pytest.raises(InvalidInput, match=message):
         restore_plan(**{**TYPICAL, **more})
+
+
+@pytest.mark.parametrize(("slope", "is_noisy"), [(0.0, True), (7.5, False)])
+def test_answers_that_are_mostly_noise_are_said_to_be(slope, is_noisy):
+    """Fails if predictions worse than a constant are returned without a warning."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 5))
+    y = np.clip(3 + slope * X[:, 0] + np.sqrt(62 - slope**2) * rng.normal(size=1200), -20, 25)
+    model = IndKNNRegressor(bounds=(-20, 25), epsilon=1.0, n_queries=200, simulation_seed=0)
+    model.fit(X[:800], y[:800], public=X[800:1000])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(X[1000:])
+        model.predict(X[1000:1010])
+    messages = [str(warning.message) for warning in caught]
+    assert [message.startswith("The answers for 'number' differ") for message in messages] == (
+        [True] if is_noisy else []
+    )

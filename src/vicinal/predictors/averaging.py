@@ -14,7 +14,7 @@ from vicinal.planning.parameter_tables import MultiLabelParameters, RegressorPar
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
 from vicinal.targets.label_sets import LabelAnswers
-from vicinal.targets.numbers import NumberAnswers, Numbers
+from vicinal.targets.numbers import NumberAnswers, Numbers, warn_of_noise
 from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 
@@ -81,7 +81,8 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets.
 
-        An identical array of queries is charged only once.
+        An identical array of queries is charged only once. A SmallDataWarning states that most of
+        the variance of the answers is noise.
 
         Parameters
         ----------
@@ -100,6 +101,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         means, errors = answers.means, answers.errors
         target = self._plan.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
+        warn_of_noise(target.names, means, errors)
         if target.bounds.names is None:
             means, errors = means[:, 0], errors[:, 0]
         return (means, errors) if return_std else means

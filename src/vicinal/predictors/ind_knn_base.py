@@ -331,6 +331,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         if hasattr(self, "_engine"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could spend the same "
-                "budgets again. Copy it before fit (sklearn.base.clone), or share the one object."
+                "budgets again. Copy it before fit (sklearn.base.clone), or share the one object. "
+                "To keep the records beyond this process, create a vicinal.Store from them."
             )
         return dict(super().__getstate__())

@@ -44,10 +44,11 @@ from vicinal.store.evaluation import (
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
 from vicinal.store.request_batch import RequestBatch, get_audience_state
-from vicinal.store.requests import ANYONE, Query, Reply, normalize_name
+from vicinal.store.requests import ANYONE, NumberReply, Query, Reply, normalize_name
 from vicinal.store.status import Presence, Quota, Verification, compute_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
 from vicinal.tabular import check_row_order
+from vicinal.targets.numbers import warn_of_noise
 
 DEFAULT = "default"
 """Name of the audience of a new store."""
@@ -237,6 +238,8 @@ class BaseStore(ABC):
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
+        if isinstance(reply, NumberReply):
+            warn_of_noise(reply.names, reply.labels, reply.errors)
         return reply
 
     def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
