@@ -153,7 +153,30 @@ def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tm
     with Store.open(tmp_path / "store") as store:
         assert store.facts()["audiences"]["default"]["evaluations"] == history == []
     meant = run("evaluate", tmp_path / "store", *rows, "--share", 0.001, "--accept-noise")
-    assert "all noise" not in meant.stdout
+    assert "See --accept-noise" not in meant.stdout
+    assert "-0" not in meant.stdout
+
+
+def test_an_evaluation_states_its_precision_before_and_its_shares_after(folder, tmp_path):
+    """Fails if a charged evaluation prints no figure, or a repeated one no earlier share."""
+    copied(folder / "store", tmp_path)
+    store = tmp_path / "store"
+    before = contents(tmp_path)
+    preview = run("evaluate", store, "--dry-run", "--share", 0.5).stdout
+    assert re.search(r"^With \d+ subjects who pay at most 0.5 of their budgets", preview)
+    few = json.loads(run("evaluate", store, "--dry-run", "--people", 4, "--json").stdout)
+    assert few["figures"]["accuracy"]["value"] is None
+    assert contents(tmp_path) == before
+    assert "--people" in run("evaluate", store, "--people", 4, code=2).stderr
+    assert "--data" in run("evaluate", store, code=2).stderr
+    rows = ("--data", folder / "queries.parquet", "--label", "y", "--subject", "who")
+    first = run("evaluate", store, *rows, "--share", 0.5)
+    assert "earlier evaluation" not in first.stderr
+    assert re.search(r"^Accuracy: [01]\.\d{3} \([\d.]+ to [\d.]+\)", first.stdout, re.MULTILINE)
+    again = run("evaluate", store, *rows, "--share", 0.25, "--accept-noise")
+    assert "Earlier: 1 evaluation, which offered a share of 0.5 of each budget." in again.stderr
+    inspected = run("inspect", store).stdout
+    assert "2 evaluations, which offered shares of 0.5, 0.25 of each budget, 0.75 in" in inspected
 
 
 def test_compiling_is_told_as_it_goes_on(monkeypatch, capsys):

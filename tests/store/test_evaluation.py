@@ -159,6 +159,24 @@ def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
     assert store.verify()
 
 
+def test_a_preview_is_public_and_has_the_narrowest_intervals(store):
+    """Fails if a preview charges somebody, or promises more precision than the evaluation has."""
+    before = read_budgets(store, IDS).tolist()
+    preview = store.preview_evaluation(share=1.0)
+    assert preview.people == pytest.approx(60)
+    assert preview.figures["accuracy"][0] == 1.0
+    assert store.preview_evaluation(share=1.0, n_subjects=30).people == pytest.approx(30)
+    few = store.preview_evaluation(share=0.01, n_subjects=3)
+    assert np.isnan(few.figures["accuracy"]).all()
+    assert read_budgets(store, IDS).tolist() == before
+    assert store.facts()["audiences"]["default"]["evaluations"] == []
+    evaluation = store.evaluate(Q, T, [f"v{i}" for i in range(60)], share=1.0)
+    assert evaluation.noise == preview.noise
+    assert np.ptp(evaluation.figures["accuracy"]) > np.ptp(preview.figures["accuracy"])
+    with pytest.raises(InvalidInput, match="n_subjects"):
+        store.preview_evaluation(n_subjects=0)
+
+
 def test_an_evaluation_is_durable_and_public(store, tmp_path):
     evaluation = store.evaluate(Q, T, [f"v{i}" for i in range(60)], accept_noise=True)
     spent = read_budgets(store, IDS)

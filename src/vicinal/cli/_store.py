@@ -27,6 +27,8 @@ from vicinal.ledger.files import is_writable
 from vicinal.store import input_files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from vicinal.store.evaluation import NoisyEvaluation
@@ -280,7 +282,9 @@ def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
 
 def evaluate(
     store: options.StorePath,
-    data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz, .xlsx or .npz.")],
+    data: Annotated[
+        Path | None, Option(help="Labelled rows: .parquet, .csv, .csv.gz, .xlsx or .npz.")
+    ] = None,
     label: options.Label = None,
     subject: options.Subject = None,
     ids_differ: options.IdsDiffer = False,
@@ -297,7 +301,19 @@ def evaluate(
         ),
     ] = 0.25,
     accept_noise: Annotated[
-        bool, Option("--accept-noise", help="Pay for and show figures that are all noise.")
+        bool, Option("--accept-noise", help="Pay for figures even if all are noise.")
+    ] = False,
+    people: Annotated[
+        int | None,
+        Option(
+            help="With --dry-run: public number of subjects. Default: answers / "
+            "--records-per-subject.",
+            min=1,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        Option("--dry-run", help="Print the narrowest intervals; read, draw and charge nothing."),
     ] = False,
     json: options.Json = False,
     accept_lost_charges: options.AcceptLoss = False,
@@ -305,15 +321,34 @@ def evaluate(
     """Score answers against private labels. The evaluated subjects' budgets pay for the scores.
 
     A row counts if its features were queried before, by `vicinal predict` or the service.
+    --dry-run prints how wide the intervals will be at least.
     """
+    if people is not None and not dry_run:
+        raise InvalidInput("The 'people' option is for --dry-run.")
+    if data is None and not dry_run:
+        raise InvalidInput("The 'data' option must name the file of labelled rows.")
     with (
         output.print_warnings(),
-        records.open_store(store, accept_lost_charges=accept_lost_charges) as opened,
+        records.open_store(
+            store, accept_lost_charges=accept_lost_charges, read_only=dry_run
+        ) as opened,
     ):
+        if data is None or dry_run:
+            preview = opened.preview_evaluation(
+                audience=audience, share=share, largest_error=largest_error, n_subjects=people
+            )
+            echo(output.as_json(preview.to_dict()) if json else _format_preview(preview))
+            return
         schema = opened.schema
         dataset, labels = records.read_labelled(
             data, schema.extractor, schema.target, label, subject
         )
+        earlier = opened.facts()["audiences"].get(audience, {}).get("evaluations", [])
+        if earlier:
+            output.print_note(
+                f"Earlier: {_describe_shares(earlier)}. Subjects who were in them may have nothing "
+                "left to pay with, and then they do not count."
+            )
         with input_files.add_file_to_errors(data):
             evaluation = opened.evaluate(
                 dataset.features,
@@ -335,9 +370,11 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
     """Return the text of an evaluation; `figures`: its scores by name, as JSON values."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 
+    n_subjects, std = evaluation.subject_count_and_std
     introduction = (
-        f"About {evaluation.people:.0f} subjects have rows that were queries, and paid at most "
-        f"{evaluation.share:.3g} of their budgets. Each count has noise of {evaluation.noise:.1f}."
+        f"About {max(n_subjects, 0):.0f} subjects (± {2 * std:.0f}) have rows that were queries, "
+        f"and paid at most {evaluation.share:.3g} of their budgets. Each count has noise of "
+        f"{evaluation.noise:.1f}."
     )
     lines = [introduction]
     lines += [_format_figure(name, figure) for name, figure in figures.items()]
@@ -348,13 +385,13 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
         lines += ["", "Subjects by true class (rows) and answer (columns)"]
         lines += [f"{'':>{name_width}} {header}"]
         for name, counts in zip(evaluation.classes, evaluation.confusion, strict=True):
-            cells = " ".join(f"{count:>{cell_width}.1f}" for count in counts)
+            cells = " ".join(f"{max(count, 0):>{cell_width}.1f}" for count in counts)
             lines += [f"{name!s:>{name_width}} {cells}"]
         if evaluation.calibration:
             lines += ["", "Predicted probability -> observed share (subjects)"]
         for predicted, observed, n_subjects in evaluation.calibration:
             share = "unknown" if math.isnan(observed) else f"{observed:.3f}"
-            lines += [f"{predicted:.3f} -> {share} ({n_subjects:.0f})"]
+            lines += [f"{predicted:.3f} -> {share} ({max(n_subjects, 0):.0f})"]
     if isinstance(evaluation, NumberEvaluation):
         unit = "logarithms" if evaluation.scale == "log" else "units of the numbers"
         edges = zip(evaluation.targets, evaluation.error_edges, strict=True)
@@ -363,18 +400,52 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
     return "\n".join(lines)
 
 
+def _format_preview(preview: NoisyEvaluation) -> str:
+    """Return the text of the narrowest intervals of an evaluation that has not been made."""
+    introduction = (
+        f"With {preview.people:.0f} subjects who pay at most {preview.share:.3g} of their budgets, "
+        f"each count has noise of {preview.noise:.1f}. Intervals are at least this wide, and wider "
+        "the more answers are wrong:"
+    )
+    lines = [introduction]
+    for name, (_, low, high) in preview.figures.items():
+        width = "unknown, because the noise is too large for so few subjects"
+        if not math.isnan(low):
+            noise = ", mostly noise" if preview.is_uninformative(name) else ""
+            width = f"{high - low:.3f}{noise}"
+        lines.append(f"{_format_title(name)}: {width}")
+    return "\n".join([*lines, "", "Dry run: nothing was read, drawn or charged."])
+
+
+def _describe_shares(evaluations: Sequence[dict[str, Any]]) -> str:
+    """Return a clause on the shares of budgets that `evaluations`, as JSON objects, offered."""
+    shares = [evaluation["share"] for evaluation in evaluations]
+    listed = ", ".join(f"{share:.3g}" for share in shares)
+    if len(shares) == 1:
+        return f"1 evaluation, which offered a share of {listed} of each budget"
+    return (
+        f"{len(shares)} evaluations, which offered shares of {listed} of each budget, "
+        f"{sum(shares):.3g} in total"
+    )
+
+
+def _format_title(name: str) -> str:
+    """Return the title of a score, `name`: such as "accuracy", perhaps after a target's name."""
+    target, _, kind = name.rpartition(" ")
+    return f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
+
+
 def _format_figure(name: str, figure: dict[str, Any]) -> str:
     """Return the line of a score with its confidence interval, from the JSON object `figure`.
 
     `name`: such as "accuracy", after the name of a target if there are several.
     """
-    target, _, kind = name.rpartition(" ")
-    title = f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
+    title = _format_title(name)
     if figure["low"] is None:
         return f"{title}: unknown, because the noise is too large for so few subjects"
     interval = f"({figure['low']:.3f} to {figure['high']:.3f})"
     if figure["noise"]:
-        return f"{title}: all noise {interval}; see --accept-noise"
+        return f"{title}: {figure['value']:.3f} {interval}, mostly noise"
     return f"{title}: {figure['value']:.3f} {interval}"
 
 
@@ -460,6 +531,8 @@ def _format_facts(facts: dict[str, Any]) -> str:
                 f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
             )
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {following}")
+        if audience["evaluations"]:
+            lines.append(f"{_describe_shares(audience['evaluations'])}.")
         usage = audience["usage"]
         if usage is not None:
             training = usage["training"]

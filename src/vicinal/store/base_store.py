@@ -40,6 +40,7 @@ from vicinal.store.evaluation import (
     CountedRows,
     NoisyEvaluation,
     evaluate,
+    preview_evaluation,
 )
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
@@ -336,6 +337,32 @@ class BaseStore(ABC):
             )
             self._finish_answers()
             return figures
+
+    def preview_evaluation(
+        self,
+        *,
+        audience: str = DEFAULT,
+        share: float = DEFAULT_SHARE,
+        largest_error: float = DEFAULT_LARGEST_ERROR,
+        n_subjects: int | None = None,
+    ) -> NoisyEvaluation:
+        """Return the evaluation that :meth:`evaluate` would give if every answer were right.
+
+        Its intervals are the narrowest that can be expected. It depends on public values only, and
+        charges nothing. `n_subjects`: public number of subjects to evaluate; None for the number of
+        answers, divided by the plan's `records_per_subject`. The other arguments are those of
+        :meth:`evaluate`.
+        """
+        if n_subjects is not None:
+            n_subjects = checks.check_integer("n_subjects", n_subjects, minimum=1)
+        with self._hold_exclusively():
+            return preview_evaluation(
+                self._store,
+                get_audience_state(self._audience_states, audience),
+                share=share,
+                largest_error=largest_error,
+                n_subjects=n_subjects,
+            )
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return the guarantee of all answers to an audience, to every subject. Public."""

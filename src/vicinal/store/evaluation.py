@@ -653,15 +653,7 @@ def evaluate(
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        # The counts that are expected if every answer is right, for a subject of its own. They are
-        # public, and an upper bound on the information in the metrics.
-        perfect_cells = released.find_cells(released.answers, np.arange(len(released.answers))).T
-        tables = [
-            np.bincount(column, minlength=n_cells).astype(np.float64)
-            for column, n_cells in zip(perfect_cells, tally.plan.sizes, strict=True)
-        ]
-        perfect = released.build_evaluation(tables, tally.noise, tally.plan.share)
-        perfect.refuse_uninformative()
+        _build_perfect_evaluation(released, tally).refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
         figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
@@ -698,6 +690,44 @@ def _create_tally(
                 f"Got {share:g}."
             )
     return index_of_digest, released, tally
+
+
+def preview_evaluation(
+    store: OpenStore,
+    state: AudienceState,
+    *,
+    share: float,
+    largest_error: float,
+    n_subjects: int | None,
+) -> NoisyEvaluation:
+    """Return the evaluation that is expected if every answer is right, which has least noise.
+
+    It depends on public values only, and charges nothing. `n_subjects`: number of evaluated
+    subjects, at least 1; None if they have as many answers each as the plan's subjects records.
+    """
+    _, released, tally = _create_tally(store, state, share, largest_error)
+    expected_subjects: float | None = n_subjects
+    if n_subjects is None:
+        expected_subjects = len(released.answers) / state.plan.records_per_subject
+    return _build_perfect_evaluation(released, tally, expected_subjects)
+
+
+def _build_perfect_evaluation(
+    released: ReleasedAnswers, tally: NoisyTally, n_subjects: float | None = None
+) -> NoisyEvaluation:
+    """Return the evaluation whose counts are those of subjects for whom every answer is right.
+
+    The counts are public. `released`: the answers. `tally`: gives the noise. `n_subjects`: number
+    of subjects, spread evenly over the answers; None for one subject for each answer.
+    """
+    n_answers = len(released.answers)
+    subjects_per_answer = 1.0 if n_subjects is None else n_subjects / max(n_answers, 1)
+    cells = released.find_cells(released.answers, np.arange(n_answers)).T
+    tables = [
+        subjects_per_answer * np.bincount(column, minlength=n_cells).astype(np.float64)
+        for column, n_cells in zip(cells, tally.plan.sizes, strict=True)
+    ]
+    return released.build_evaluation(tables, tally.noise, tally.plan.share)
 
 
 def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
