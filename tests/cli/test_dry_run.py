@@ -91,6 +91,29 @@ def test_a_dry_run_without_public_labels_shows_the_accuracy_on_similar_tables(fo
     assert priced["plan"]["similar_tables"]["n_tables"] == 15
 
 
+def test_a_dry_run_accepts_the_public_rows_that_init_accepts(folder, tmp_path):
+    """Fails if a missing label or id of a public row ends a dry run, or if rows vote at home."""
+    table = patients(300, 1)
+    labels = table["y"].to_pylist()
+    ids = [str(row // 3) for row in range(300)]
+    labels[7] = ids[250] = None
+    for name, values in (("y", labels), ("who", ids)):
+        table = table.set_column(table.column_names.index(name), name, [values])
+    parquet.write_table(table, tmp_path / "public.parquet")
+    command = [
+        tmp_path / "public.parquet" if each == folder / "public.parquet" else each
+        for each in init(folder, "gaps")
+    ]
+    priced = run(*command, "--dry-run")
+    assert "The simulation leaves out 2 public rows without label or id." in priced.stderr
+    assert "the public rows have about 3 rows per subject" in priced.stdout
+    assert (
+        json.loads(run(*command, "--dry-run", "--json").stdout)["plan"]["outlook"]["subjects"]
+        == 100
+    )
+    run(*command, "-q")
+
+
 def test_a_dry_run_refuses_what_the_command_refuses(folder):
     store = folder / "store"
     cases = [

@@ -247,11 +247,9 @@ class ReferenceOptions:
             public_labels = PublicLabels(*read_label_columns(table, label_column, subject_column))
         n_incomplete = int((~public_labels.is_complete).sum())
         if n_incomplete:
-            missing = "label" if subject_column is None else "label or an id"
-            warn_caller(
-                f"{n_incomplete:,} public rows have no {missing}. They are left out of the "
-                "simulation."
-            )
+            missing = "label" if subject_column is None else "label or id"
+            rows = "1 public row" if n_incomplete == 1 else f"{n_incomplete:,} public rows"
+            warn_caller(f"The simulation leaves out {rows} without {missing}.")
         return public_labels if len(public_labels.labels) else None
 
     def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:

@@ -402,6 +402,8 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
 
 def _format_preview(preview: NoisyEvaluation) -> str:
     """Return the text of the narrowest intervals of an evaluation that has not been made."""
+    if not preview.people:
+        return "No query was answered yet, so no row can be evaluated."
     introduction = (
         f"With {preview.people:.0f} subjects who pay at most {preview.share:.3g} of their budgets, "
         f"each count has noise of {preview.noise:.1f}. Intervals are at least this wide, and wider "
