@@ -23,6 +23,7 @@ def read_mode(path):
     return path.stat().st_mode & 0o777
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("mask", [0o002, 0o000, 0o022, 0o077])
 def test_every_directory_that_is_created_is_private_whatever_the_umask(tmp_path, umask, mask):
     tmp_path.chmod(0o755)
@@ -32,6 +33,7 @@ def test_every_directory_that_is_created_is_private_whatever_the_umask(tmp_path,
     assert find_exposed_folder(folder) is None
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o775, 0o777])
 @pytest.mark.parametrize("which", ["a", "a/b", "a/b/c"])
 def test_a_directory_or_ancestor_that_others_can_write_to_is_found(tmp_path, which, mode):
@@ -41,6 +43,7 @@ def test_a_directory_or_ancestor_that_others_can_write_to_is_found(tmp_path, whi
     assert find_exposed_folder(folder) == tmp_path / which
 
 
+@pytest.mark.quick
 def test_a_sticky_ancestor_is_safe_and_a_sticky_directory_is_not(tmp_path):
     tmp_path.chmod(0o1777)
     folder = make_private_folder(tmp_path / "a")
