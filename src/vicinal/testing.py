@@ -336,7 +336,7 @@ def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
 CHARGE_FAULTS: dict[str, tuple[Callable[[Ints], Ints], Charge]] = {
     "uncharged": (np.copy, lambda remaining, _: remaining),
     "charged half": (np.copy, lambda remaining, spent: remaining - spent // 2),
-    "charged to somebody else": (np.copy, _charge_last_subject),
+    "charged to another subject": (np.copy, _charge_last_subject),
     "not stopped": (_offer_full_budgets, _charge_down_to_zero),
     "stopped late": (lambda remaining: np.where(remaining > 0, UNITS, 0), _charge_down_to_zero),
     "neither charged nor stopped": (_offer_full_budgets, lambda remaining, _: remaining),
@@ -431,7 +431,7 @@ def _add_fault(charge: Callable[..., Any], fault: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def plans_broken(factor: int = 2) -> Iterator[None]:
+def multiply_planned_releases(factor: int = 2) -> Iterator[None]:
     """Inject a fault: plans made in this context permit `factor` times the releases they cover.
 
     Only Private-kNN, PATE and NoisySGD limit their releases by a count, not by charges to budgets.
@@ -439,7 +439,7 @@ def plans_broken(factor: int = 2) -> Iterator[None]:
     Examples
     --------
     >>> from vicinal import testing
-    >>> with testing.plans_broken():
+    >>> with testing.multiply_planned_releases():
     ...     pass  # an estimator fitted here answers twice as many queries as planned
     """
     original_init = ReleaseCounter.__init__

@@ -59,16 +59,16 @@ class Guarantee:
 
     def __str__(self) -> str:
         """Return the guarantee as a paragraph of text."""
-        """Return the guarantee as a paragraph of text."""
         if self.public_records:
             return (
-                "NO GUARANTEE. The records were declared public, so nobody counts how often they "
-                "are queried. The noise protects nobody."
+                "NO GUARANTEE. The records were declared public, so queries on them are not "
+                "counted. The noise protects no subject."
             )
         if not self.holds:
             return (
                 "NO GUARANTEE. These results were made in simulation mode, with noise from a "
-                "seeded generator that anybody can repeat. They show accuracy, and protect nobody."
+                "seeded generator, which can be repeated. They show accuracy and protect no "
+                "subject."
             )
         epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta)
         return (

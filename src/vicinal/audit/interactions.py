@@ -88,7 +88,7 @@ class InjectedFault:
             if self.charge_fault:
                 stack.enter_context(testing.charges_broken(self.charge_fault, self.charge_kinds))
             if self.plan_factor > 1:
-                stack.enter_context(testing.plans_broken(self.plan_factor))
+                stack.enter_context(testing.multiply_planned_releases(self.plan_factor))
             if self.includes_all_subjects:
                 stack.enter_context(testing.coins_from(InclusionOfAll()))
             yield
@@ -99,7 +99,7 @@ NO_FAULT = InjectedFault()
 CHARGE_FAULTS = (
     "uncharged",
     "charged half",
-    "charged to somebody else",
+    "charged to another subject",
     "not stopped",
     "stopped late",
     "neither charged nor stopped",

@@ -40,7 +40,7 @@ _CONTROL_CANARIES = 40_000
 """Maximal number of canaries for a control. They suffice because a control makes more queries and
 leaks more than the installed version."""
 
-_LABEL_FAULTS = "noise a third", "charged to somebody else"
+_LABEL_FAULTS = "noise a third", "charged to another subject"
 """Names of the faults that one run detects from labels. The claim for labels is loose: missing or
 late charges stay below it in one run, but the exact shift in `interactions.py` detects them."""
 

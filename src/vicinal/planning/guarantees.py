@@ -49,8 +49,8 @@ def describe_other_fits(n_fits: int) -> str:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "
             "one; it is refused where one process sees the same ids or, without ids, more equal "
-            "rows than chance explains; nobody notices it in another process or store, with "
-            "features made otherwise, or under other ids)"
+            "rows than chance explains; it is not noticed in another process or store, with "
+            "other features, or under other ids)"
         )
     return (
         f"the subjects take part in at most {n_fits} interactions of this kind, with this "
