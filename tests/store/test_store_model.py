@@ -227,6 +227,9 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
     assert said.exit_code == 0, said.output
     assert "keeps its weights" in said.stdout
+    said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
+    assert "Nothing was erased" in said.stdout
+    assert "keeps its weights" not in said.stdout
     with Store.open(path) as again:
         assert (model_of(again).model.weights == before).all()
         key = SigningKey.create(tmp_path / "key")
