@@ -148,7 +148,7 @@ def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
 
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():
-    budget = TrainingBudget(2000, 0.06, 0.5, 3, create_class_loss(2), 1.0)
+    budget = TrainingBudget(2000, 0.06, 0.5, 3, create_class_loss(2), 1.0, 1.0)
     assert budget.step_noise == compute_step_noise(0.01)
     assert MIN_CLIP < budget.compute_clip(20) < MAX_CLIP
     clip = compute_clip(0.01, 2000, 20, create_class_loss(2))

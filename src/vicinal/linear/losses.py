@@ -22,7 +22,8 @@ from typing import ClassVar
 import numpy as np
 
 from vicinal.arrays import Bools, Floats, Ints32, Places
-from vicinal.linear.model_features import softmax
+from vicinal.linear.class_intercepts import ReleasedGradients, fit_intercepts
+from vicinal.linear.model_features import compute_residual_squares, softmax
 from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
 
 AnyFloats = Floats | float
@@ -107,6 +108,10 @@ class TrainingLoss(ABC):
         The expectation is over possible targets; the unit is the squared clipping norm.
         """
 
+    def compute_intercepts(self, released: ReleasedGradients) -> Floats | None:  # noqa: ARG002
+        """Return the intercepts (c,) to add to scores; None if none are fitted to gradients."""
+        return None
+
     def compute_score_offsets(self, scores: Floats) -> Floats:
         """Return offsets to add to the scores of every row, float64 (c,): zeros by default.
 
@@ -162,9 +167,15 @@ class TrainingLoss(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassLoss(TrainingLoss):
-    """The loss of softmax regression. `shares`, float64 (c,): class shares, declared or equal."""
+    """The loss of softmax regression.
+
+    - `shares`, float64 (c,): class shares, declared or equal; equal ones count as not declared.
+    - `fits_intercepts`: whether intercepts are fitted to the released gradients. Probabilities need
+      them; plans that release labels alone do without.
+    """
 
     shares: Floats
+    fits_intercepts: bool = False
     typical_residual_norm = 1.0
     prior_component_score_std = (2.0,)  # embeddings separate classes better than columns do
     sampling_to_noise_variance = 2.0  # a rare class has the longest gradients: a larger clip
@@ -186,7 +197,7 @@ class ClassLoss(TrainingLoss):
         distributed as the model predicts.
         """
         probabilities = softmax(scores)
-        gradient_norms = np.sqrt(_compute_residual_squares(probabilities)) * feature_norms
+        gradient_norms = np.sqrt(compute_residual_squares(probabilities)) * feature_norms
         clip_factors = (probabilities / np.maximum(gradient_norms, 1.0)).sum(axis=1)
         curvatures = (probabilities * (1 - probabilities)).sum(axis=1) * clip_factors
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
@@ -197,8 +208,23 @@ class ClassLoss(TrainingLoss):
         Labels are distributed as the model predicts. The unit is the squared clipping norm.
         """
         probabilities = softmax(scores)
-        squares = _compute_residual_squares(probabilities) * feature_squares[:, None]
+        squares = compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
+
+    def compute_intercepts(self, released: ReleasedGradients) -> Floats | None:
+        """Return the intercepts (c,) that agree with the gradients and the declared shares.
+
+        Fitted intercepts give the base rates of the private records. Declared shares are applied
+        once, as the ratio to these rates: to shares that agree with the records, little is added.
+        """
+        if not self.fits_intercepts:
+            return None
+        intercepts = fit_intercepts(released)
+        if np.ptp(self.shares) == 0:
+            return intercepts
+        base_rates = softmax(released.scores + intercepts).mean(axis=0)
+        ratios = self.shares / np.maximum(base_rates, _MIN_PROBABILITY)
+        return np.asarray(intercepts + np.log(ratios))
 
     def compute_score_offsets(self, scores: Floats) -> Floats:
         """Return offsets (c,) of scores that match mean class probabilities to `shares`.
@@ -337,15 +363,6 @@ class VectorLoss(TrainingLoss):
         """Return the effective number of votes of a predicted vector; see the module."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _compute_model_votes(variance, noise_std, n_expected)
-
-
-def _compute_residual_squares(probabilities: Floats) -> Floats:
-    """Return the squared norms |p - onehot(label)|^2 for each possible label, (n, c).
-
-    `probabilities`, (n, c): the class probabilities p of each row.
-    """
-    norms = np.square(probabilities).sum(axis=1, keepdims=True)
-    return np.asarray(norms - 2 * probabilities + 1)
 
 
 def _compute_model_votes(

@@ -269,6 +269,15 @@ def _add_matrix_product(rows, weights, sums):  # type: ignore[no-untyped-def]
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return the softmax of each row of `scores` (n, c): class probabilities (n, c)."""
-    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+    """Return the softmax along the last axis of `scores` (..., c): class probabilities (..., c)."""
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def compute_residual_squares(probabilities: Floats) -> Floats:
+    """Return the squared norms |p - onehot(label)|^2 for each possible label, (..., c).
+
+    `probabilities`, (..., c): the class probabilities p of each row.
+    """
+    norms = np.square(probabilities).sum(axis=-1, keepdims=True)
+    return np.asarray(norms - 2 * probabilities + 1)

@@ -22,6 +22,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints16, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
+from vicinal.linear.class_intercepts import ReleasedGradients, choose_row_stride
 from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
 from vicinal.linear.kernel_map import KERNEL_ARRAYS, IntegerRows
 from vicinal.linear.losses import Predictions, TrainingLoss
@@ -43,10 +44,13 @@ PRIVATE_VOTE_SHARE = 0.1
 MIN_PUBLIC_ROWS = 10
 """Minimum public rows for "auto": the gate's margin is a quantile over them."""
 
-MODEL_ARRAYS = ("weights", "used", "doubts", *KERNEL_ARRAYS)
-"""Names of the stored arrays of a trained model; the last ones only exist with a kernel map."""
+_OWN_ARRAYS = ("weights", "used", "doubts")
+_INTERCEPTS = "intercepts"
 
-_OWN_ARRAYS = MODEL_ARRAYS[:3]
+MODEL_ARRAYS = (*_OWN_ARRAYS, _INTERCEPTS, *KERNEL_ARRAYS)
+"""Names of the stored arrays of a trained model. Intercepts exist only if they were fitted, and the
+last ones only with a kernel map."""
+
 _METRIC_SCORE_NORM = 0.25  # mean norm of the centered scores, appended to features of norm 1
 
 _ARRAYS_MISMATCH = (
@@ -111,9 +115,11 @@ class PrivateModel:
     - `public`, array (m, d): encoded public rows.
     - `spent_shares`, float64 (m,): share of a budget that each public row would have spent on the
       training if it were a private record.
-    - `loss`: the training loss. Class probabilities average its declared shares over public rows.
+    - `loss`: the training loss.
     - `variance_directions`, float64 (D, r): posterior uncertainty of the weights, in whole steps,
       see :attr:`KalmanWeights.variance_directions`.
+    - `intercepts`, float64 (c,): added to the scores of classes, see :mod:`.class_intercepts`. If
+      None, class probabilities average the declared shares of `loss` over public rows.
 
     `score_std`: root mean square of the posterior standard deviation of public rows' scores.
     `typical_spent_share`: mean of `spent_shares` over the public rows that would go to the vote.
@@ -126,6 +132,7 @@ class PrivateModel:
         spent_shares: Floats,
         loss: TrainingLoss,
         variance_directions: Floats,
+        intercepts: Floats | None = None,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -139,7 +146,10 @@ class PrivateModel:
         self._center = scores.mean(axis=0)
         norms = np.sqrt(np.square(scores - self._center).sum(axis=1))
         self._mean_norm = max(float(norms.mean()), 1e-12)
-        self._score_offsets = loss.compute_score_offsets(scores)
+        self._intercepts = intercepts
+        self._score_offsets = (
+            loss.compute_score_offsets(scores) if intercepts is None else intercepts
+        )
         margins = loss.compute_margins(loss.predict(scores + self._score_offsets))
         self._max_queried_margin = float(np.quantile(margins, PRIVATE_VOTE_SHARE))
         self.typical_spent_share = float(spent_shares[margins <= self._max_queried_margin].mean())
@@ -163,6 +173,7 @@ class PrivateModel:
         if not set(_OWN_ARRAYS) <= arrays.keys():
             raise InvalidInput(_ARRAYS_MISMATCH)
         weights, spent_shares, variance_directions = (arrays[name] for name in _OWN_ARRAYS)
+        intercepts = arrays.get(_INTERCEPTS)
         width = features.width
         shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
         fits = (
@@ -170,16 +181,19 @@ class PrivateModel:
             # The next comparisons fail for text and dates, later arithmetic for complex numbers.
             and all(arrays[name].dtype == np.float64 for name in _OWN_ARRAYS)
             and ((spent_shares >= 0) & (spent_shares <= 1)).all()
+            and (intercepts is None or _are_finite(intercepts, loss.n_scores))
         )
         if not fits:
             raise InvalidInput(_ARRAYS_MISMATCH)
         model = LinearModel(weights, features)
-        return cls(model, public, spent_shares, loss, variance_directions)
+        return cls(model, public, spent_shares, loss, variance_directions, intercepts)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays from which :meth:`from_arrays` restores the model, by name."""
         own_arrays = self.model.weights, self.spent_shares, self.variance_directions
         named_arrays = dict(zip(_OWN_ARRAYS, own_arrays, strict=True))
+        if self._intercepts is not None:
+            named_arrays[_INTERCEPTS] = self._intercepts
         return {**named_arrays, **self.model.features.arrays()}
 
     def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
@@ -231,6 +245,12 @@ class PrivateModel:
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
+def _are_finite(intercepts: AnyArray, n_scores: int) -> bool:
+    """Return whether stored `intercepts` are `n_scores` finite numbers."""
+    fits = intercepts.dtype == np.float64 and intercepts.shape == (n_scores,)
+    return fits and bool(np.isfinite(intercepts).all())
+
+
 def build_metric_kernel(public: FloatMatrix) -> Cosine:
     """Return the similarity kernel of the neighbour search in a model's metric.
 
@@ -275,6 +295,7 @@ class TrainingBudget:
     - `trainings`: number of planned trainings, each with an equal part of `share`.
     - `loss`: the training loss.
     - `typical_charge_ratio`: charge of a typical subject, as a multiple of that of a single record.
+    - `records_per_subject`: declared number of records of a subject.
     """
 
     n_records: int
@@ -283,6 +304,7 @@ class TrainingBudget:
     trainings: int
     loss: TrainingLoss
     typical_charge_ratio: float
+    records_per_subject: float
 
     @property
     def step_noise(self) -> float:
@@ -448,11 +470,28 @@ def train_on_gradients(
         score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
         kalman = KalmanWeights(rows, steps_per_unit, blocks, loss, n_records, clip, noise_std)
+        stride = choose_row_stride(len(rows), loss.n_scores, STEPS)
+        bias = float(rows[0, -1]) / steps_per_unit
+        step_scores = []
+        intercept_gradients = []
         for _ in range(STEPS):
             scores = compute_scores(float_rows, round_weights(kalman.weights), steps_per_unit)
             gradient, noise_scale = release_gradient(kalman.weights)
+            step_scores.append(scores[::stride])
+            intercept_gradients.append(gradient[-1] / bias)
             spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
             kalman.update(gradient)
         model = LinearModel(round_weights(kalman.weights), features)
+        sampled_rows = float_rows[::stride]
+        released = ReleasedGradients(
+            np.array(intercept_gradients),
+            noise_std / bias,
+            np.array(step_scores),
+            compute_scores(sampled_rows, model.weights, steps_per_unit),
+            np.sqrt(np.square(sampled_rows).sum(axis=1)) / (steps_per_unit * clip),
+            training.records_per_subject,
+        )
+        intercepts = loss.compute_intercepts(released)
     shares = np.minimum(spent / training.budget, training.share / training.trainings)
-    return PrivateModel(model, public, shares, loss, round_weights(kalman.variance_directions))
+    variance_directions = round_weights(kalman.variance_directions)
+    return PrivateModel(model, public, shares, loss, variance_directions, intercepts)

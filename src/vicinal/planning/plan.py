@@ -410,13 +410,14 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             self.n_trainings,
             self.loss,
             self.typical_charge_ratio,
+            self.records_per_subject,
         )
 
     @property
     def loss(self) -> TrainingLoss:
         """The loss that a private model minimises."""
         if self.target.is_class_vote:
-            return ClassLoss(self.class_shares)
+            return ClassLoss(self.class_shares, fits_intercepts=not self.label_only)
         target = self.vector_target
         return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual)
 

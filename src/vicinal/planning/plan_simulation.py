@@ -218,7 +218,7 @@ def _train_model(
     - `plan`: gives the budget and the number of records, which determine the noise.
     - `generator`: source of the seeded noise.
     """
-    training = replace(plan.training, typical_charge_ratio=1.0)
+    training = replace(plan.training, typical_charge_ratio=1.0, records_per_subject=1.0)
     rows = features.compute_rows(X).astype(np.float64) / features.steps_per_unit
     sigma = training.step_noise
     clip = training.compute_clip(features.width)

@@ -1,0 +1,145 @@
+"""Intercepts of class scores, fitted to the released gradients of a private training."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier
+from vicinal.errors import InvalidInput
+from vicinal.linear import class_intercepts, private_model
+from vicinal.linear.class_intercepts import ReleasedGradients, choose_row_stride, fit_intercepts
+from vicinal.linear.losses import ClassLoss
+from vicinal.linear.model_features import compute_residual_squares, softmax
+
+pytestmark = pytest.mark.quick
+
+N_ROWS, N_STEPS, N_CLASSES = 80, 12, 3
+CLASSES = ("healthy", "ill")
+PLAN = {"epsilon": 1.0, "n_queries": 100, "n_records": 2000, "simulation_seed": 4}
+
+
+def create_table(seed, n_rows):
+    """Return features (n, 4), and labels of which about an eighth are "ill"."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4))
+    is_ill = rng.random(n_rows) < 1 / (1 + np.exp(2.2 - X[:, 0]))
+    return X, np.where(is_ill, "ill", "healthy")
+
+
+RECORDS, LABELS = create_table(0, 2000)
+PUBLIC, _ = create_table(1, 300)
+QUERIES, QUERY_LABELS = create_table(2, 2000)
+
+
+def fit_classifier(labels=LABELS, **parameters):
+    classifier = IndKNNClassifier(CLASSES, **{**PLAN, **parameters})
+    return classifier.fit(RECORDS, labels, public=PUBLIC)
+
+
+def create_gradients(intercepts, records_per_subject=1.0, factor=None):
+    """Return noiseless gradients, given the scores plus `intercepts`.
+
+    `factor`: ratio of the norm of a subject's gradient to that of one record.
+    """
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=(N_ROWS, N_CLASSES))
+    step_scores = scores * np.linspace(0, 1, N_STEPS)[:, None, None]
+    norms = rng.uniform(2.0, 4.0, N_ROWS)
+    p = softmax(step_scores)
+    lengths = np.sqrt(compute_residual_squares(p)) * norms[:, None] * (factor or 1.0)
+    weighted = softmax(scores + intercepts) / np.maximum(lengths, 1.0)
+    gradients = (p * weighted.sum(axis=-1, keepdims=True) - weighted).mean(axis=1)
+    return ReleasedGradients(gradients, 1e-4, step_scores, scores, norms, records_per_subject)
+
+
+@pytest.mark.parametrize(("n_records", "factor"), [(1.0, 1.0), (3.0, 3.0)])
+def test_intercepts_that_clipping_removed_are_found(n_records, factor):
+    """Records of a subject that are equal have a gradient as many times as long."""
+    intercepts = np.array([1.0, -0.2, -0.8])
+    released = create_gradients(intercepts, n_records, factor)
+    np.testing.assert_allclose(fit_intercepts(released), intercepts, atol=0.01)
+
+
+def test_intercepts_are_zero_where_noise_is_all_there_is():
+    released = replace(create_gradients(np.array([1.0, -0.2, -0.8])), noise_std=1e3)
+    np.testing.assert_allclose(fit_intercepts(released), 0, atol=1e-3)
+
+
+def test_declared_shares_are_applied_once():
+    """Shares that agree with the records add nothing; other shares add the log ratio."""
+    released = create_gradients(np.array([1.0, -0.2, -0.8]))
+    fitted = fit_intercepts(released)
+    base_rates = softmax(released.scores + fitted).mean(axis=0)
+    agreeing = ClassLoss(base_rates, fits_intercepts=True).compute_intercepts(released)
+    np.testing.assert_allclose(agreeing, fitted, atol=1e-9)
+    shares = np.array([0.1, 0.3, 0.6])
+    shifted = ClassLoss(shares, fits_intercepts=True).compute_intercepts(released)
+    np.testing.assert_allclose(shifted - fitted, np.log(shares / base_rates), atol=1e-9)
+    equal = ClassLoss(np.ones(3) / 3, fits_intercepts=True).compute_intercepts(released)
+    np.testing.assert_array_equal(equal, fitted)
+
+
+def test_many_rows_and_classes_are_thinned(monkeypatch):
+    assert choose_row_stride(500, 2, 40) == 1
+    monkeypatch.setattr(class_intercepts, "_MAX_ELEMENTS", 300 * 2 * 40 // 3)
+    assert choose_row_stride(300, 2, 40) == 3
+    thinned = fit_classifier().model_probabilities(QUERIES)[:, 1].mean()
+    monkeypatch.undo()
+    assert thinned == pytest.approx(
+        fit_classifier().model_probabilities(QUERIES)[:, 1].mean(), abs=0.02
+    )
+
+
+@pytest.mark.parametrize("share", [None, 0.125])
+@pytest.mark.parametrize("seed", [4, 5])
+def test_the_mean_probability_of_a_rare_class_is_its_base_rate(seed, share):
+    """Without intercepts it is .09 instead of .125: clipping shortens gradients of the ill."""
+    prior = None if share is None else (1 - share, share)
+    classifier = fit_classifier(simulation_seed=seed, class_prior=prior)
+    base_rate = (LABELS == "ill").mean()
+    assert classifier.model_probabilities(QUERIES)[:, 1].mean() == pytest.approx(
+        base_rate, abs=0.015
+    )
+    probabilities = classifier.predict_proba(QUERIES)
+    assert probabilities[:, 1].mean() == pytest.approx(base_rate, abs=0.015)
+    losses = -np.log(probabilities[np.arange(2000), (QUERY_LABELS == "ill").astype(int)])
+    constant = (QUERY_LABELS == "ill").mean()
+    assert losses.mean() < -constant * np.log(constant) - (1 - constant) * np.log(1 - constant)
+
+
+def test_intercepts_are_a_function_of_released_gradients(monkeypatch):
+    """Other records, with the gradients that the first ones released, give the same intercepts."""
+    released = []
+    publish = private_model.LocalGradients.publish
+
+    def record(self, release, weights):
+        released.append(publish(self, release, weights))
+        return released[-1]
+
+    monkeypatch.setattr(private_model.LocalGradients, "publish", record)
+    first = fit_classifier()._model.arrays()
+    replayed = iter(released)
+    monkeypatch.setattr(private_model.LocalGradients, "publish", lambda *_: next(replayed))
+    second = fit_classifier(LABELS[::-1])._model.arrays()
+    np.testing.assert_array_equal(second["intercepts"], first["intercepts"])
+
+
+def test_plans_of_labels_alone_have_no_intercepts():
+    assert "intercepts" not in fit_classifier(release="label")._model.arrays()
+
+
+def test_intercepts_are_stored_and_damaged_ones_are_refused():
+    classifier = fit_classifier()
+    model = classifier._model
+    arrays, lifted = model.arrays(), classifier._encoder.lifts
+    points = np.asarray(classifier._encoder.encode(PUBLIC), dtype=np.float32)
+
+    def restore(**changes):
+        stored = {**arrays, **changes}
+        return private_model.PrivateModel.from_arrays(stored, points, model.loss, lifted=lifted)
+
+    np.testing.assert_array_equal(restore().predict(points), model.predict(points))
+    for damaged in (np.ones(3), np.array([0.0, np.nan]), np.ones(2, dtype=np.complex128)):
+        with pytest.raises(InvalidInput, match="stored private model"):
+            restore(intercepts=damaged)
