@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal import checks
 from vicinal.errors import InvalidInput, UnusableRows
 
 if TYPE_CHECKING:
@@ -171,6 +170,8 @@ def read_queries(
         raise InvalidInput("The 'id' option needs a table: folders and npz files have no columns.")
     table = read_table(path, get_csv_form(path, extractor, public=True))
     if name not in table.column_names:
+        from vicinal import checks
+
         raise InvalidInput(
             f"{path} has no column {checks.quote_column(name)}, which the 'id' option names."
             f"{checks.suggest_columns([name], table.column_names)}"

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from vicinal import checks, features
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
-from vicinal.features.table_features import list_rows
 from vicinal.ledger.files import replace_file, translate_os_errors
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
@@ -352,6 +351,8 @@ class StoreSchema:
         if self._empty_features is not None:
             is_empty = (features == self._empty_features).all(axis=1)
             if is_empty.any():
+                from vicinal.features.table_features import list_rows  # needs scikit-learn
+
                 listed = list_rows((np.flatnonzero(is_empty) + 1).tolist())
                 problem = "A query must have a value in at least one column of the schema"
                 located = f"{problem}. Row {listed} has none: remove it."
