@@ -138,6 +138,21 @@ def test_a_database_that_is_exchanged_while_it_is_opened_is_refused(
     assert len(list(Path("/dev/fd").iterdir())) == n_descriptors
 
 
+def test_a_writable_database_is_for_its_owner_alone(tmp_path):
+    """Also its log, as a killed process leaves it and a copy with other modes."""
+    (tmp_path / "copy").mkdir()
+    with closing(SQLiteDatabase(tmp_path / "ledger", create=True)) as database:
+        database.create_tables()
+        for path in tmp_path.glob("ledger*"):
+            (tmp_path / "copy" / path.name).write_bytes(path.read_bytes())
+    copies = list((tmp_path / "copy").iterdir())
+    for path in copies:
+        path.chmod(0o644)
+    with closing(SQLiteDatabase(tmp_path / "copy" / "ledger")):
+        assert {path.name for path in copies} == {"ledger", "ledger-wal", "ledger-shm"}
+        assert {path.stat().st_mode & 0o777 for path in copies} == {0o600}
+
+
 def test_the_files_of_a_database_are_opened_once(tmp_path):
     n_descriptors = len(list(Path("/dev/fd").iterdir()))
     database = SQLiteDatabase(tmp_path / "ledger", create=True)
@@ -170,6 +185,7 @@ def test_a_link_in_place_of_a_log_file_is_not_followed(tmp_path):
     index.unlink()
     index.write_bytes(b"an index without a log")
     database = SQLiteDatabase(tmp_path / "ledger", read_only=True)
+    assert database.read_columns() == {}
     index.unlink(missing_ok=True)
     index.symlink_to(secret)
     database.close()
