@@ -190,9 +190,11 @@ def test_an_evaluation_states_its_precision_before_and_its_shares_after(folder, 
     few = json.loads(run("evaluate", store, "--dry-run", "--people", 4, "--json").stdout)
     assert few["figures"]["accuracy"]["value"] is None
     assert contents(tmp_path) == before
-    assert "--people" in run("evaluate", store, "--people", 4, code=2).stderr
     assert "--data" in run("evaluate", store, code=2).stderr
     rows = ("--data", folder / "queries.parquet", "--label", "y", "--subject", "who")
+    refused = run("evaluate", store, *rows, "--share", 0.5, "--people", 4, code=3).stderr
+    assert "4 are expected. Nobody was charged." in refused
+    assert "Earlier" not in run("evaluate", store, *rows, "--people", 4, code=3).stderr
     first = run("evaluate", store, *rows, "--share", 0.5)
     assert "earlier evaluation" not in first.stderr
     assert re.search(r"^Accuracy: [01]\.\d{3} \([\d.]+ to [\d.]+\)", first.stdout, re.MULTILINE)

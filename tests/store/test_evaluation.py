@@ -177,6 +177,20 @@ def test_a_preview_is_public_and_has_the_narrowest_intervals(store):
         store.preview_evaluation(n_subjects=0)
 
 
+def test_a_refusal_counts_subjects_not_answers(tmp_path):
+    """Fails if 60 answers for 3 subjects are judged, and charged, as those for 60 subjects."""
+    plan = {"n_records": 400, "epsilon": 8.0, "n_queries": 200, "model_share": 0}
+    with Store.init(
+        tmp_path / "several", X, Y, IDS, classes=[0, 1], public=R, records_per_subject=20, **plan
+    ) as store:
+        store.predict(Q)
+        before = read_budgets(store, IDS).tolist()
+        with pytest.raises(PrivacyRefused, match="3 are expected"):
+            store.evaluate(Q, T, IDS[:60], share=0.5)
+        assert read_budgets(store, IDS).tolist() == before
+        assert store.evaluate(Q, T, IDS[:60], share=0.5, n_subjects=60).people > 0
+
+
 def test_an_evaluation_is_durable_and_public(store, tmp_path):
     evaluation = store.evaluate(Q, T, [f"v{i}" for i in range(60)], accept_noise=True)
     spent = read_budgets(store, IDS)

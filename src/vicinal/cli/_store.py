@@ -306,7 +306,7 @@ def evaluate(
     people: Annotated[
         int | None,
         Option(
-            help="With --dry-run: public number of subjects. Default: answers / "
+            help="Public number of subjects, never counted in private rows. Default: answers / "
             "--records-per-subject.",
             min=1,
         ),
@@ -323,8 +323,6 @@ def evaluate(
     A row counts if its features were queried before, by `vicinal predict` or the service.
     --dry-run prints how wide the intervals will be at least.
     """
-    if people is not None and not dry_run:
-        raise InvalidInput("The 'people' option is for --dry-run.")
     if data is None and not dry_run:
         raise InvalidInput("The 'data' option must name the file of labelled rows.")
     with (
@@ -358,6 +356,7 @@ def evaluate(
                 audience=audience,
                 share=share,
                 largest_error=largest_error,
+                n_subjects=people,
                 accept_noise=accept_noise,
             )
     result = evaluation.to_dict()

@@ -275,6 +275,7 @@ class BaseStore(ABC):
         audience: str = DEFAULT,
         share: float = DEFAULT_SHARE,
         largest_error: float = DEFAULT_LARGEST_ERROR,
+        n_subjects: int | None = None,
         accept_noise: bool = False,
     ) -> NoisyEvaluation:
         """Return noisy metrics of the accuracy of released answers, on private labelled rows.
@@ -297,6 +298,10 @@ class BaseStore(ABC):
         largest_error : float
             For numbers: the largest counted error, as a share of the distance between the bounds.
             Larger errors count as this large. Noise on RMSE and R2 grows with its square.
+        n_subjects : int, optional
+            A public number of evaluated subjects. If every metric would be noise for so many, the
+            call is refused before a charge. Never count private rows for it: a refusal would reveal
+            the number. None is the number of answers, divided by the plan's `records_per_subject`.
         accept_noise : bool
             Charge subjects even if every metric would be noise.
 
@@ -318,6 +323,8 @@ class BaseStore(ABC):
             subject once.
         """
         check_row_order(X, y=y, subjects=subjects)
+        if n_subjects is not None:
+            n_subjects = checks.check_integer("n_subjects", n_subjects, minimum=1)
         with self._hold_exclusively():
             state = get_audience_state(self._audience_states, audience)
             if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
@@ -332,6 +339,7 @@ class BaseStore(ABC):
                 subjects,
                 share=share,
                 largest_error=largest_error,
+                n_subjects=n_subjects,
                 accept_noise=accept_noise,
                 charge_evaluation=self._charge_evaluation,
             )

@@ -145,9 +145,9 @@ class NoisyEvaluation(ABC):
         if all(map(self.is_uninformative, self.figures)):
             raise PrivacyRefused(
                 f"All figures would be noise: each count has noise of {self.noise:.1f} subjects, "
-                f"and the answers given allow for at most {self.people:.0f}. Nobody was charged. "
-                "Evaluate after more answers or with a larger 'share', or set the 'accept_noise' "
-                "parameter if you want the figures."
+                f"and {self.people:.0f} are expected. Nobody was charged. Evaluate more subjects, "
+                "or with a larger 'share', or set the 'accept_noise' parameter if you want the "
+                "figures."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -624,14 +624,16 @@ def evaluate(
     *,
     share: float,
     largest_error: float,
+    n_subjects: int | None,
     accept_noise: bool,
     charge_evaluation: ChargeEvaluation,
 ) -> NoisyEvaluation:
     """Compare released answers with labels, charge the evaluated subjects, return noisy metrics.
 
     `X`, `y`, `subjects`: private raw rows (before extraction), their targets and subject ids; the
-    budgets of the audience of `state` are charged. `accept_noise`: accept
-    metrics that would all be noise even if every answer were right. `charge_evaluation`: charges
+    budgets of the audience of `state` are charged. `n_subjects`: public number of subjects, for
+    the check of the noise; None as in :func:`preview_evaluation`. `accept_noise`: accept metrics
+    that would all be noise even if every answer were right. `charge_evaluation`: charges
     the subjects on the machines that have their budgets; charges and metrics become durable when
     its body ends, before this returns.
 
@@ -653,7 +655,7 @@ def evaluate(
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _build_perfect_evaluation(released, tally).refuse_uninformative()
+        _build_perfect_evaluation(state, released, tally, n_subjects).refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
         figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
@@ -706,22 +708,21 @@ def preview_evaluation(
     subjects, at least 1; None if they have as many answers each as the plan's subjects records.
     """
     _, released, tally = _create_tally(store, state, share, largest_error)
-    expected_subjects: float | None = n_subjects
-    if n_subjects is None:
-        expected_subjects = len(released.answers) / state.plan.records_per_subject
-    return _build_perfect_evaluation(released, tally, expected_subjects)
+    return _build_perfect_evaluation(state, released, tally, n_subjects)
 
 
 def _build_perfect_evaluation(
-    released: ReleasedAnswers, tally: NoisyTally, n_subjects: float | None = None
+    state: AudienceState, released: ReleasedAnswers, tally: NoisyTally, n_subjects: int | None
 ) -> NoisyEvaluation:
     """Return the evaluation whose counts are those of subjects for whom every answer is right.
 
     The counts are public. `released`: the answers. `tally`: gives the noise. `n_subjects`: number
-    of subjects, spread evenly over the answers; None for one subject for each answer.
+    of subjects, spread evenly over the answers; None as in :func:`preview_evaluation`.
     """
     n_answers = len(released.answers)
-    subjects_per_answer = 1.0 if n_subjects is None else n_subjects / max(n_answers, 1)
+    subjects_per_answer = 1 / state.plan.records_per_subject
+    if n_subjects is not None:
+        subjects_per_answer = n_subjects / max(n_answers, 1)
     cells = released.find_cells(released.answers, np.arange(n_answers)).T
     tables = [
         subjects_per_answer * np.bincount(column, minlength=n_cells).astype(np.float64)
