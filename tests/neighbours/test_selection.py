@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours.radius import _select_rank, select_largest
+from vicinal.neighbours.radius import select_rank, select_largest
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])
@@ -27,6 +27,6 @@ def test_a_rank_is_as_by_sorting(rank, distinct):
     rng = np.random.default_rng([rank, distinct])
     sizes = [0, rank - 1, rank, rank + 1, 200]
     values = rng.integers(-distinct, distinct, sum(sizes)).astype(np.int32)
-    selected = _select_rank(np.concatenate([[0], np.cumsum(sizes)]), values, rank)
+    selected = select_rank(np.concatenate([[0], np.cumsum(sizes)]), values, rank)
     for query_values, value in zip(np.split(values, np.cumsum(sizes)[:-1]), selected, strict=True):
         assert value == (np.sort(query_values)[-rank] if len(query_values) >= rank else 0)
