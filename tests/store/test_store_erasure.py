@@ -98,7 +98,7 @@ def test_nobody_has_records_left_whose_records_went(store):
     shard = store._store.shard
     left = np.bincount(shard._slots, minlength=store._store.ledger.size)
     assert (left == 0).any()
-    np.testing.assert_array_equal(shard._records, left)
+    np.testing.assert_array_equal(shard._n_records, left)
 
 
 def test_everybody_can_go_and_come_back(tmp_path, store):

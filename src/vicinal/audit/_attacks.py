@@ -261,10 +261,10 @@ class AnswerDistribution:
     screen: tuple[float, float] | None = None
 
     def compute_log_ratios(self, passed: Bools, answers: AnyArray) -> Floats:
-        """Return the log likelihood ratio of each of q independent answers to the query, (q,).
+        """Return the log likelihood ratio of each of q independent executions of the query, (q,).
 
-        - `passed`, bool (q,): whether the query passed the screening; all true without one.
-        - `answers`: noisy votes, float64 (p, c), or labels, int (p,), of the p times it passed.
+        - `passed`, bool (q,): whether the execution passed the screening; all true without one.
+        - `answers`: noisy votes, float64 (p, c), or labels, int (p,), of the p that passed.
         """
         log_ratios = np.zeros(len(passed))
         if self.screen is not None:
@@ -428,7 +428,7 @@ class PrivateKNNAttack(FixedPlanAttack):
         return World(features, labels, ids)
 
 
-_SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
+_SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screening+votes": (2 - 1.5 * 1.5, 1.5)}
 """Threshold and noise standard deviation of the screening, in votes, by attack.
 
 The two unanimous votes lie 1.5 standard deviations above the threshold.
@@ -438,12 +438,12 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
     "votes": ("votes, sampled at {gamma:g}, subject next", 2, _SIGMA,
          ("noise halved", "everybody sampled", "subjects forgotten")),
     "all": ("votes, everybody takes part", 3, 2.0, ("drawn with replacement", "noise halved")),
-    "plan": ("votes, asked on when the plan is carried out", 3, 2.0, ("four times the plan",)),
+    "over_plan": ("votes, asked on when the plan is carried out", 3, 2.0, ("four times the plan",)),
     "labels": ("labels, one neighbour", 1, _SIGMA, ("everybody sampled",)),
     # The noise on votes is so large that only the screening is tested.
     "screening": ("screening, unanimous neighbours", 2, 1e6, ("everybody sampled",)),
-    "screened": ("screening, then votes of what passed", 2, _SIGMA,
-                 ("noise halved", "everybody sampled")),
+    "screening+votes": ("screening, then votes of what passed", 2, _SIGMA,
+                        ("noise halved", "everybody sampled")),
 }  # fmt: skip
 """Scenario, number of neighbours k, noise on votes, and faults of the controls, by attack."""
 
@@ -453,13 +453,13 @@ def create_private_knn_attack(
 ) -> PrivateKNNAttack:
     """Return an attack on Private-kNN: the subject replaces one of k unanimous neighbours.
 
-    - `attack`: "votes", "all" (every subject is sampled), "plan" (queried beyond the plan),
-      "labels", "screening", or "screened" (screening and votes).
-    - `gamma`: sampling probability. It is 1 for the attacks "all" and "plan".
+    - `attack`: attacked releases: "votes", "labels", "screening", or "screening+votes"; "all"
+      (votes, every subject is sampled) or "over_plan" (votes, queried beyond the plan).
+    - `gamma`: sampling probability. It is 1 for the attacks "all" and "over_plan".
     - `delta`: delta of the claim.
     """
     scenario, k, sigma, fault_names = _PRIVATE_KNN[attack]
-    gamma = 1.0 if attack in ("all", "plan") else gamma
+    gamma = 1.0 if attack in ("all", "over_plan") else gamma
     fault_names = tuple(_select_sampling_faults(gamma, select_faults(*fault_names)))
     label_only = attack == "labels"
     screen = _SCREENS.get(attack)
@@ -484,7 +484,7 @@ def create_private_knn_attack(
         distribution,
         scenario.format(gamma=gamma),
         *fault_names,
-        exceeds_plan=attack == "plan",
+        exceeds_plan=attack == "over_plan",
     )
 
 

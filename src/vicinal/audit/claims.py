@@ -170,10 +170,10 @@ def _select_test(
     failure_probability: float,
     objective: Callable[[RateBounds], float],
 ) -> tuple[float, bool]:
-    """Return the threshold of the best test, and whether its errors are bounded as equal.
+    """Return the threshold of the test with the best bounds, and their :attr:`equal_errors`.
 
-    The best test maximises `objective`. `present_scores`, `absent_scores` (float64 (s,)): selection
-    scores with and without the subject. `failure_probability`: that of the joint bounds.
+    The best bounds have the largest `objective`. `present_scores`, `absent_scores` (float64 (s,)):
+    selection scores with and without the subject. `failure_probability`: that of the joint bounds.
     """
     all_scores = np.concatenate([present_scores, absent_scores])
     quantile_levels = np.linspace(0, 1, _MAX_THRESHOLDS)
@@ -313,8 +313,9 @@ class Claim(ABC):
     def compute_max_mu(self, rates: RateBounds) -> float:
         """Return the largest mu that the claim permits for the test whose `rates` were bounded.
 
-        The claim is refuted if `rates.mu` is larger. If `rates.equal_errors`, the permitted
-        advantage is converted to mu, otherwise the permitted power at the false positive rate.
+        The claim is refuted if `rates.mu` is larger. `rates`: bounds on the test's power and false
+        positive rate. If only their difference was bounded (`rates.equal_errors`), the largest
+        permitted difference is converted to mu, else the power at the false positive rate.
         """
         if rates.equal_errors:
             return 2 * float(ndtri((1 + min(self.advantage, 1 - _MIN_RATE)) / 2))
@@ -398,9 +399,9 @@ class PlanClaim(Claim):
     def bound_power(self, false_positive_rate: float) -> float:
         """Return the largest power that the claim permits at a false positive rate, rounded up."""
         add_deltas, remove_deltas = self._privacy_profiles
-        # (with, without): power <= e^epsilon * false positive rate + delta.
+        # Presence against absence: power <= e^epsilon * false positive rate + delta.
         presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
-        # (without, with): 1 - false positive rate <= e^epsilon * (1 - power) + delta.
+        # Absence against presence: 1 - false positive rate <= e^epsilon * (1 - power) + delta.
         absence_bounds = 1 - np.exp(-_EPSILONS) * (1 - false_positive_rate - remove_deltas)
         power = float(min(presence_bounds.min(), absence_bounds.min()))
         return min(1.0, power * (1 + _ROUNDING_MARGIN))

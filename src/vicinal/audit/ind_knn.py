@@ -189,7 +189,7 @@ class IndKNNAudit:
     def build_evaluation_attack(
         self, release: str = "votes", target_spec: TargetSpec | None = None
     ) -> SumsAttack:
-        """Return the attack on an evaluation, charged to the subjects with true labels."""
+        """Return the attack on an evaluation of answers, charged to the subjects of true labels."""
         scenario = "one record, and its label evaluated"
         actions = ("query", "evaluate", "query", "query")
         return self._build_one_record_attack(
@@ -224,16 +224,16 @@ class IndKNNAudit:
         )
 
     def build_all_audiences_attack(self, epsilon: float) -> SumsAttack:
-        """Return the attack on a store's guarantee over all audiences, by the answers to two.
+        """Return the attack on a store's total guarantee: queries of two audiences spend the total.
 
         Audiences are groups of recipients with budgets of their own. `epsilon`: that of the
         guarantee over all audiences, at the delta of the settings.
         """
         budget = compute_total_budget(epsilon, self.delta)
-        # Two audiences with this epsilon and noise exhaust the total. With the store's own plans it
-        # could take many audiences.
+        # One answer charges the victim's record 1 / (2 noise^2) = 0.8 of the total budget, so two
+        # audiences exhaust it. With noise planned by the store, many audiences would be needed.
         audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
-        parameters = audit.build_parameters(1, "votes", epsilon_total=epsilon)
+        parameters = audit.build_parameters(n_copies=1, release="votes", epsilon_total=epsilon)
         actions = ("query", "open_audience", "query_other", "query_other", "query")
         copies = build_attack_copies([(1.0, 0)], [(0.9, 1)])
         # The slack of a total covers the grids of up to ten audiences.
@@ -424,12 +424,12 @@ class IndKNNAudit:
         return IndKNNPlan.from_estimator(IndKNNClassifier(**self.build_parameters(1, release)))
 
     def _find_spending_shift(self, release: str) -> float:
-        """Return the shift of one release that spends a full budget at once, in noise scales."""
+        """Return the change of a private sum that spends a full budget at once, in noise scales."""
         is_label = release == "label"
         return self._find_affordable_shift(release) if is_label else self.compute_budget_mu(release)
 
     def _find_affordable_shift(self, release: str) -> float:
-        """Return the largest shift of one vote that costs at most a budget, in noise scales."""
+        """Return the largest change of a vote that a full budget pays for, in noise scales."""
         charges = self._create_plan(release).label_charges
         largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:

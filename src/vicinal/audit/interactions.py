@@ -14,10 +14,11 @@ worlds have the same transcript, and three properties are checked exactly, witho
 
 For the statistical test, fresh noise of the installed mechanism is then added to the same sums.
 
-A *victim* is the attacked subject of a copy of the attack. A `World` is a data set (X, y, subject
-ids). `present`, bool or bool (n_copies,), is whether all victims, or the victim of each copy, are
-in the data set. The method ``do_X(index, present)`` of a session carries out the action "X", which
-has this index among the interaction's actions; unused arguments are called ``_``.
+One transcript may hold several independent copies of an attack, each with a *victim*: its attacked
+subject. An *audience* is a group of recipients with a budget of its own. A `World` is a data set
+(X, y, subject ids). `present`, bool or bool (n_copies,), is whether all victims, or the victim of
+each copy, are in the data set. The method ``do_X(index, present)`` of a session carries out the
+action "X", which has this index among all actions; unused arguments are called ``_``.
 """
 
 import tempfile
@@ -195,7 +196,7 @@ class AttackCopies:
 
 @lru_cache(maxsize=1)
 def _compute_codewords(n_copies: int) -> Floats32:
-    """Return a codeword of RM(2, 6) for each copy as a unit vector, float32 (n_copies, 64)."""
+    """Return unit vectors with small cosines, float32 (n_copies, 64): codewords of RM(2, 6)."""
     # A codeword holds the values of a quadratic polynomial in six bits.
     bits = (np.arange(1 << _CODE_BITS)[:, None] >> np.arange(_CODE_BITS)) & 1
     # Monomials of degree 1 and 2; the square of a bit is the bit.
@@ -355,7 +356,7 @@ class _EstimatorSession:
         return estimator.fit(records.X, records.y, records.subjects, public=public)
 
     def do_query(self, index: int, _: Bools | bool) -> None:
-        """Answer the queries of the action, and append the five arrays of the answers."""
+        """Answer the queries of the action; append the five arrays of the answers to `outputs`."""
         answers = self.system.query(self.interaction.create_queries(index))
         self.outputs += [
             answers.labels,
@@ -422,7 +423,7 @@ class _StoreSession(_EstimatorSession):
         self.do_query(index, present, "other")
 
     def do_query(self, index: int, _: Bools | bool, audience: str = "default") -> None:
-        """Answer the queries of the action for an audience; append the reply and public facts."""
+        """Answer the action's queries for `audience`; append reply and public facts to outputs."""
         reply = self.system.predict(self.interaction.create_queries(index), audience=audience)
         state = self.system.facts()["audiences"][audience]
         public_state = {name: state[name] for name in ("plan", "queries", "usage")}
@@ -444,7 +445,7 @@ class _StoreSession(_EstimatorSession):
             testing.refill_budgets(self.system)
 
     def do_evaluate(self, index: int, present: Bools | bool) -> None:
-        """Evaluate the first answer by labels of the victim, if present, and a new subject."""
+        """Evaluate the first answer with labels of the victim, if present, and a new subject."""
         copies = self.interaction.copies
         queries = np.repeat(self.interaction.create_queries(0)[:1], 2, axis=0)
         n_victims = int(np.broadcast_to(present, 1)[0])

@@ -233,7 +233,7 @@ def _guess_coins(interaction: AuditInteraction, fault: InjectedFault) -> tuple[i
     """Return the number of coins guessed correctly, and whether the canaries were local.
 
     The interaction runs with random coins, and each coin is guessed by its likelihood ratio.
-    Canaries are local if the private sums of all included canaries are equal, as of excluded ones.
+    Canaries are local if all included ones have equal private sums, and all excluded ones.
     """
     n_canaries = interaction.copies.n_copies
     coins = public_draws().integers(0, 2, n_canaries) > 0

@@ -289,7 +289,7 @@ class _AttackRuns:
     def time_weight(self) -> float:
         """Relative share of the time for this attack: the square root of the seconds per run.
 
-        These shares minimise the sum of the variances over all attacks.
+        For equal variances per run, they minimise the sum of the estimates' variances.
         """
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 

@@ -123,7 +123,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         return [steps, size]
 
     def count_noise_samples(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
-        """Return the planned numbers of noise samples, by noise scale in grid steps.
+        """Return the planned number of noise samples by noise scale, in steps of the noise's grid.
 
         The accounting adds the delta slack of the discrete noise for each sample. Every step has
         `n_features` + 1 samples for each class, one per weight and intercept; a released number of
@@ -238,8 +238,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """
         return self._fit(X, y, subjects, public)
 
-    def _start_releases(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
-        """Fit the feature encoder to public rows, train, and set the fitted attributes.
+    def _fit_checked(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
+        """Fit the feature encoder to public rows, train, and publish the weights as attributes.
 
         `plan`: checked parameters. `records`: checked arguments of :meth:`fit`, with the private
         features (n, d), subject ids and public rows. `targets`, int32 (n,): private class indices.
@@ -260,8 +260,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
             )
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)
         note_release(self)
-        # The process remembers this use of the private records. The estimator drops its handle of
-        # it, so that it can be copied, which is safe because predictions release nothing further.
+        # The process remembers this use of the private records. Without a reference to the
+        # interaction the estimator can be copied, as predictions release nothing further.
         del self._interaction
         self.noise_multiplier_ = plan.noise_multiplier
         unit = FLOAT32.scale(rows.rows.shape[1] - 1)
@@ -270,7 +270,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.intercept_ = BIAS * weights[-1]
 
     def _count_noise_samples(self) -> dict[int, float]:
-        """Return the planned numbers of noise samples, by noise scale in grid steps."""
+        """Return the planned number of noise samples by noise scale; a guess before ``fit``."""
         return self._get_plan().count_noise_samples(
             vars(self).get("n_features_in_", _DEFAULT_N_FEATURES)
         )

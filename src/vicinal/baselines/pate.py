@@ -94,7 +94,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
             }
         ]
 
-    def create_release(self, records: FitInputs, targets: AnyArray) -> PATERelease:
+    def create_mechanism(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         """Train the teachers, and return the mechanism that releases their noisy votes.
 
         `records`: private features (n, d) and subject ids. `targets`, (n,): private class indices.

@@ -108,7 +108,7 @@ class RemoteShards:
         sums = gather_results(dict(enumerate(self.shards)), request, self.deadline)
         return sum_shard_answers(sums.values(), (len(queries), release.mechanism.n_coordinates))
 
-    def iterate_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
+    def search_for_two_rounds(self, *_: object, **__: object) -> Iterator[TwoRounds]:
         """Raise InvalidInput: private neighbour counts need two rounds a query, on one machine."""
         raise create_private_count_error()
 

@@ -79,8 +79,8 @@ class QueryEngine:
     - `radius`: selects the records that vote on a query.
     - `votes`: the mechanism that releases noisy votes, or labels only.
     - `count`: the private count of neighbours (ZZGW23); None if counts are public estimates.
-    - `noise_multiplier`: sigma2: at a count of K voting records, the standard deviation of the
-      noise on each vote is sigma2 sqrt(K) votes.
+    - `noise_multiplier`: sigma2: the noise on each vote has standard deviation sigma2 sqrt(K)
+      votes, where K is the public estimate or the noisy count of the voting records.
     - `answered_neighbours`: earlier answers that vote, in the algorithm of ZZGW23; else None.
     - `slack`: accountant of the delta that rounding counts and votes to the grid costs.
     - `decision`: converts noisy votes into labels and probabilities.
@@ -139,7 +139,7 @@ class QueryEngine:
     def check_rounding_delta(self, n_queries: int) -> None:
         """Raise PrivacyRefused if the delta reserved for rounding ends within `n_queries` answers.
 
-        Their cost is taken at the smallest noise, so it follows from the plan, not from counts.
+        Their delta is taken at the smallest possible noise: it depends on the plan, not on counts.
         """
         count_slack = 0.0 if self.count is None else self.count.slack_per_count
         self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
@@ -188,23 +188,23 @@ class QueryEngine:
         noise = np.asarray(loss.compute_pooled_std(noise, expected, predicted.score_std))
         return QueryAnswers(labels, pooled, queried, noise, probabilities)
 
-    def _release_votes(self, block: IntegerMatrix, model_votes: Floats | None = None) -> Released:
-        """Charge the neighbours of queries, and return their noisy votes or labels with the noise.
+    def _release_votes(self, queries: IntegerMatrix, model_votes: Floats | None = None) -> Released:
+        """Charge the neighbours; return noisy votes or labels, and noise standard deviations, (q,).
 
-        `block`, (q, d): queries. `model_votes`, (q, c): public votes to add to the private ones.
+        `queries`, (q, d). `model_votes`, (q, c): public votes to add to the private ones.
         """
         # Without queries, no subject is charged and no noise is sampled.
-        if not len(block):
+        if not len(queries):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_coordinates)
             return np.zeros(shape), np.zeros(0)
-        thresholds = self.radius.thresholds(block)
+        thresholds = self.radius.thresholds(queries)
         if self.count is None:
-            release = self._plan_release(self.radius.estimate_counts(block))
+            release = self._plan_release(self.radius.estimate_counts(queries))
             # Proxies are charged before the records, so that their public usage does not depend on
             # whether the private charges were interrupted.
             if self.proxies is not None:
-                self.proxies.charge(release, block, thresholds)
-            sums = self.shard.charge_and_sum(release, block, thresholds)
+                self.proxies.charge(release, queries, thresholds)
+            sums = self.shard.charge_and_sum(release, queries, thresholds)
             if model_votes is not None:
                 # Model votes are public and added after the charges, so they change no subject's
                 # contribution. They are rounded to the grid, as the discrete Gaussian requires.
@@ -212,12 +212,14 @@ class QueryEngine:
                 sums = sums + np.rint(model_votes * steps[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
         earlier = self.answered_neighbours
-        public = None if earlier is None else earlier.sum_votes(block, thresholds)
+        public = None if earlier is None else earlier.sum_votes(queries, thresholds)
         released = [
             self._release_after_count(
-                rounds, public and public.slice_queries(rounds.queries), self.count
+                rounds, None if public is None else public.slice_queries(rounds.queries), self.count
             )
-            for rounds in self.shard.iterate_rounds(block, thresholds, together=not self.sequential)
+            for rounds in self.shard.search_for_two_rounds(
+                queries, thresholds, together=not self.sequential
+            )
         ]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)

@@ -8,8 +8,8 @@ of standard deviation sigma2 sqrt(k) on the votes of k neighbours:
 
 where `spread` accounts for hubs: records that are near more queries than other records. It and w^2
 are measured with public points as both records and queries. The headroom reflects asymmetric
-errors: noise a third too large costs a point of accuracy, but noise a third too small exhausts the
-most useful records and costs 2 to 10 points.
+errors: noise a third too large costs 1 percentage point of accuracy, but noise a third too small
+exhausts the most useful records and costs 2 to 10 points.
 
 The number of neighbours k trades noise against nearness: the votes' signal-to-noise ratio grows as
 sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the dimension
@@ -164,25 +164,25 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
     """Return sigma1, the noise standard deviation of a private count (ZZGW23), in records.
 
     It is sqrt(T / (6 B)) for T = `n_queries` and a subject's zCDP `budget` B, but at least 1. With
-    less noise, one record's shift would exceed the range of the slack bound, and none be counted.
+    less noise no record would be counted: the largest contribution is the noise's deviation.
     """
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_CHARGE * budget)))
 
 
 def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
-    """Return the mean squared weight and the spread of votes among public points.
+    """Return how often, and with what weight, records take part in votes, from public points.
 
     The points of `reference` are both queries and records: each takes part in the votes on others
     within `radius`. `n_features`: number of columns of their integer features.
     """
     kernel = reference.kernel
     weights = kernel.table(n_features)
-    probes = reference.points[:_MAX_PROBES]
-    thresholds = radius.thresholds(probes)
+    query_points = reference.points[:_MAX_PROBES]
+    thresholds = radius.thresholds(query_points)
     counts = np.zeros(len(reference), dtype=np.int64)
     squared_weights = 0.0
     start = 0
-    for similarities in reference.iterate_similarities(probes):
+    for similarities in reference.iterate_similarities(query_points):
         stop = start + len(similarities)
         inside = similarities >= thresholds[start:stop, None]
         # Every point is inside its own radius, but a query is not a record.

@@ -63,11 +63,12 @@ class Shards(Protocol):
     ) -> Steps:
         """Charge the neighbours of the queries; return the sums of their votes, (q, c)."""
 
-    def iterate_rounds(
+    def search_for_two_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield queries with their neighbours, to be counted first and to vote after the count.
+        """Search the queries' neighbours, and yield them for a count and then a vote (ZZGW23).
 
+        The caller first releases a noisy number of these neighbours, then their noisy votes.
         `together`: yield all queries as one object, instead of one object for each query.
         """
 
@@ -109,10 +110,10 @@ class LocalShardBase(ABC):
             start += len(neighbours)
         return sums
 
-    def iterate_rounds(
+    def search_for_two_rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield queries with their neighbours: all as one object if `together`, else one by one."""
+        """Search the queries' neighbours; yield all at once if `together`, else query by query."""
         if together:
             neighbours = self.get_index().search(queries, thresholds)
             yield TwoRounds(self, slice(0, len(queries)), neighbours)
@@ -194,7 +195,7 @@ class Shard(LocalShardBase):
         self._register: Register = self.ledger if register is None else register
         self._targets: RecordTargets = np.zeros(0, dtype=np.int32)
         self._slots = np.zeros(0, dtype=np.int32)
-        self._records = np.zeros(0, dtype=np.int32)
+        self._n_records = np.zeros(0, dtype=np.int32)
         self._mapped: list[MappedIndex] = []
         self._consistent = True
 
@@ -209,7 +210,7 @@ class Shard(LocalShardBase):
 
     def subject_table_of(self, account: Account) -> SubjectTable:
         """Return the records' targets and subjects with the budgets of `account`."""
-        return SubjectTable(self._targets, self._slots, self._records, account.remaining)
+        return SubjectTable(self._targets, self._slots, self._n_records, account.remaining)
 
     def get_index(self) -> Index:
         """Return the index of all records."""
@@ -233,9 +234,9 @@ class Shard(LocalShardBase):
             self._targets = all_targets
             self._slots = np.concatenate([self._slots, slots])
             counts = np.zeros(self._register.size, dtype=np.int32)
-            counts[: len(self._records)] = self._records
+            counts[: len(self._n_records)] = self._n_records
             np.add.at(counts, slots, 1)
-            self._records = counts
+            self._n_records = counts
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
@@ -259,7 +260,7 @@ class Shard(LocalShardBase):
             # Targets and slots are moved as the index rows are, so that they still match.
             order = np.arange(new_size)  # previous index of every remaining row
             order[rows[rows < new_size]] = movers
-            self._records[self._slots[rows]] = 0
+            self._n_records[self._slots[rows]] = 0
             self._targets = self._targets[order]
             self._slots = self._slots[order]
             yield
@@ -288,15 +289,16 @@ class Shard(LocalShardBase):
         """Load records of subjects that are already enrolled into an empty shard.
 
         `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
+        `targets`: encoded targets of the n rows. `slots`, int32 (n,): slots of their subjects.
         """
         with self._mark_changing():
             for block in blocks:
                 self.index.add(block)
             self._targets = targets
             self._slots = slots
-            self._records = np.zeros(self._register.size, dtype=np.int32)
+            self._n_records = np.zeros(self._register.size, dtype=np.int32)
             for start in range(0, len(self), _COUNT_CHUNK):
-                np.add.at(self._records, slots[start : start + _COUNT_CHUNK], 1)
+                np.add.at(self._n_records, slots[start : start + _COUNT_CHUNK], 1)
 
     @contextmanager
     def _mark_changing(self) -> Iterator[None]:

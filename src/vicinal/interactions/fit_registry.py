@@ -1,8 +1,8 @@
 """Registry of the fits of this process, which refuses a second fit on records of an earlier one.
 
 A guarantee is for one *interaction*: all releases of one fitted object. A second interaction with
-the same subjects adds its loss to the first. Each fit therefore claims its records here: a claim
-registers the records that interactions use. A claim that overlaps with an earlier one is refused
+the same subjects adds its loss to the first. Each fit therefore claims its records here: a claim is
+the registry's entry of records in use. A claim that overlaps with an earlier one is refused
 unless both fits declared in advance that several interactions share one budget. This guards against
 mistakes; the guarantee does not depend on it. docs/decisions/0045-refusals-and-interactions.md
 lists the overlaps that it does not notice.
@@ -51,7 +51,7 @@ class _Claim:
 class Interaction:
     """The use of a claim by one fitted object.
 
-    The claim is dropped when its last user is deleted and nothing was released.
+    The claim is dropped when its last fitted object is deleted and nothing was released.
     `is_withdrawn`: whether the claim was given up, so that a later fit may claim the records.
     """
 
@@ -125,10 +125,10 @@ class FitRegistry:
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
     ) -> Interaction:
-        """Return an interaction that continues an interrupted one, and claims `records`.
+        """Return an interaction that claims `records` and continues one that was interrupted.
 
-        Something was already released. Earlier claims with the same declaration are not regarded as
-        overlaps.
+        The fits before the interruption, in this process or an ended one, have already released
+        something. Earlier claims with the same declaration are not regarded as overlaps.
         """
         new = _Claim(records, declaration)
         with self._lock:
@@ -182,7 +182,7 @@ class FitRegistry:
                 raise PrivacyRefused(reason)
 
     def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return the reason to refuse the claim `new`, in sentences; "" if it may be registered.
+        """Return the reason to refuse the claim `new`, or "" if it may be registered.
 
         `exempt`: claims that are not compared with it; None is skipped. Claims that are no longer
         active are dropped from the registry first.

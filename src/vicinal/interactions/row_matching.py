@@ -49,9 +49,9 @@ class RecordDigests:
     def merge(self, other: RecordDigests, *, same_records: bool) -> RecordDigests:
         """Return the digests of the records of both; without ids if one has none.
 
-        `other`: digests of further records. `same_records`: whether it describes the same records
-        instead, possibly with other features. The multiplicity of a row is then the larger of both,
-        otherwise their sum.
+        `same_records`: whether `other` has digests of the records in `self`, possibly with other
+        features; then a row occurs as often in the result as in the one with more repetitions. If
+        false, `other` has further records, and the occurrences of a row are added.
         """
         added = other.rows
         if same_records:
@@ -144,13 +144,14 @@ def overlap_exceeds_chance(first: UInts64, second: UInts64) -> bool:
     `first` and `second`: the sorted digests of all rows, repetitions included. The result depends
     on private records, so it must not be released.
 
-    Suppose a row occurs c times in both tables together, with c even. If the tables are independent
-    samples, each of any population and size (Poisson), the occurrences fall into the first table
-    independently with the same probability. So both tables have the row equally often with
-    probability at most C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The number
-    of rows with even c that occur equally often is compared with the sum of these bounds, by
-    Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Records that are
-    in both tables raise that number. Two equal tables without duplicates overlap at any size.
+    Null hypothesis: the tables are independent samples, each of any population and size (Poisson).
+    Test statistic: the share of rows that occur equally often in both tables, among rows whose
+    total number c of occurrences is even, as others cannot; records in both tables raise it. Under
+    the null hypothesis each occurrence of a row is independently in the first table with the same
+    probability, so a row occurs equally often in both with probability at most
+    C(c, c/2) / 2^c <= 1 / sqrt(1.5 c + 1), which is 1/2 for c = 2. The mean of these bounds is
+    tested by Hoeffding's inequality (1963, Theorem 1), at the level MAX_FALSE_POSITIVE_RATE. Two
+    equal tables without duplicates overlap at any size.
     """
     values, totals = np.unique(np.concatenate([first, second]), return_counts=True)
     if 0 < len(values) == len(first) == len(second):

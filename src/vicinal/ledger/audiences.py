@@ -198,7 +198,7 @@ class Audience:
     - `n_granted_budgets`: number of budgets given out, each of :attr:`units_per_budget`. Private.
     - `used`: number of answers that were charged. Public.
     - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
-    - `checkpointed`, `checkpointed_queries`: units charged, and number of answers paid, by charges
+    - `checkpointed`, `checkpointed_queries`: units, and number of answers, of the charges
       that are in the pages and no longer in the log.
     - `analysts`: the audience's analysts by name.
     - `logged_bytes`: size of the charges in the log, which are not in the pages yet.

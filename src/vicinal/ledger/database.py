@@ -391,13 +391,13 @@ _GENESIS_LINK = ChainLink(-1, 0, bytes(32), GENESIS_HEAD)
 class Chain:
     """The last link, and the sum of all rows' digests with the changes of the open transaction.
 
-    `key`: the store's secret key. Digests are keyed, so that they do not confirm a guess of an
+    `secret_key`: that of the store. Digests are keyed, so that they do not confirm a guess of an
     erased row. Digests are integers modulo 2^128. Arguments of the methods: `table`, a table's
     name; `key`, the values of a row's primary key.
     """
 
-    def __init__(self, key: bytes) -> None:
-        self._key = keyed_digest(key, b"digests of rows")
+    def __init__(self, secret_key: bytes) -> None:
+        self._key = keyed_digest(secret_key, b"digests of rows")
         self._prefixes: dict[str, bytes] = {}
         self._sum = 0
         self._pending: int | None = None  # change of the sum by the open transaction
@@ -452,7 +452,7 @@ class Chain:
         return self._pending is not None
 
     def make_link(self, clock: int) -> ChainLink:
-        """Return the link of the open transaction, which follows the last link.
+        """Return the link that the open transaction will add after the last link.
 
         `clock`: the ledger's clock.
         """

@@ -174,7 +174,8 @@ def open_descriptor(
 
     `create`: create a missing file with :func:`create_file`, which describes `owner`.
     `accept_unwritable`: open the file read-only if this process may not write it; otherwise an
-    OSError is raised. `follow_link`: accept a symbolic link to a file that is not created.
+    OSError is raised. `follow_link`: open the target of a symbolic link, unless `create` is set;
+    otherwise a link raises OSError.
     """
     no_link = 0 if follow_link else os.O_NOFOLLOW
     try:
@@ -233,7 +234,7 @@ class Lock:
 
 
 def lock_file(descriptor: int, path: Path, refusal: str) -> None:
-    """Lock an open file until it is closed.
+    """Lock an open file exclusively, without waiting, until it is closed.
 
     `descriptor`: of the open file. `path`: its path, for error messages. Raises StoreInUse with the
     message `refusal` if another process holds the lock; MissingExtra if the operating system has no

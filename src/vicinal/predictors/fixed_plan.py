@@ -194,7 +194,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
 
     @abstractmethod
-    def create_release(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
+    def create_mechanism(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
         """Return the mechanism that makes the planned releases.
 
         `records`: the checked features, subjects and public rows of ``fit``. `targets`, (n,) or
@@ -346,7 +346,7 @@ class FixedPlanEstimator(
     """An estimator with a fixed plan, whose guarantee is known before the first release.
 
     A subclass defines the class of its plan, `_plan_type`, and starts the releases in
-    :meth:`_start_releases`. Its guarantee also states `_additional_public_facts` and
+    :meth:`_fit_checked`. Its guarantee also states `_additional_public_facts` and
     `_additional_assumptions`. Later changes of parameters do not affect the plan of ``fit``.
     """
 
@@ -355,8 +355,8 @@ class FixedPlanEstimator(
     _additional_assumptions: tuple[str, ...] = ()
 
     @abstractmethod
-    def _start_releases(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
-        """Create the mechanism of the planned releases, or make them if they need no queries.
+    def _fit_checked(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
+        """Create the mechanism that answers queries; without one, make all releases here.
 
         - `records`: the checked arguments of ``fit``, whose records are claimed.
         - `targets`: encoded targets, (n,) or (n, c); private.
@@ -385,7 +385,7 @@ class FixedPlanEstimator(
             targets = plan.encode_targets(y, len(records))
             inputs.claim_records(self, plan, records)
             self.classes_ = plan.classes
-            self._start_releases(plan, records, targets)
+            self._fit_checked(plan, records, targets)
             self._plan = plan
         return self
 
@@ -394,13 +394,13 @@ class FixedPlanEstimator(
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
     def _count_noise_samples(self) -> dict[int, float]:
-        """Return the plan's number of noise samples, keyed by the noise's scale in grid steps."""
+        """Return the number of samples, each with delta slack, by noise scale in grid steps."""
         return self._get_plan().count_noise_samples()
 
     def plan(self, delta: float | None = None) -> Plan:
         """Return the plan in the JSON types that ``vicinal account`` reads.
 
-        `delta`: None for that of the estimator. The plan covers all declared interactions.
+        It covers all declared interactions. `delta`: of the guarantee; None: the estimator's.
         """
         planned = self._get_plan()
         stated = self.delta if delta is None else delta
@@ -496,14 +496,12 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         votes[passed] = answers
         return votes
 
-    def _start_releases(
-        self, plan: Answering, records: inputs.FitInputs, targets: AnyArray
-    ) -> None:
+    def _fit_checked(self, plan: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
         """Create the mechanism that answers queries by `plan`; set the counters of queries to 0.
 
         `records`: checked features and subjects. `targets`: encoded targets, (n,) or (n, c).
         """
-        self._release = plan.create_release(records, targets)
+        self._release = plan.create_mechanism(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise
         self.n_asked_ = self.n_answers_ = 0

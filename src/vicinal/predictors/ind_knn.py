@@ -118,15 +118,15 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         reuse_predictions: bool = False,
         simulation_seed: int | None = None,
     ) -> Self:
-        r"""Return an unfitted classifier with ZZGW23 Algorithm 3, its mistakes corrected.
+        r"""Return an unfitted classifier with ZZGW23 Algorithm 3, its errors corrected.
 
         Records with a kernel value kappa of at least `tau` vote. Their number K = max(#selected +
         N(0, sigma1^2), 30) is released at sigma1 = sqrt(T / (6 B)), where T is `n_queries` and B
         the initial Renyi budget. Weights are min(kappa, sigma2 sqrt(2 K z)), where z is the
         subject's remaining budget; the noise has standard deviation sigma2 sqrt(K), and sigma2 is
         `noise_multiplier`. `kernel`: "cosine", or "rbf" with `bandwidth` nu. `norm_bound`: largest
-        length of a feature vector. `execution`: "sequential" or "block" (queries are answered and
-        charged one by one, or in blocks). The other arguments are parameters of the class.
+        length of a feature vector ("auto": in public rows). `execution`: "sequential" or "block"
+        (queries are answered and charged one by one, or in blocks). The rest: as in the class.
 
         Corrected against the printed texts and the authors' code:
 
@@ -215,7 +215,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return self._model.predict(convert_to_float(self._encoder.encode(queries)))
 
     def _check_votes_released(self, requested: str) -> None:
-        """Raise PrivacyRefused, naming the `requested` values, if labels alone are released."""
+        """Raise PrivacyRefused if only labels are released; `requested` names refused values."""
         if self._plan.label_only:
             raise PrivacyRefused(
                 f"{requested} cannot be given with release='label': only labels are paid for. Fit "
@@ -261,7 +261,7 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
         """Return the lead of the best class over the next, (q,), in noise standard deviations.
 
-        Post-processing of noisy votes: not charged.
+        These are the lead's, sqrt(2) times those of a vote. Post-processing: not charged.
 
         Parameters
         ----------

@@ -310,11 +310,11 @@ def claim_records(
 ) -> Interaction | None:
     """Register the records of a fit, and return their interaction; call before sampling noise.
 
-    Also stores the interaction in the `estimator`, and warns if a Pipeline fitted a step on the
-    records. `plan`: the plan of the fit. `records`: its checked arguments. Returns None for
-    simulations and for records declared public, which are not registered. Raises PrivacyRefused if
-    the records took part in another interaction, and if scikit-learn's cross-validation calls the
-    fit.
+    Fits of one series share an interaction. Also stores it in the `estimator`, and warns if a
+    Pipeline fitted a step on the records. `plan`: the plan of the fit. `records`: its checked
+    arguments. Returns None for simulations and for public records, which are not registered. Raises
+    PrivacyRefused if the records took part in another interaction, and if scikit-learn's
+    cross-validation calls the fit.
     """
     # Without a declared n_records, the number of records is estimated from the private records.
     estimates_size = getattr(plan, "n_records", 0) is None

@@ -135,11 +135,11 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         uses_float32 = public.shape[1] < _FEW_FEATURES
         return RBF(1.0, bound, FLOAT32 if uses_float32 else int8_precision(public, bound))
 
-    def create_release(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
-        """Return the mechanism that answers queries, with the planned numbers still to be used.
+    def create_mechanism(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
+        """Return a new mechanism that answers the planned number of queries; none is used yet.
 
         `records`: the checked features, subjects and public rows of ``fit``. `targets`: class
-        indices (n,), or with `tau` 0s and 1s (n, c); private.
+        indices (n,), or 0s and 1s (n, c) for several labels (`tau` is given); private.
         """
         votes: VoteEncoding = (
             OneHotVotes(targets, len(self.classes))

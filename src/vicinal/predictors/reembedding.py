@@ -160,7 +160,7 @@ def resume_fit(
         records = inputs.check_fit_inputs(classifier, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(classifier, plan, records)
-        _install_features(classifier, plan, ledger, records, targets, claimed, state)
+        _install_engine(classifier, plan, ledger, records, targets, claimed, state)
         n_planned = n_answers + plan.n_queries
         classifier._plan = IndKNNPlan.from_estimator(classifier).changed(
             n_queries=n_planned, model_share=model_share, no_model_reason=no_model_reason
@@ -169,21 +169,21 @@ def resume_fit(
             classifier._planned_answers = n_planned
 
 
-def _install_features(
+def _install_engine(
     classifier: IndKNNClassifier,
     plan: IndKNNPlan,
     ledger: MemoryLedger,
     records: inputs.FitInputs,
     targets: RecordTargets,
-    claimed: Interaction | None,
+    interaction: Interaction | None,
     state: BudgetState,
 ) -> None:
-    """Build an engine on the records with the budgets of `ledger`, and give it to `classifier`.
+    """Let `classifier` answer with a new engine on the records and the budgets of `ledger`.
 
     - `plan`: the plan of the further queries.
     - `ledger`: the enrolled subjects and their remaining budgets.
     - `records`, `targets`: the checked arguments of the fit, and its encoded targets.
-    - `claimed`: the interaction of the records; None for simulations and public records.
+    - `interaction`: the interaction of the records; None for simulations and public records.
     - `state`: the state of the earlier fit; its private model, if any, maps the features.
     """
     del classifier._fit_series
@@ -207,9 +207,9 @@ def _install_features(
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
     shard.add(integers, targets, records.names)
-    meter = create_slack_accountant(plan, float(state["slack"]))
+    slack_accountant = create_slack_accountant(plan, float(state["slack"]))
     assembled = create_engine(
-        shard, kernel, plan, n_features, reference, meter, claimed, model=model
+        shard, kernel, plan, n_features, reference, slack_accountant, interaction, model=model
     )
     if assembled.engine.model_gate is not None:
         assembled.engine.model_gate.n_asked = int(state["model_put"])

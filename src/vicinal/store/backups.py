@@ -35,13 +35,13 @@ def write_backup(store: OpenStore, path: Path) -> None:
 def restore_folder(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
 ) -> folders.Folder:
-    """Copy a backup into the folder `path` of a new store, and return it, without a `store.json`.
+    """Copy a backup into a new store's folder `path`; return this folder, without `store.json`.
 
     `backup`: folder of the backup. `ledger`: None or "sqlite", or the URL of an empty PostgreSQL
-    database. `witness`: the store's rollback guard, or None for the file beside `path`.
-    `accept_loss`: restore the backup although charges after it may be lost. Raises InvalidInput if
-    `backup` is no backup, or `path` is in use. Raises PrivacyRefused, unless `accept_loss`, if the
-    witness does not confirm that the backup has the last commit.
+    database. `witness`: file outside the store with its last commit, which reveals old copies; None
+    for the file beside `path`. `accept_loss`: restore the backup although charges after it may be
+    lost. Raises InvalidInput if `backup` is no backup, or `path` is in use. Raises PrivacyRefused,
+    unless `accept_loss`, if the witness does not confirm that the backup has the last commit.
     """
     config = folders.read_config(backup)
     folders.refuse_links(backup)

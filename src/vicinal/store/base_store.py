@@ -101,8 +101,8 @@ class BaseStore(ABC):
     ) -> AbstractContextManager[Steps]:
         """Charge the subjects of an evaluation, and yield the private sum of each table cell.
 
-        `audience`: has the charged budgets. `tally`: the counter of table cells, with the noise.
-        `counted`: the labelled rows that were queried. Charges, and whatever the body of the
+        `audience`: has the charged budgets. `tally`: the mechanism that counts the table cells with
+        noise. `counted`: the labelled rows that were queried. Charges, and whatever the body of the
         context writes, become durable when the body ends.
         """
 
@@ -607,9 +607,9 @@ class BaseStore(ABC):
         Parameters
         ----------
         erased
-            Subject ids that no file may contain.
+            Subject ids that must not be in any file.
         features : array (m, d), optional
-            Raw erased records (before extraction) whose features the record files may not contain.
+            Raw erased records (before extraction) whose features must not be in record files.
         """
         ids = checks.subject_ids("erased", list(erased))
         with self._hold_exclusively(read_only=True):

@@ -143,11 +143,11 @@ def read_queries(
     *,
     warn: bool = True,
 ) -> tuple[dict[str, Any], Dataset]:
-    """Return the column to copy in front of the answers, by its name, and the queries.
+    """Return the column to copy in front of the answers, as {name: values}, and the queries.
 
     - `id_column`: column of the file to copy. For None, the names of a folder's files are copied,
       and nothing (an empty mapping) if the queries are not in a folder.
-    - `answer_columns`: names of the columns of answers; InvalidInput if the copied one has one.
+    - `answer_columns`: names of the columns of answers, which the copied column must not have.
     - `warn`: warn of values that the schema does not declare.
     """
     from vicinal.datasets.tables import normalize_column_name, read_table

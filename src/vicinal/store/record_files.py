@@ -89,17 +89,17 @@ class RecordFile:
             write_whole(self._descriptor, flat.view(np.uint8).data, start * self.row_bytes)
             os.fsync(self._descriptor)
 
-    def map_rows(self, size: int, *, change: bool = False) -> AnyArray:
-        """Return the first `size` rows, (size, width), as a memory map; writable if `change`."""
+    def map_rows(self, size: int, *, writable: bool = False) -> AnyArray:
+        """Return a memory map of the first `size` rows, (size, width), read-only by default."""
         if size == 0:
             return np.zeros((0, self.width), dtype=self.dtype)
         if self.count_bytes() < size * self.row_bytes:
             raise StoreDamaged(f"{self.path} is shorter than the store. Restore a backup.")
-        mode = "r+" if change else "r"
+        mode = "r+" if writable else "r"
         # By the descriptor, as the name may lead to another file by now.
         with (
             translate_os_errors(self.path),
-            os.fdopen(os.dup(self._descriptor), "r+b" if change else "rb") as file,
+            os.fdopen(os.dup(self._descriptor), "r+b" if writable else "rb") as file,
         ):
             return np.memmap(file, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
@@ -124,7 +124,7 @@ class RecordFile:
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
         """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
         if len(erased_indices):
-            rows = self.map_rows(size, change=True)
+            rows = self.map_rows(size, writable=True)
             rows[erased_indices] = rows[moved_indices]
             with translate_os_errors(self.path):
                 rows.flush()  # type: ignore[attr-defined]

@@ -43,12 +43,12 @@ def compute_noisy_averages(
     weight coordinate and of the values in a target vector.
     """
     weight_error = noise / a
-    weight = _compute_nonnegative_mean(sums[:, 0] / a, weight_error)
+    weight = _compute_nonnegative_posterior_mean(sums[:, 0] / a, weight_error)
     means = sums[:, 1:] / b / weight[:, None]
     return means, np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
 
 
-def _compute_nonnegative_mean(observed: Floats, noise: Floats) -> Floats:
+def _compute_nonnegative_posterior_mean(observed: Floats, noise: Floats) -> Floats:
     """Return the posterior mean of a nonnegative value under a flat prior, float64 (q,).
 
     `observed`, float64 (q,): the value plus Gaussian noise of standard deviation `noise`, (q,).

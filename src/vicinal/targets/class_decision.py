@@ -122,15 +122,15 @@ def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _tabulate_expected_votes(gamma_shapes: float) -> Floats:
+def _tabulate_expected_votes(gamma_shape: float) -> Floats:
     """Return T(b), a class's expected true votes, at equally spaced b from -30 to 30, (points,).
 
-    T and b are in noise standard deviations; `gamma_shapes` is the shape a of the votes' gamma
+    T and b are in noise standard deviations; `gamma_shape` is the shape a of the votes' gamma
     prior.
     """
     n_points = round(2 * _MAX_SCALED_VOTES / _TABLE_STEP) + 1
     votes = np.linspace(-_MAX_SCALED_VOTES, _MAX_SCALED_VOTES, n_points)
-    expected_votes = _compute_expected_votes(np.full(len(votes), gamma_shapes), votes)
+    expected_votes = _compute_expected_votes(np.full(len(votes), gamma_shape), votes)
     # The price of a label requires scores that never decrease; rounding errors could violate it.
     return np.asarray(np.maximum.accumulate(expected_votes))
 

@@ -43,7 +43,7 @@ class LabelSetsParameters:
 
 
 class LabelSets(LabelSetsParameters, VectorTarget):
-    """Targets that are sets of c labels, encoded as vectors of a weight and one value per label."""
+    """Targets that are sets of c labels, encoded as vectors of a constant and a value per label."""
 
     kind = LABELS
     description = "several labels per record"
@@ -93,7 +93,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
-        """Return the standard error that the noise causes in each label's share, at one half.
+        """Return the standard error that the noise causes in each label's share, if it is one half.
 
         `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
         deviation of the noise on each coordinate, in votes.

@@ -169,8 +169,8 @@ class NumbersParameters:
 class TypicalRange:
     """The typical range of each of p targets, relative to the target's bounds.
 
-    Relative numbers z are -1 and 1 at the bounds. `centre`, `half_width`, float64 (p,): typical
-    numbers have |z - centre| <= half_width.
+    Relative numbers z are -1 and 1 at the bounds. `centre`, `half_width`, float64 (p,): the
+    numbers z of the declared range have |z - centre| <= half_width.
     """
 
     centre: Floats
@@ -190,14 +190,14 @@ class TypicalRange:
 
     @property
     def typical_norm(self) -> float:
-        """Norm of target vectors with all targets at ends of typical ranges; the largest is 1."""
+        """Norm of a vector with all targets at ends of typical ranges; the largest norm is 1."""
         max_deviation = (1 + np.abs(self.centre)) / self.half_width
         square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(max_deviation).mean())
         return 1 / math.sqrt(square)
 
     @property
     def vector_factors(self) -> tuple[float, float]:
-        """Factors (a, b) in a number's target vector (a, b (z - centre) / half_width)."""
+        """Factors (a, b) of the constant first coordinate and of the numbers in a target vector."""
         a, b = split_unit_length(WEIGHT_SHARE)
         return self.typical_norm * a, self.typical_norm * b
 
@@ -245,8 +245,8 @@ class Numbers(NumbersParameters, VectorTarget):
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
         """Return the target vectors of `n_records` records, (n, 1 + p); private.
 
-        `y`: numbers, (n,) or (n, p); relative to the bounds (:class:`TypicalRange`), they are z in
-        the vector (a, b (z - centre) / half_width / sqrt(p)).
+        `y`: numbers, (n,) or (n, p). With z the p numbers of a record, scaled to -1..1 at bounds,
+        its vector is (a, b (z - centre) / half_width / sqrt(p)); see :class:`TypicalRange`.
         """
         values = scale_numbers(y, n_records, self.bounds, log=self.scale == LOG)
         scale = self.relative_typical_range
@@ -262,7 +262,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def typical_norm(self) -> float:
-        """Norm of target vectors with all targets at ends of typical ranges; the largest is 1."""
+        """Norm of a vector with all targets at ends of typical ranges; the largest norm is 1."""
         return self.relative_typical_range.typical_norm
 
     @cached_property

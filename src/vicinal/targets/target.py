@@ -91,7 +91,7 @@ class Target(CheckedParameters, ABC):
 
     @property
     def typical_norm(self) -> float:
-        """Euclidean norm of the target vectors of most records; the largest is 1."""
+        """Euclidean norm of the target vectors of most records, scaled so that the largest is 1."""
         return 1.0
 
     @abstractmethod
@@ -171,7 +171,7 @@ class VectorTarget(Target):
         return [f"{prefix}{name}" for name in self.names for prefix in ("", *self.answer_prefixes)]
 
     def complete_and_check(self) -> None:
-        """Raise InvalidInput if two columns of a table of answers would have the same name."""
+        """Raise InvalidInput, on construction, if a table of answers repeats a column name."""
         columns = self.answer_columns
         repeated = next((name for name in columns if columns.count(name) > 1), None)
         if repeated is not None:
@@ -214,7 +214,7 @@ class VectorTarget(Target):
 
     @abstractmethod
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
-        """Return the private target vectors of `n_records` records. `y`: of `fit`; not None."""
+        """Return the private target vectors of records; `y`: their targets as passed to `fit`."""
 
     @property
     def row_width(self) -> int:
