@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours.radius import select_rank, select_largest
+from vicinal.neighbours.radius import select_largest, select_rank
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])
