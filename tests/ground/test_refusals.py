@@ -237,7 +237,7 @@ def test_without_ids_the_features_alone_are_compared(made, again):
         held.predict(Q[:1])
     with pytest.raises(PrivacyRefused, match="earlier interaction"):
         fitted(made(), *again)
-    for words in ("features made otherwise", "another process or store", "under other ids"):
+    for words in ("with other features", "another process or store", "under other ids"):
         assert words in str(held.guarantee())
 
 
