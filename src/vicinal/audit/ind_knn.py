@@ -103,7 +103,7 @@ class IndKNNAudit:
     def build_parameters(self, n_copies: int, release: str, **overrides: Any) -> dict[str, Any]:
         """Return estimator parameters for a data set of `n_copies` copies of an attack.
 
-        The number of records is declared so that each copy's reference point sets its radius.
+        The declared number of records makes each copy's public point set the radius of its query.
         """
         k = self.n_neighbors
         return {
@@ -347,7 +347,7 @@ class IndKNNAudit:
         n_queries: int,
         cost_share: float,
     ) -> AuditInteraction:
-        """Return one interaction with canaries, each the victim of its own copy of the attack.
+        """Return one interaction with canaries: made-up subjects, one victim in each attack's copy.
 
         `n_queries`: number of queries at each canary. `cost_share`: cost of the answer to one query
         as a multiple of the canary's budget; a cost above 1 is capped at the budget. With a large
@@ -439,7 +439,7 @@ class IndKNNAudit:
         return largest
 
     def compute_budget_mu(self, release: str) -> float:
-        """Return the Gaussian shift that a full budget B permits: mu = sqrt(2 B)."""
+        """Return mu = sqrt(2 B) of Gaussian DP, where B is a full budget of the plan in zCDP."""
         return math.sqrt(2 * self._create_plan(release).interaction_budget)
 
 

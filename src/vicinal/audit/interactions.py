@@ -367,7 +367,7 @@ class _EstimatorSession:
         ]
 
     def do_erase(self, _: int, __: Bools | bool) -> None:
-        """Erase all victims; with a fault, their remaining budgets are forgotten."""
+        """Erase all victims; the fault `refills_on_return` also discards their budgets."""
         self.system.erase(np.unique(self.interaction.copies.victims.subjects))
         if self.fault.refills_on_return:
             testing.forget_erased_budgets(self.system)
@@ -530,8 +530,8 @@ class TwoWorlds:
     def compute_total_shift(self, table: ChargeTable | None, n_classes: int) -> float:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
-        - `table`: charges of labels, None if votes are released. If only labels are released, a
-          single shifted vote counts with its share of the squared shift.
+        - `table`: charges of labels; None if votes are released. A label that follows from a single
+          shifted vote is charged less than the vote, so it adds that share of the squared shift.
         - `n_classes`: number of values of a release of votes; releases with another number of
           values, such as gradients, are never labels.
         """

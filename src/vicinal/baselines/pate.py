@@ -106,7 +106,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
             self.teacher,
             records.features,
             targets,
-            list(records.names),
+            list(records.subject_ids),
             key,
             self.n_teachers,
             len(self.classes),

@@ -419,7 +419,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         if self.target.is_class_vote:
             return ClassLoss(self.class_shares, fits_intercepts=not self.label_only)
         target = self.vector_target
-        return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual)
+        return VectorLoss(target.n_coordinates - 1, target.weight_coordinate, target.residual_norm)
 
     @property
     def vector_target(self) -> VectorTarget:

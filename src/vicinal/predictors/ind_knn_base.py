@@ -119,7 +119,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         claimed = inputs.claim_records(self, plan, records)
         with warnings.catch_warnings(record=True, action="always") as fit_warnings:
             planned = build_engine(
-                plan, records.features, targets, records.names, records.reference, claimed
+                plan, records.features, targets, records.subject_ids, records.reference, claimed
             )
             warn_about_small_data(planned)
         if plan.model_share is None:

@@ -85,15 +85,16 @@ class FitInputs:
         return len(self.features)
 
     @property
-    def names(self) -> Sequence[checks.SubjectId]:
+    def subject_ids(self) -> Sequence[checks.SubjectId]:
         """The subject id of each record; its row number if every record is a separate subject."""
         return range(len(self)) if self.ids is None else self.ids
 
     @property
     def slots(self) -> tuple[Ints32, int]:
         """The subject index (slot) of every record, int32 (n,), and the number of subjects."""
-        slot_of_subject = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
-        slots = np.array([slot_of_subject[name] for name in self.names], dtype=np.int32)
+        ids = self.subject_ids
+        slot_of_subject = {subject: slot for slot, subject in enumerate(dict.fromkeys(ids))}
+        slots = np.array([slot_of_subject[subject] for subject in ids], dtype=np.int32)
         return slots, len(slot_of_subject)
 
 

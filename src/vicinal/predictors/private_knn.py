@@ -84,7 +84,7 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
         return self.n_neighbors
 
     def _check_screening(self) -> None:
-        """Raise InvalidInput if screening's parameters contradict each other, `tau` or others."""
+        """Raise InvalidInput also if `tau` is given with screening or the release of labels."""
         super()._check_screening()
         if self.tau is not None and (self.screened or self.label_only):
             raise InvalidInput(

@@ -206,7 +206,7 @@ def _install_engine(
     n_features = integers.shape[1]
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
-    shard.add(integers, targets, records.names)
+    shard.add(integers, targets, records.subject_ids)
     slack_accountant = create_slack_accountant(plan, float(state["slack"]))
     assembled = create_engine(
         shard, kernel, plan, n_features, reference, slack_accountant, interaction, model=model

@@ -124,7 +124,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return self._vector_factors[0]
 
     @property
-    def residual(self) -> float:
+    def residual_norm(self) -> float:
         """Typical distance of a record's label coordinates from their mean: the factor b."""
         return self._vector_factors[1]
 

@@ -70,7 +70,7 @@ class TargetBounds:
         return len(self.low)
 
     @property
-    def plain(self) -> Any:
+    def json_value(self) -> Any:
         """The bounds in JSON types: a pair, or a mapping of names to pairs."""
         pairs = np.stack([self.low, self.high], axis=1).tolist()
         return pairs[0] if self.names is None else dict(zip(self.names, pairs, strict=True))
@@ -240,7 +240,7 @@ class Numbers(NumbersParameters, VectorTarget):
     @property
     def declaration(self) -> Any:
         """The bounds in JSON types: a pair, or a mapping of names to pairs."""
-        return self.bounds.plain
+        return self.bounds.json_value
 
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
         """Return the target vectors of `n_records` records, (n, 1 + p); private.
@@ -334,7 +334,7 @@ class Numbers(NumbersParameters, VectorTarget):
         return self.relative_typical_range.vector_factors[0]
 
     @property
-    def residual(self) -> float:
+    def residual_norm(self) -> float:
         """Typical distance of a record's number coordinates from their mean: half the factor b."""
         # At the ends of the typical range the distance from its centre is b.
         return self.relative_typical_range.vector_factors[1] / 2
@@ -354,7 +354,7 @@ class Numbers(NumbersParameters, VectorTarget):
     def parameters(self) -> dict[str, Any]:
         """The declaring parameters in JSON types; those with default values are left out."""
         typical = self.typical_range
-        ranges = {} if typical is None else {"typical_range": typical.plain}
+        ranges = {} if typical is None else {"typical_range": typical.json_value}
         return {**super().parameters, **ranges}
 
 

@@ -204,7 +204,7 @@ class VectorTarget(Target):
 
     @property
     @abstractmethod
-    def residual(self) -> float:
+    def residual_norm(self) -> float:
         """Typical Euclidean distance of a record's other coordinates from their mean; public."""
 
     @property
