@@ -1,7 +1,8 @@
 """Checks of the sizes that files declare, before memory is allocated or a disk is filled.
 
 A file of a few hundred kilobytes can declare an array of terabytes. Without these checks, a
-command would fail with a message that shows the declared shape, or the system would end it.
+command would fail with a message that shows the declared shape, or the system would end
+the process.
 """
 
 import errno
@@ -26,7 +27,7 @@ _GROUPS = Path("/sys/fs/cgroup")  # folder of all control groups
 
 
 class _GroupNames(NamedTuple):
-    """Names in one version of Linux's control groups."""
+    """Names of the memory controller and its files in one version of Linux's control groups."""
 
     controller: str  # in /proc/self/cgroup, and of a folder
     limit: str  # file of the limit in bytes
@@ -124,7 +125,7 @@ def require_csv_memory(path: Path, encoding: str | None = None) -> None:
 
     In the table every field has an offset of 4 bytes in place of a delimiter and two quotation
     marks, and a letter of UTF-16 one byte in place of two. A compressed file that could need too
-    much is decompressed in order to count. `encoding`: None for a text that is read as a whole.
+    much is decompressed in order to count. `path`: the file. `encoding`: of its text, if known.
     """
     divisor = 2 if encoding == "utf-16" else 1
     n_bytes = path.stat().st_size
@@ -192,7 +193,8 @@ def require_parquet_memory(path: str | Path, file: Any) -> None:
 def _bound_decompressed_size(chunk: Any) -> float:
     """Return an upper bound of the bytes of a Parquet column chunk after decompression.
 
-    It follows from the compressed bytes, the only ones that are read.
+    It is the declared size or, if larger, that of the compressed bytes at the largest ratio of the
+    format, because the declaration may be false. `chunk`: pyarrow's metadata of the column chunk.
     """
     n_compressed = max(chunk.total_compressed_size, 0) + _PADDING_BYTES
     ratio = _MAX_RATIOS.get(chunk.compression, math.inf)

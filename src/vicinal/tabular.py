@@ -147,10 +147,10 @@ def align_columns(
 ) -> AnyArray:
     """Return the numbers of a table with its columns in the `expected` order.
 
-    Columns are matched by name if both sides have names, otherwise by position. Raises InvalidInput
-    with the names that differ.
+    Columns are matched by name if both sides have names, otherwise by position; 0, 1, ... are names
+    only if both sides have these. Raises InvalidInput with the names that differ.
 
-    `expected`: names of the columns; None for an array, whose columns are numbered from 0.
+    `expected`: names of the columns; None stands for 0, 1, ..., the columns of an array.
     `expected_source`: the table or parameter that has these names. `read_values`: reader of the
     numbers, called when the names are right. `advice`: a further remedy for the message.
     """
@@ -257,7 +257,7 @@ def set_column_attributes(estimator: Any, n_features: int, names: Names | None) 
     """Set the attributes of a fitted estimator: number and names of the columns of its data.
 
     `n_features`: the number of columns. `names`: their names, or None. scikit-learn's own attribute
-    `feature_names_in_` is set for texts only, `_column_names` for all names.
+    `feature_names_in_` is set only if all names are texts, `_column_names` always.
     """
     estimator.n_features_in_ = n_features
     estimator._column_names = names
@@ -470,7 +470,7 @@ def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
             return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
         if kind in "mM":
             raise _build_not_numeric_error(argument, location, "dates or times")
-    return _require_numbers(argument, _build_object_array(_list_values(column)), location)
+    return _require_numbers(argument, _convert_to_array(_list_values(column)), location)
 
 
 def _convert_arrow_numbers(column: Any) -> Any:
@@ -488,7 +488,7 @@ def _convert_arrow_numbers(column: Any) -> Any:
     return column
 
 
-def _build_object_array(values: Any) -> AnyArray:
+def _convert_to_array(values: Any) -> AnyArray:
     """Return Python objects as an array (n,): of numbers if all have one type of number.
 
     `values`: n objects. Otherwise the array has the type object, with None for missing values.

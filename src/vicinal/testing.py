@@ -1,4 +1,4 @@
-"""Tools for tests and audits: seeded or zero noise, neighbouring data sets, accounting faults.
+"""Tools for tests and audits: seeded or zero noise, neighbouring data sets, accounting errors.
 
 These tools bypass the privacy guarantee. Use them with synthetic records, or as a curator to check
 a system. Their results are as private as the records and must not be published.
@@ -70,15 +70,15 @@ def remaining_budgets(holder: Any, audience: str = DEFAULT) -> dict[SubjectId, f
     >>> testing.remaining_budgets(clf)[17]
     1.0
     """
-    slot_by_subject, remaining = _get_slots_and_remaining(holder, audience)
+    slot_by_subject, remaining = _find_remaining_units(holder, audience)
     return {subject: int(remaining[slot]) / UNITS for subject, slot in slot_by_subject.items()}
 
 
-def _get_slots_and_remaining(holder: Any, audience: str) -> tuple[Any, Ints]:
-    """Return the mapping of subjects to slots, and the remaining units by slot.
+def _find_remaining_units(holder: Any, audience: str) -> tuple[Any, Ints]:
+    """Return each subject's index in the ledger's arrays, and the array of remaining budgets.
 
-    The array is the one that is charged, not a copy. `holder`: a fitted Ind-KNN estimator or a
-    Store. `audience`: of a store.
+    The array (subjects,), in units, is the one that is charged, not a copy. `holder`: a fitted
+    Ind-KNN estimator or a Store. `audience`: name of a store's audience; ignored for an estimator.
     """
     if isinstance(holder, Store):
         ledger = holder._store.ledger
@@ -389,7 +389,7 @@ def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]
 
 
 def _price_nothing(_: TotalFilter, __: int, units: Ints) -> Ints:
-    """Return prices of 0 in the total account for charges in an audience, in `units`."""
+    """Return zero prices (n,) in the total account for charges (n,) in an audience, in `units`."""
     return 0 * units
 
 
@@ -463,7 +463,7 @@ def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
     >>> testing.refill_budgets(clf)  # doctest: +SKIP
     """
     if not isinstance(holder, BaseStore):
-        _get_slots_and_remaining(holder, audience)[1][:] = UNITS
+        _find_remaining_units(holder, audience)[1][:] = UNITS
         return
     for ledger in _get_ledgers(holder):
         account = ledger.audiences[audience].account

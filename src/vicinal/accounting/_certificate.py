@@ -63,8 +63,8 @@ class AttainedPair:
 def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
     """Return the pair of `count` Gaussian releases that a subject moves by the whole sensitivity.
 
-    `mu`: sensitivity over noise scale. `gamma`: the probability of Poisson sampling; without
-    sampling (1) the releases are merged into one.
+    Outcomes are discretized. `mu`: sensitivity over noise scale. `gamma`: the probability of
+    Poisson sampling; without sampling (1) the releases are merged into one.
     """
     if gamma == 1:
         mu = mu * math.sqrt(count)

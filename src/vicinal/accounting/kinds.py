@@ -62,7 +62,7 @@ _ASSUMES_SHARED_FILTER = (
     "gradients and answers are charged to the same budget of each subject: answers may use the "
     "budget that training does not, and all the budget of a subject enrolled after training"
 )
-_ASSUMES_NO_GRID_COST = (
+_ASSUMES_NO_ROUNDING_COST = (
     "the cost of a budget B is that of B alone: an estimator in Gaussian DP may add 1 % of its own "
     "delta for the grid of its votes, which a release with epsilon includes"
 )
@@ -324,7 +324,7 @@ class PlannedMultilabel(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> SubsampledGaussian:
-        """Return the release of one query's label counts.
+        """Return the mechanism of one query: the Gaussian mechanism on label counts.
 
         Every neighbour's 0/1 label vector is scaled to an L1 norm of at most tau. One neighbour
         enters and one leaves, so the L2 sensitivity is sqrt(2 tau).
@@ -362,7 +362,7 @@ class PlannedTraining(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def validate_and_fill_fields(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Return the release; raise InvalidInput if `count` trainings have too many gradients."""
+        """Return the release unchanged; raise InvalidInput if `count` trainings are too long."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -495,7 +495,7 @@ class PlannedIndKNN(_EqualComponents):
 
     def _add_grid_disclosures(self, composition: Composition, count: int) -> Composition:
         """Return `composition` with the failures of the vote grids of `count` filters added."""
-        # The cost of a budget stated as B is that without its grid, see `_ASSUMES_NO_GRID_COST`.
+        # The cost of a budget stated as B omits its grid, see `_ASSUMES_NO_ROUNDING_COST`.
         if self.B is not None:
             return composition
         disclosure = counts.ProbabilisticDisclosure(self._compute_disclosure_probability())
@@ -526,8 +526,8 @@ class PlannedIndKNN(_EqualComponents):
         return None if self.release == "label" else super().list_attained_pairs(count, order)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions of individual filters, and those of the grid and of training."""
-        grid = () if self.B is None else (_ASSUMES_NO_GRID_COST,)
+        """Return the assumptions of filters, of a budget without rounding, and of training."""
+        rounding = () if self.B is None else (_ASSUMES_NO_ROUNDING_COST,)
         model = () if self.model_share is None else (_ASSUMES_SHARED_FILTER, ASSUMES_MODEL_IS_KEPT)
         return (
             (
@@ -539,7 +539,7 @@ class PlannedIndKNN(_EqualComponents):
                 "composition: Vadhan & Zhang 2023)"
             ),
             "the lower bound is for a subject who spends the whole budget",
-            *grid,
+            *rounding,
             *model,
         )
 

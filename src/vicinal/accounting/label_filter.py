@@ -12,10 +12,11 @@ up to the tail. Proof, and every bound used here, by its number: label_only.md, 
 Released votes would be charged m^2; a label is charged the *share* s <= 1 of it. For one residue z
 :func:`_find_certified_shares` finds the smallest s on cells of k = m / sqrt(z) for which
 a - s (B + t) <= 0 at all margins b and all losses eps = sqrt(z) (sqrt(z) / 2 + y). Here a is the
-scaled excess of the test over the Gaussian of z, B that of the Gaussian of z' over the Gaussian of
-z, and t the scaled tail. Values are computed on a grid of (b, k, y); between its points bounds of
-second derivatives apply. Arguments of the functions: `sqrt_residue` is sqrt(z), `losses` (n,) the
-grid of y, `tail_scale` the scaled tail t at y = 0.
+excess of the test's divergence over that of the Gaussian of z, B that of the Gaussian of z' over
+the Gaussian of z, and t the tail, all *scaled*: divided by m^2 phi(y) / (2 sqrt(z)), B and t also
+by s. Values are computed on a grid of (b, k, y); between its points bounds of second derivatives
+apply. Arguments of the functions: `sqrt_residue` is sqrt(z), `losses` (n,) the grid of y in
+ascending steps of `_LOSS_STEP`, `tail_scale` the scaled tail t at y = 0.
 """
 
 import math
@@ -225,15 +226,16 @@ def _bound_mean_hazard(start: Floats, width: Floats) -> Floats:
 def _bound_scaled_excess(
     sqrt_residue: float, losses: Floats, tail_scale: float
 ) -> tuple[Floats, Floats]:
-    """Return upper bounds on the scaled excess a over all margins, at every cell's ends (8.2).
+    """Return upper bounds on the largest scaled excess a over all margins, on each cell of shifts.
 
-    Both results are (cells, n): a at the lower and at the upper shift of the cell, plus the largest
-    distance of a from the chord between them.
+    Both results are (cells, n), by cell and loss: bounds at the lower and at the upper end of the
+    cell, raised so that the chord between them lies above a in the whole cell (8.2).
     """
     step = _MAX_RELATIVE_SHIFT * sqrt_residue / _N_CELLS
     margins = _build_margin_grid(sqrt_residue, tail_scale)
     m, b = np.meshgrid(step * np.arange(_N_CELLS + 2), margins, indexing="ij")
-    # r_1 / m and r_2 / m of the proof note: log ratios of winning and losing over the shift.
+    # r_1 / m and r_2 / m of the proof note: log ratios of the probabilities of passing and failing
+    # the test, with over without the subject, divided by the shift.
     win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
     win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
     steepness = win_rate * m / sqrt_residue

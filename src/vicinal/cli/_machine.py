@@ -156,7 +156,7 @@ def _find_version(package: str) -> str | None:
 
 
 def _find_open_file_limit() -> int | None:
-    """Return the limit on open files of this process; None for no or an unknown limit."""
+    """Return the limit on open files of this process; None if there is none or it is unknown."""
     try:
         import resource
     except ImportError:  # Windows

@@ -126,7 +126,7 @@ def show_outlook(
         verdict, *advice = assess_plan(plan, class_shares, accepts_class_prior=is_store_plan)
     if setup is not None and labels is not None:
         has_ids = labels.subjects is not None
-        advice += _describe_public_subjects(plan, setup, has_ids=has_ids)
+        advice += _advise_on_public_subjects(plan, setup, has_ids=has_ids)
     if dry_run:
         advice.append("Dry run: nothing was written, drawn or charged.")
     elif not details and not json:
@@ -156,12 +156,13 @@ _FEW_SUBJECTS = 200
 _SEVERAL_ROWS = 1.5  # mean number of public rows of a subject from which rows are not people
 
 
-def _describe_public_subjects(
+def _advise_on_public_subjects(
     plan: IndKNNPlan, setup: SimulationSetup, *, has_ids: bool
 ) -> list[str]:
     """Return advice for plans whose public rows may be several rows of the same subjects.
 
-    `setup`: of the simulation. `has_ids`: whether the public rows have subject ids.
+    `setup`: data of the simulation, with the subject of each public row. `has_ids`: whether the
+    public rows have subject ids.
     """
     if not has_ids:
         if plan.records_per_subject == 1:

@@ -535,8 +535,8 @@ def label(
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
     with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
-        labelled_round, selected = loop.label(labelling_task, labeller, plan, journal, begin)
-    answers = _collect_answers(labeller, labelled_round, selected)
+        round_answers, selected = loop.label(labelling_task, labeller, plan, journal, begin)
+    answers = _collect_answers(labeller, round_answers, selected)
     columns = None if data.extractor.columns is None else tuple(data.extractor.columns)
     answers = replace(answers, examples_digest=data.public_digest, columns=columns)
     save_answers(answers, out)
@@ -545,7 +545,7 @@ def label(
         figures = AccuracyByClass.from_answers(answers.labels, true_labels[answers.rows], names)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
-        "queries": len(labelled_round.queries),
+        "queries": len(round_answers.queries),
         "answered": len(answers.rows),
         "kept": int(answers.selected.sum()),
         "answers_by_class": count_of_class,
@@ -733,12 +733,12 @@ def transfer(
 
 
 def _collect_answers(
-    labeller: IndKNNLabeller | PrivateKNNLabeller, labelled_round: RoundAnswers, selected: AnyArray
+    labeller: IndKNNLabeller | PrivateKNNLabeller, round_answers: RoundAnswers, selected: AnyArray
 ) -> ReleasedLabels:
     """Return the answers of a round without abstentions, each with its class name.
 
     - `labeller`: gives class names and the guarantee.
-    - `labelled_round`: labels of all queries of the round, as indices of classes.
+    - `round_answers`: labels of all queries of the round, as indices of classes.
     - `selected`, array (k,): indices of queries; their answers are marked for training.
     """
     import numpy as np
@@ -746,18 +746,18 @@ def _collect_answers(
     from vicinal.labelling.answers import ReleasedLabels
     from vicinal.labelling.labellers import ABSTAINED
 
-    is_selected = np.zeros(len(labelled_round.labels), dtype=bool)
+    is_selected = np.zeros(len(round_answers.labels), dtype=bool)
     is_selected[selected] = True
-    is_answered = labelled_round.labels != ABSTAINED
-    margins = labelled_round.margins
+    is_answered = round_answers.labels != ABSTAINED
+    margins = round_answers.margins
     return ReleasedLabels(
-        labelled_round.queries[is_answered],
-        labeller.classes[labelled_round.labels[is_answered]],
+        round_answers.queries[is_answered],
+        labeller.classes[round_answers.labels[is_answered]],
         None if margins is None else margins[is_answered],
         is_selected[is_answered],
         tuple(labeller.classes.tolist()),
         labeller.guarantee().to_dict(),
-        labelled_round.soft_labels,
+        round_answers.soft_labels,
     )
 
 

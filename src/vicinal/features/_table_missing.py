@@ -81,18 +81,18 @@ def find_sentinels(codes: Codes, *, are_days: bool = False) -> tuple[list[float]
     if len(plain) < 2:
         return [], [value for value in candidates if abs(value) >= 99]
     low, high = float(plain[0]), float(plain[-1])
-    spike = max(_MIN_SPIKE_COUNT, _SPIKE_RATIO * float(np.median(counts[~is_sentinel])))
+    min_spike_count = max(_MIN_SPIKE_COUNT, _SPIKE_RATIO * float(np.median(counts[~is_sentinel])))
     certain = []
     possible = []
     for value, count in zip(candidates, counts[is_sentinel].tolist(), strict=True):
         gap = max(low - value, value - high)
         if are_days:
-            is_certain = gap > 0 and (gap > max(high - low, 366.0) or count >= spike)
-            is_possible = count >= spike or (gap > 0 and count > 1)
+            is_certain = gap > 0 and (gap > max(high - low, 366.0) or count >= min_spike_count)
+            is_possible = count >= min_spike_count or (gap > 0 and count > 1)
         else:
             is_certain = _certainly_marks_missing(value, count, plain)
             is_only_negative = value < 0 <= low
-            is_possible = count >= spike or is_only_negative or gap > max(1.0, high - low)
+            is_possible = count >= min_spike_count or is_only_negative or gap > max(1.0, high - low)
             is_possible |= gap > 1 and count > 1
         if is_certain:
             certain.append(value)

@@ -105,7 +105,7 @@ class FixedRowFeatures(FixedFeatures, ABC):
     """An extractor that computes features in blocks of rows and reports its progress."""
 
     def transform(self, rows: Any, progress: Step | None = None) -> Vectors:
-        """Return the features of rows, float32 (n, d), in their order; those of images are finite.
+        """Return the features of rows, float32 (n, d), in their order.
 
         `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
         (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images of

@@ -75,11 +75,14 @@ class TableColumn(ABC):
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) of the declared distribution from uniform samples (n,) in [0, 1)."""
+        """Return codes (n,) of synthetic cells, as quantiles of the declared distribution.
+
+        `uniforms`: samples (n,) of the uniform distribution on [0, 1).
+        """
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:
-        """Return a cell that would be parsed to this code, which is not NaN."""
+        """Return a cell, a Python object, that would be parsed to `code`, which is not NaN."""
 
     def format_cells(self, codes: Codes) -> pa.Array:
         """Return an Arrow array of cells that would be parsed to these codes; null for NaN."""
@@ -245,9 +248,10 @@ class NumberColumn(TableColumn):
         return code
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,): normal if centre and spread are declared, else uniform.
+        """Return codes (n,) of synthetic cells: normal with declared centre and spread, or uniform.
 
-        `uniforms`: uniform samples (n,) in [0, 1), which are turned into quantiles.
+        They are clipped to the bounds. `uniforms`: samples (n,) of the uniform distribution on
+        [0, 1), which are turned into quantiles.
         """
         low, high = self._transformed_bounds
         if self.center is not None and self.spread is not None:
@@ -448,7 +452,7 @@ class DeclaredColumn(TableColumn):
         return cells.parse_declared_values(column, self.values, other_code)
 
     def _format_cell(self, code: float) -> object:
-        """Return the declared value of a code, or a value that is not declared for "other"."""
+        """Return the declared value, a float or str; for the code of "other" another value."""
         has_numbers = cells.are_numbers(self.values)
         if int(code) < len(self.values):
             value = self.values[int(code)]
@@ -456,9 +460,9 @@ class DeclaredColumn(TableColumn):
         return max(self.values) + 1.0 if has_numbers else OTHER
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) distributed with the declared shares, or uniformly without them.
+        """Return codes (n,) of synthetic cells with the declared shares, or uniform.
 
-        `uniforms`: uniform samples (n,) in [0, 1).
+        `uniforms`: samples (n,) of the uniform distribution on [0, 1).
         """
         shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         cumulative = np.cumsum(shares) / shares.sum()

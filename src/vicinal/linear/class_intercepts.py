@@ -62,7 +62,10 @@ class ReleasedGradients:
 
 
 def choose_row_stride(n_rows: int, n_classes: int, n_steps: int) -> int:
-    """Return s such that every s-th of `n_rows` public rows suffices for :func:`fit_intercepts`."""
+    """Return s such that every s-th of `n_rows` public rows suffices for :func:`fit_intercepts`.
+
+    It limits the size of the arrays of scores. `n_steps`: number of released gradients.
+    """
     return math.ceil(n_rows * n_classes * n_steps / _MAX_ELEMENTS)
 
 

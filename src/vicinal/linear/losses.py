@@ -81,17 +81,19 @@ class TrainingLoss(ABC):
     n_variance_directions: ClassVar[int] = 0
 
     def count_variance_columns(self, width: int) -> int:
-        """Return the number of posterior directions kept for a model of `width` features.
+        """Return the number of columns that store the posterior variance of a score.
 
-        They are :attr:`n_variance_directions`, or `width` if fewer, and one for all the others.
+        They are one for each of the :attr:`n_variance_directions`, of which a model of `width`
+        features has at most `width`, and one for the average of the rest.
         """
         return min(self.n_variance_directions, width) + 1
 
     @abstractmethod
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the regression targets of n records: class indices (n,), or grid steps (n, c).
+        """Return the targets of the loss: class indices, int32 (n,), or vectors, int32 (n, c).
 
-        `targets`: the records' class indices, int32 (n,), or vectors; private.
+        Vectors are without their first coordinate, in steps of 2^-30. `targets`: class indices,
+        int32 (n,), or sparse vectors of 1 + c coordinates, of n records; private.
         """
 
     @abstractmethod
@@ -109,7 +111,7 @@ class TrainingLoss(ABC):
         """
 
     def compute_intercepts(self, released: ReleasedGradients) -> Floats | None:  # noqa: ARG002
-        """Return the intercepts (c,) to add to scores; None if none are fitted to gradients."""
+        """Return the intercepts (c,) fitted to `released` gradients; None if none are fitted."""
         return None
 
     def compute_score_offsets(self, scores: Floats) -> Floats:
@@ -147,9 +149,9 @@ class TrainingLoss(ABC):
         """Return the pooled votes (q, w) and class probabilities (q, c), None for vectors.
 
         Pooled votes are scaled to about `n_expected` votes. `values`, (q, c): the model's
-        predictions; `votes`, (q, w): the same from :meth:`convert_to_votes`. `is_queried`, bool
-        (q,): whether a query went to the private vote. `released`, (r, w): the noisy sums of model
-        and private votes of these r queries.
+        predictions; `votes`, (q, w): these as votes, see :meth:`convert_to_votes`. `is_queried`,
+        bool (q,): whether a query went to the private vote. `released`, (r, w): the noisy sums of
+        model and private votes of these r queries.
         """
 
     def compute_pooled_std(
@@ -290,10 +292,10 @@ class VectorLoss(TrainingLoss):
     weight: float
     typical_residual_norm: float
     prior_component_score_std = (0.5,)
-    n_variance_directions = 64  # one mean variance for all queries misjudged the weight of votes
+    n_variance_directions = 64  # a single mean variance gave the votes of queries wrong weights
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the vectors `targets` without their first coordinate, in grid steps, (n, c)."""
+        """Return vectors (n, c): `targets` without their first coordinate, in steps of 2^-30."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return np.ascontiguousarray(targets.to_dense_steps()[:, 1:])
 
@@ -321,7 +323,8 @@ class VectorLoss(TrainingLoss):
     ) -> Floats:
         """Return the predicted vectors times their effective number of votes, (q, 1 + c).
 
-        Their first coordinate is added. `predictions`: those of q queries. See the module.
+        The constant first coordinate, which models do not predict, is inserted. `predictions`:
+        those of q queries. Other arguments: see the module.
         """
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
         n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)

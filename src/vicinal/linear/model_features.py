@@ -57,7 +57,7 @@ class ModelFeatures:
 
     - `n_columns`: number of columns used: d, or d - 1 if rows are lifted.
     - `trees`: random trees; counts of leaves shared with each landmark are features.
-    - `center`, float64 (n_columns + landmarks,): whole numbers, subtracted from columns and counts.
+    - `center`, float64 (n_columns + landmarks,): integers, subtracted from columns and counts.
     - `factors`, float64 of the same shape: multiply the differences.
     - `kernel`: its components replace columns and trees; None without.
     """
@@ -102,9 +102,10 @@ class ModelFeatures:
         lifted: bool,
         with_trees: bool = True,
     ) -> Self:
-        """Return the features with this `kernel`, or of columns and (`with_trees`) trees if None.
+        """Return features fitted to encoded public rows: of a kernel, or of columns and trees.
 
-        `public`: encoded public rows (m, d).
+        `public`: the rows (m, d). `kernel`: its components are the features; None for columns.
+        `with_trees`: whether columns are supplemented by trees.
         """
         rows = public.astype(np.float64)[:, : public.shape[1] - lifted]
         # Components replace the trees, which would take seconds to grow on many features.
@@ -179,9 +180,9 @@ class ModelFeatures:
         return rows
 
     def encode_chunk_rows(self, X: FloatMatrix) -> IntegerRows:
-        """Return the model features of encoded rows `X`, (n, d), in whole steps, float32 (n, D).
+        """Return the model features of a chunk of encoded rows, in whole steps, float32 (n, D).
 
-        n is at most :data:`CHUNK`, so that they fit a core's cache.
+        `X`, (n, d): the rows; n is at most :data:`CHUNK`, so that they fit a core's cache.
         """
         steps_per_unit = self.steps_per_unit
         if self.kernel is None:

@@ -2,8 +2,8 @@
 
 The noisy gradients are releases of the same individual filter that charges for the votes: one
 ledger, one guarantee. The trained model is public and has three uses without a further charge: a
-metric for the neighbour search, votes that are added to the private votes, and a gate that sends
-only uncertain queries to the private vote.
+metric for the neighbour search, votes that are added to the private votes, and the selection of
+uncertain queries, which alone go to the private vote (*gate*).
 
 Encoded rows are integer features (n, d) of a cosine kernel, by which neighbours are searched. Model
 features are the D features of :class:`ModelFeatures`, in integer steps; c is the number of scores:
@@ -423,8 +423,8 @@ def train_private_model(
 ) -> PrivateModel:
     """Return a model trained on private records, whose subjects are charged for the gradients.
 
-    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
-    `gradients`: the source of noisy gradients.
+    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows,
+    which set the prior scales. `gradients`: the source of noisy gradients.
     """
     mechanism = gradients.mechanism
     step_noise = training.step_noise

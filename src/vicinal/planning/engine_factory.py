@@ -383,7 +383,10 @@ class EnginePlanner:
 
 
 def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
-    """Return the kernel that encodes records as integers; InvalidInput if `public` is missing."""
+    """Return the kernel that encodes records as integers.
+
+    `public`: public points (m, d), or None; InvalidInput if a parameter of `plan` needs them.
+    """
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
         if public is None:

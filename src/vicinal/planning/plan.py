@@ -210,7 +210,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     def check_kernel(self, *, has_public: bool) -> None:
-        """Raise InvalidInput for parameters that need a public reference or a declared bandwidth.
+        """Raise InvalidInput if parameters need a public reference or bandwidth that is missing.
 
         `has_public`: whether there is a public reference.
         """
@@ -463,7 +463,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     @property
     def automatic_model_share(self) -> float:
-        """The share that "auto" gives a private model if labels alone are released; 0 for none."""
-        release = {} if not self.is_plurality_decision else {"release": "label"}
+        """Share of the budget that "auto" would give a private model; 0 for no model.
+
+        A plan with a plurality decision is assumed to release labels alone.
+        """
+        release = {"release": "label"} if self.is_plurality_decision else {}
         plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0

@@ -1,7 +1,6 @@
 """Numbers of records that a plan needs for useful answers, from public facts only.
 
-They count all records of the required number of subjects, who have `plan.records_per_subject` each.
-
+Each is the required number of subjects times the plan's `records_per_subject`.
 The lead of a vote is the difference of the numbers of votes for the first and the second class.
 """
 

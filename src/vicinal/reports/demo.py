@@ -117,8 +117,9 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries of `trial`, without a private model.
 
-    Other parameters have their defaults. `epsilon`, `delta`: guarantee of all answers together.
-    `begin`: starts a progress bar, given its name and number of steps.
+    `trial`: the demo data: private records, public reference, and queries with their true labels.
+    `epsilon`, `delta`: guarantee of all answers together; other parameters of the classifier have
+    their defaults. `begin`: starts a progress bar, given its name and number of steps.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -150,7 +151,7 @@ _N_WRONG_TILES = 8
 
 
 def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_facts: Any) -> str:
-    """Return the report of a demo run as an HTML page; it does not depend on remaining budgets.
+    """Return the report of a demo run as an HTML page, of released values and public facts only.
 
     `data`: name of the data set. `answers`: the released answers to q queries. `images` (q, ...):
     images of the queries. `run_facts`: the `command`, vicinal's `version`, and the run's duration
@@ -167,11 +168,13 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
         data=data,
         **run_facts,
         answers=answers,
-        coin=text.format_upper_percent(text.bound_attack_success(epsilon, delta)),
-        sharper=text.format_upper_percent(
+        attack_success_bound=text.format_upper_percent(text.bound_attack_success(epsilon, delta)),
+        gaussian_success_bound=text.format_upper_percent(
             text.bound_gaussian_success(answers.plan["budget"], delta)
         ),
-        surest_half=outcomes.count_correct_of_most_confident(correct, answers.confidence, 0.5),
+        most_confident_half=outcomes.count_correct_of_most_confident(
+            correct, answers.confidence, 0.5
+        ),
         by_class=_make_data_url(plots.plot_accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {text.format_percent(outcome.accuracy)}"

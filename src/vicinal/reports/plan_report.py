@@ -194,7 +194,7 @@ def format_plan_options(
         "training": _compute_training_cost(requested.choice.plan),
         "errors": errors[:_MAX_ERRORS_SHOWN],
         "more": len(errors) - _MAX_ERRORS_SHOWN,
-        "rows": _format_table(options, details=details) if len(options) > 1 else [],
+        "rows": _format_option_table(options, details=details) if len(options) > 1 else [],
         "verdict": verdict,
         "details": details,
     }
@@ -216,12 +216,12 @@ def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
     return training
 
 
-def _format_table(options: Sequence[Option], *, details: bool) -> list[str]:
-    """Return the lines of a table of options, with a header line.
+def _format_option_table(options: Sequence[Option], *, details: bool) -> list[str]:
+    """Return the lines of a table of plans, with a header line.
 
-    `details`: whether it has columns of the neighbours and the noise. Without a simulation the
-    accuracy is the range on similar tables, if it was measured. An unknown value is "-"; a column
-    that has no others is left out.
+    `options`: the plans with their accuracy, one for each line: simulated, or else the range on
+    similar tables, if it was measured. `details`: whether it has columns of the neighbours and the
+    noise. An unknown value is "-"; a column that has no others is left out.
     """
     rows = [_list_table_cells(option) for option in options]
     titles = [
@@ -387,7 +387,7 @@ def describe_rare_classes(
         remedy = f"Only the private model can find it. {remedy}"
     return [
         f"class {name!r} is too rare for {subject}. It has {share:.1%} of a query's neighbours, "
-        f"and needs {min(share + min_excess, 1.0):.1%} to show above the noise. {remedy}"
+        f"and needs {min(share + min_excess, 1.0):.1%} to exceed the noise significantly. {remedy}"
         for name, share in zip(names, class_shares, strict=True)
         if share + min_excess > _MAX_RARE_RATIO * share
     ]

@@ -65,7 +65,10 @@ def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes
 
 
 def encode_png(pixels: Any) -> bytes:
-    """Return grey or RGB `pixels`, (h, w) or (h, w, 3), as PNG, scaled to their own range."""
+    """Return grey or RGB `pixels`, (h, w) or (h, w, 3), as a PNG file.
+
+    Values are scaled: the smallest is shown as intensity 0, the largest as full intensity.
+    """
     from matplotlib.image import imsave
 
     file = BytesIO()

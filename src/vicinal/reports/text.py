@@ -20,11 +20,11 @@ _WIDTH = 100  # characters per line of text reports
 
 
 def bound_attack_success(epsilon: float, delta: float) -> float:
-    """Return an upper bound on the success of membership inference under (epsilon, delta)-DP.
+    """Return an upper bound on the probability that membership inference guesses right.
 
-    The attacker sees every answer and knows all other records; the prior is one half. The two error
-    rates of any test add up to at least 2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath
-    2015).
+    It holds under (`epsilon`, `delta`)-DP. The attacker sees every answer and knows all other
+    records; the prior is one half. The two error rates of any test add up to at least
+    2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath 2015).
     """
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 

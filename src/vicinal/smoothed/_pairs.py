@@ -149,11 +149,11 @@ def _compute_pair_divergences(
 def compute_profile(
     n: int, size: int, exp_eps: float, low: int = 0, high: int | None = None
 ) -> Floats:
-    """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
+    """Return bounds of log delta(k) for `low` <= k <= `high`, float64 (2, high - low + 1).
 
-    delta(k) is that of the database with k records of the first type and `n` - k of the second
-    (Definition 2 of LWX23): the largest divergence, in both directions, from its neighbours with
-    k - 1 and k + 1. `high` is n if None.
+    Row 0 has lower, row 1 upper bounds. delta(k) is that of the database with k records of the
+    first type and `n` - k of the second (Definition 2 of LWX23): the largest divergence, in both
+    directions, from its neighbours with k - 1 and k + 1. `high` is n if None.
     """
     last = n if high is None else high
     pairs = np.stack(_compute_pair_divergences(max(low - 1, 0), min(last + 1, n), n, size, exp_eps))

@@ -67,11 +67,11 @@ class _WeightTable(NamedTuple):
 class _RectangleSum(NamedTuple):
     """Lower and upper bounds of the sum of probability times g over a rectangle of a table.
 
-    Heaps return the smallest `negative_gap` first: minus the difference of the two sums that is due
+    Heaps return the smallest `negated_gap` first: minus the difference of the two sums that is due
     to g, which splitting the rectangle reduces. `table_index` is the type with the smallest count.
     """
 
-    negative_gap: float
+    negated_gap: float
     table_index: int
     rectangle: Rectangle
     lower_sum: float
@@ -231,10 +231,10 @@ def _bound_weighted_sum(
     while True:
         # Summed anew each time: updated sums would keep the rounding error of their first values,
         # which can be many orders of magnitude larger.
-        negative_gap = math.fsum(rectangle.negative_gap for rectangle in rectangles)
+        negated_gap = math.fsum(rectangle.negated_gap for rectangle in rectangles)
         upper_sum = math.fsum(rectangle.upper_sum for rectangle in rectangles)
         if (
-            -negative_gap <= _TOLERANCE / 2 * upper_sum
+            -negated_gap <= _TOLERANCE / 2 * upper_sum
             or corner_deltas.n_computed > _MAX_CORNERS
             or upper_sum < left_out
         ):
@@ -247,7 +247,7 @@ def _bound_weighted_sum(
                     heapq.heappush(
                         rectangles, _bound_rectangle(tables, corner_deltas, table_index, smaller)
                     )
-            if rectangles[0].negative_gap == 0:
+            if rectangles[0].negated_gap == 0:
                 break
 
 
@@ -256,7 +256,8 @@ def _bound_rectangle(
 ) -> _RectangleSum:
     """Return bounds of the sum of probability times g over a `rectangle` of `tables[table_index]`.
 
-    The function g, `corner_deltas`, is between its values at two corners of the rectangle.
+    `tables`: bounds of the probabilities of (x, y), a table for each type with the smallest count.
+    `corner_deltas`: computes g, which is between its values at two corners of the `rectangle`.
     """
     min_x, min_y, lower, upper = tables[table_index]
     first_row, last_row, first_column, last_column = rectangle
@@ -267,9 +268,9 @@ def _bound_rectangle(
     upper_delta = corner_deltas.get_delta_bounds(min_x + first_row, min_y + first_column)[1]
     lower_delta = corner_deltas.get_delta_bounds(min_x + last_row, min_y + last_column)[0]
     is_single_cell = (first_row, first_column) == (last_row, last_column)
-    negative_gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
+    negated_gap = 0.0 if is_single_cell else weight * (lower_delta - upper_delta)
     lower_sum = float(lower[cells].sum()) * lower_delta
-    return _RectangleSum(negative_gap, table_index, rectangle, lower_sum, weight * upper_delta)
+    return _RectangleSum(negated_gap, table_index, rectangle, lower_sum, weight * upper_delta)
 
 
 def _halve_range(first: int, last: int) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Numbers enclosed between certified bounds, stored as natural logarithms.
 
 Deltas go far below 1e-308, the smallest float, so every interval holds logarithms. Upper ends are
-rounded up and lower ends down: an interval never claims more than was computed.
+rounded up and lower ends down: an interval always contains the exact value.
 
 :class:`Delta` is an interval returned to the user, with the method that gave it and a note;
 :class:`DatabaseDelta` marks it as private. The end of the module has the log probabilities of
@@ -374,7 +374,7 @@ def log_binomial(x: int, n: int, p: float, q: float) -> float:
 
 
 @compiled
-def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
+def _compute_log_binomial_pmf(low: int, high: int, n: int, p: float, q: float) -> Floats:
     """Return log Pr[Bin(n, p) = x] for low <= x < high, float64 (high - low,); q = 1 - p."""
     values = np.empty(high - low)
     for x in range(low, high):
@@ -385,7 +385,7 @@ def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
 def log_binomial_pmf(n: int, p: float, low: int = 0, high: int | None = None) -> Floats:
     """Return log Pr[Bin(n, p) = x] for low <= x < high (n + 1 if None), float64 (high - low,)."""
     stop = n + 1 if high is None else high
-    return np.asarray(_log_binomials(low, stop, n, p, 1 - p))
+    return np.asarray(_compute_log_binomial_pmf(low, stop, n, p, 1 - p))
 
 
 @compiled

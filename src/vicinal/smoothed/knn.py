@@ -163,7 +163,7 @@ class KNNVotes(mechanisms.Mechanism):
 
 
 def _enclose_computed(value: float, high: float) -> LogInterval:
-    """Return the interval of a divergence that was computed as `value` and is at most `high`."""
+    """Return the interval of a divergence, computed as `value` and at most `high`, not logs."""
     # The error of a computed sum is symmetric, so the divergence is at least 2 value - high.
     return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_at_one()
 
@@ -416,10 +416,10 @@ class RadiusVotes(mechanisms.ComparedMechanism):
 def compute_count_divergence(
     n_database: int, n_neighbour: int, gamma: float, epsilon: float, weighting: int
 ) -> LogInterval:
-    """Return the divergence of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
+    """Return the divergence at `epsilon` of Bin(n_database, gamma) from Bin(n_neighbour, gamma).
 
     A database and its neighbour have `n_database` and `n_neighbour` records of a label, which
-    differ by one.
+    differ by one; each is sampled with probability `gamma`.
     """
     log_p = log_binomial_pmf(n_database, gamma)
     n_larger = max(n_database, n_neighbour)

@@ -370,9 +370,10 @@ class Decision(NeighbourMechanism):
         return (len(runs.firsts) + len(outcomes)) * (n + 1) <= _MAX_RUN_SUMS
 
     def _list_runs(self, size: int) -> tuple[OutcomeRuns, list[Hashable]]:
-        """Return the runs of equal outcomes among samples of `size` records, and the outcomes.
+        """Return the ranges of the first type's count in which the rule's outcome is the same.
 
-        The outcomes in the runs are indices of the list of outcomes.
+        The counts are those of samples of `size` records of two types. The second result lists the
+        outcomes; the runs have their indices in it.
         """
         indices: dict[Hashable, int] = {}
         rows: list[list[Any]] = []

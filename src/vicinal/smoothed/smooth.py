@@ -1,6 +1,6 @@
 """The smoothed delta: the largest expected delta over the plausible distributions of the records.
 
-A world is an assignment: it gives each record one of the population's distributions. Records are
+An assignment of one of the population's distributions to each record is a *world*. Records are
 independent of each other.
 
 Arguments of the functions: the outcome of `mechanism` is published; `population` holds the
