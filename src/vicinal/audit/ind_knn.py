@@ -347,7 +347,7 @@ class IndKNNAudit:
         n_queries: int,
         cost_share: float,
     ) -> AuditInteraction:
-        """Return one interaction with canaries: made-up subjects, one victim in each attack's copy.
+        """Return one interaction with canaries (made-up subjects), each the victim of its own copy.
 
         `n_queries`: number of queries at each canary. `cost_share`: cost of the answer to one query
         as a multiple of the canary's budget; a cost above 1 is capped at the budget. With a large

@@ -531,7 +531,7 @@ class TwoWorlds:
         """Return the total shift of all releases as mu: the root of the sum of squared shifts.
 
         - `table`: charges of labels; None if votes are released. A label that follows from a single
-          shifted vote is charged less than the vote, so it adds that share of the squared shift.
+          shifted vote is charged a share of the vote's charge, and adds this share of its square.
         - `n_classes`: number of values of a release of votes; releases with another number of
           values, such as gradients, are never labels.
         """

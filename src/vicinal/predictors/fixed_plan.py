@@ -266,7 +266,7 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         self.list_releases()
 
     def _check_screening(self) -> None:
-        """Raise InvalidInput if `sigma_screen`, `threshold`, `n_answers`, `classes` contradict."""
+        """Raise InvalidInput for contradictions of screening, `n_answers` and `classes`."""
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput(
                 "The 'threshold' and 'sigma_screen' parameters belong together: give both for "
