@@ -97,7 +97,7 @@ def check_choice(name: str, value: object, options: Sequence[str]) -> str:
 def check_file_format(file_name: object, version: object, supported: int) -> None:
     """Raise OtherFormat unless a file's format `version` is the supported one.
 
-    `file_name`: for the message.
+    `file_name`: for the message. `supported`: the version that this program reads, an integer.
     """
     if type(version) is not int or version != supported:
         raise OtherFormat(

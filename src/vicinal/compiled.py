@@ -173,7 +173,7 @@ _reported: set[Path] = set()
 
 
 class _Compilations(event.Listener):
-    """Counter of compiled functions of this package that reports to `compile_watchers`."""
+    """Counter, by numba's events, of this package's compiled functions for `compile_watchers`."""
 
     n_functions = n_compiled = 0
 

@@ -559,9 +559,9 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
 def _build_not_numeric_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error for values that are no numbers; `content`: their type, in words.
+    """Return the error, of class `error_type`, for values that are no numbers.
 
-    `error_type`: class of the error.
+    `content`: their type, in words.
     """
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType

@@ -75,10 +75,7 @@ class TableColumn(ABC):
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) of synthetic cells, as quantiles of the declared distribution.
-
-        `uniforms`: samples (n,) of the uniform distribution on [0, 1).
-        """
+        """Return codes (n,) of synthetic cells: quantiles of uniform samples (n,) in [0, 1)."""
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:

@@ -240,7 +240,8 @@ class PrivateModel:
     def is_certain(self, predicted: Floats) -> Bools:
         """Return whether each of n predictions is certain enough without a private vote, bool (n,).
 
-        `predicted`, (n, c): the result of :meth:`predict`.
+        It is if its margin (:meth:`TrainingLoss.compute_margins`) is above a quantile of those of
+        public rows. `predicted`, (n, c): the result of :meth:`predict`.
         """
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 

@@ -65,10 +65,7 @@ def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes
 
 
 def encode_png(pixels: Any) -> bytes:
-    """Return grey or RGB `pixels`, (h, w) or (h, w, 3), as a PNG file.
-
-    Values are scaled: the smallest is shown as intensity 0, the largest as full intensity.
-    """
+    """Return grey or RGB `pixels`, (h, w) or (h, w, 3), as PNG; values are scaled to [0, 1]."""
     from matplotlib.image import imsave
 
     file = BytesIO()

@@ -368,7 +368,10 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
 def compute_log_one_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the log of the one-sided upper bound: 0 unless `epsilon` > -log(1 - T/n)."""
+    """Return the log of the one-sided upper bound of the smoothed delta; -inf without a sample.
+
+    It is 0, which says nothing, unless `epsilon` > -log(1 - T/n).
+    """
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
         return 0.0 if size else -math.inf
@@ -379,9 +382,9 @@ def compute_log_one_sided_bound(
 def minimize_log_two_sided_bound(
     min_probabilities: Floats, n: int, size: int, epsilon: float
 ) -> float:
-    """Return the log of the two-sided upper bound, minimised over its free parameter c'.
+    """Return the log of the two-sided upper bound of the smoothed delta.
 
-    It is infinite at epsilon 0.
+    It is minimised over its free parameter c', and infinite at epsilon 0.
     """
     if size == 0:
         return -math.inf
