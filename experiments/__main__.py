@@ -17,6 +17,8 @@ class Experiments(CommandGroup):
         "accuracy": "experiments.commands.methods:accuracy",
         "audit-controls": "experiments.commands.audits:audit_controls",
         "audit-errors": "experiments.commands.audits:audit_errors",
+        "coverage-sets": "experiments.commands.coverage:coverage_sets",
+        "coverage-worlds": "experiments.commands.coverage:coverage_worlds",
         "forecasts": "experiments.commands.report_set:forecasts",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",

@@ -55,6 +55,10 @@ class KeyReused(InvalidInput):
     """An idempotency key was used before for a different request."""
 
 
+class NoCoverage(InvalidInput):
+    """Sets or intervals were requested of an audience that has no calibration for them."""
+
+
 class NoSubjectIds(InvalidInput):
     """The records have no subject ids, so subjects cannot be addressed by id."""
 

@@ -49,24 +49,27 @@ def silenced(opened):
     return opened
 
 
-def evaluated(opened, who=WHO, share=0.3):
-    return silenced(opened).evaluate(ROWS, LABELS, who, share=share, accept_noise=True)
+def evaluated(opened, who=WHO, share=0.3, coverage=None):
+    return silenced(opened).evaluate(
+        ROWS, LABELS, who, share=share, accept_noise=True, coverage=coverage
+    )
 
 
-def of_store(path):
+def of_store(path, coverage=None):
     with Store.open(path / "store") as store:
-        found = evaluated(store)
+        found = evaluated(store, coverage=coverage)
         left = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
         assert store.verify()
     return found, left
 
 
-def test_a_cluster_counts_and_charges_as_a_store(path):
+@pytest.mark.parametrize("coverage", [None, "per-class"])
+def test_a_cluster_counts_and_charges_as_a_store(path, coverage):
     with shard_tools.local(path / "cluster") as cluster:
-        found = evaluated(cluster)
+        found = evaluated(cluster, coverage=coverage)
         (kept,) = cluster.facts()["audiences"]["default"]["evaluations"]
         assert cluster.verify()
-    expected, left = of_store(path)
+    expected, left = of_store(path, coverage)
     np.testing.assert_array_equal(found.confusion, expected.confusion)
     np.testing.assert_array_equal(found.scores, expected.scores)
     assert (found.noise, found.share) == (expected.noise, expected.share)

@@ -5,9 +5,11 @@ import math
 import os
 from contextlib import suppress
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from scipy.special import ndtr
 
 from command_line import invoked as run
@@ -22,6 +24,7 @@ from vicinal.reports.deployment_certificate import (
 )
 from vicinal.store.receipts import check_receipt
 
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
 X, Y, R = RNG.normal(size=(40, 4)), np.arange(40) % 2, RNG.normal(size=(30, 4))
 IDS = [f"sanna-{i}" for i in range(40)]
@@ -359,3 +362,38 @@ def test_a_file_that_is_no_receipt_is_one_clear_line(tmp_path, content):
     (tmp_path / "r.json").write_text(content)
     found = run("receipt", "verify", tmp_path / "r.json", "--public-key", "00" * 32, code=2)
     assert found.stderr.count("\n") == 1
+
+
+def test_certificates_follow_their_schema(folder, tmp_path):
+    """The page for output checkers names the file; a field may not be added without it."""
+    path = ROOT / "docs" / "reference" / "certificate.schema.json"
+    validator = Draft202012Validator(json.loads(path.read_text()))
+    out = tmp_path / "file"
+    printed = run("certificate", folder, "-o", out, "--json").stdout
+    report = {**REPORT, "claims": [CLAIM], "audience": "default"}
+    with Store.open(folder) as store:
+        store.predict(X[:20])
+        ids = [f"v{i}" for i in range(20)]
+        store.evaluate(X[:20], Y[:20], ids, share=1.0, accept_noise=True, coverage="per-class")
+        evaluated = create_certificate(store.facts(), "0", "now", audits=[report])
+        page = render_certificate_page(evaluated)
+        store.erase(IDS[:1])
+        changed = create_certificate(store.facts(), "0", "now", audits=[report])
+    (coverage,) = [audience["coverage"] for audience in evaluated["audiences"]]
+    assert [item["name"] for item in coverage["of"]] == [0, 1]
+    assert coverage["calibrated_at_answer"] == 20
+    for text in (coverage["statement"], "none certified"):
+        assert text in page
+    assert "Each subject counts once" in coverage["statement"]
+    assert changed["audiences"][0]["coverage"] is None, "the promise no longer holds"
+    assert "store/coverage.md" in str(evaluated["mechanism"])
+    for found in (json.loads(printed), json.loads(json.dumps(evaluated)), changed):
+        validator.validate(found)
+    validator.validate(create_certificate(FACTS, "0", "now"))
+    for broken in (
+        {**evaluated, "format": 1},
+        {**evaluated, "budgets": []},
+        {name: value for name, value in evaluated.items() if name != "unit"},
+        {**evaluated, "audiences": [{**evaluated["audiences"][0], "epsilon": "1"}]},
+    ):
+        assert not validator.is_valid(broken)

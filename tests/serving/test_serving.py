@@ -415,3 +415,24 @@ def test_labels_alone_leave_no_votes(tmp_path):
 def test_limits_that_cannot_be_are_refused(wrong):
     with pytest.raises(InvalidInput):
         ServiceSettings(**wrong)
+
+
+def test_sets_of_a_coverage_need_a_calibration_and_cost_nothing(service):
+    rows = ROWS[10:14]
+    body = {"vectors": rows, "coverage": 0.9}
+    refused = service.call("POST", "/v1/predict", body)
+    assert refused.status == 422
+    assert "'coverage'" in refused.body["detail"]
+    assert "evaluate" in refused.body["detail"]
+    answers = service.predict(ROWS).body
+    _, truth = points(60, 2)
+    visitors = [f"visitor-{i}" for i in range(60)]
+    service.store.evaluate(Q, truth, visitors, share=1.0, coverage="overall")
+    found = service.call("POST", "/v1/predict", body).body
+    assert found["charged"] == 0
+    assert found["labels"] == answers["labels"][10:14]
+    assert len(found["sets"]) == 4
+    assert all(label in row for label, row in zip(found["labels"], found["sets"], strict=True))
+    assert "0.9" in found["promise"]
+    for level in (0, 1, "0.9", True):
+        assert service.call("POST", "/v1/predict", {**body, "coverage": level}).status == 422

@@ -4,6 +4,7 @@ import gzip
 import logging
 import socket
 import tempfile
+from urllib.parse import unquote
 
 import pytest
 
@@ -40,6 +41,28 @@ def write_csv(n_rows, delimiter=",", names=NAMES):
     rows = [["visit", *names]]
     rows += [[f"+V{i}!", *map(str, row)] for i, row in enumerate(Q[:n_rows].tolist())]
     return "".join(delimiter.join(row) + "\n" for row in rows).encode()
+
+
+def test_an_upload_gets_sets_of_a_coverage_with_their_promise(service):
+    path = "/v1/predict-csv?coverage="
+    for bad in ("2", "nan", "high", "", ".9&coverage=.8"):
+        assert service.call("POST", path + bad, write_csv(3), headers=CSV).status == 422
+    assert service.call("POST", f"{path}.9", write_csv(3), headers=CSV).status == 422
+    assert service.store.quota().used == 0, "there is no calibration"
+    service.store.predict(Q[:3])
+    service.store.evaluate(
+        Q[:3], [0, 1, 0], ["a", "b", "c"], share=1, accept_noise=True, coverage="overall"
+    )
+    reply = service.call("POST", f"{path}.9&id=visit", write_csv(3), headers=CSV)
+    header, *rows = reply.body.splitlines()
+    assert header.startswith("visit,label,")
+    assert header.endswith(",set")
+    assert len(rows) == 3
+    assert reply.headers["Vicinal-Charged"] == "0"
+    assert "sets contain at least 0.9 of future" in unquote(reply.headers["Vicinal-Promise"])
+    named_set = write_csv(3).replace(b"visit", b"set")
+    clash = service.call("POST", f"{path}.9&id=set", named_set, headers=CSV)
+    assert clash.status == 422, "the copied column has the name of an answer"
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])

@@ -234,19 +234,40 @@ def test_a_contribution_one_unit_too_expensive_shrinks_in_one_step(monkeypatch):
     meter = DeltaSlackAccountant(1e-5, needs_slack=True)
     tally = NoisyTally(TallyPlan((4, 6), 1, 0.04, 1e-5), NoNoise(), meter)
     compute_charge = tally._compute_charge
-    for n_steps in np.random.default_rng(0).integers(tally._grid.steps // 2, tally._grid.steps, 50):
-        contribution, costs = np.array([n_steps, n_steps]), []
-        max_charge = compute_charge(contribution) - 1
+    for n_rows in range(1, 50):
+        full_weight, costs = tally._grid.steps // n_rows, []
+        max_charge = compute_charge(n_rows * full_weight) - 1
 
-        def record_charge(values, costs=costs):
+        def record_charge(n_steps, costs=costs):
             assert len(costs) < 2
-            costs.append(compute_charge(values))
+            costs.append(compute_charge(n_steps))
             return costs[-1]
 
-        monkeypatch.setattr(NoisyTally, "_compute_charge", lambda _, values: record_charge(values))
-        assert tally._scale_down(contribution, max_charge) == costs[-1] <= max_charge
+        monkeypatch.setattr(NoisyTally, "_compute_charge", lambda _, steps: record_charge(steps))
+        weight, cost = tally._fit_row_weight(n_rows, max_charge)
         monkeypatch.undo()
-        assert (n_steps * (1 - 3e-9) - 2 < contribution).all()
+        assert cost == costs[-1] <= max_charge
+        assert full_weight * (1 - 3e-9) - 2 < weight < full_weight
+
+
+def test_weight_and_charge_follow_from_budget_and_number_of_rows_alone():
+    """Coverage relies on it: a weight that depends on the cells depends on the scores."""
+    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
+    tally = NoisyTally(TallyPlan((4, 6), 0.1, 0.04, 1e-5), NoNoise(), meter)
+    spread = np.array([[0, 0], [1, 3], [3, 5]])
+    together = np.array([[2, 4]] * 3)
+    for budget in (UNITS, UNITS // 50, UNITS // 1000, 0):
+        remaining = np.full(2, budget, dtype=np.int64)
+        sums = tally.contribute_and_charge(
+            np.concatenate([spread, together]), np.repeat([0, 1], 3), remaining
+        )
+        assert remaining[0] == remaining[1]
+        first, second = np.split(sums, [4])
+        weight = first[2]
+        assert first.tolist() == [weight // 3, weight // 3, weight, weight // 3]
+        assert second.tolist() == [weight // 3, 0, 0, weight // 3, weight, weight // 3]
+        price = 2 * float(weight) ** 2 / (2 * tally.scale**2 * tally.plan.budget)
+        assert price * UNITS <= budget - remaining[1] <= 0.1 * UNITS
 
 
 def test_however_often_a_person_is_evaluated_one_budget_pays():

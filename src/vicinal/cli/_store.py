@@ -114,6 +114,10 @@ def predict(
     model: Annotated[
         str | None, Option(help="Folder of a student's text model, if it is not the packaged one.")
     ] = None,
+    coverage: Annotated[
+        float | None,
+        Option(help="Add sets of classes, or intervals, that contain this share of outcomes."),
+    ] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: options.Quiet = False,
     shard_timeout_s: options.ShardSeconds = 30.0,
@@ -136,8 +140,10 @@ def predict(
     output.check_outputs({"out": out_path}, inputs)
     is_student = store.is_file()
     account = _Account(audience, analyst, key, accept_lost_charges)
-    if is_student and account != _Account("default", "anyone", None, False):
-        raise InvalidInput("Audiences, analysts, keys and charges are of stores, not of students.")
+    if is_student and (account, coverage) != (_Account("default", "anyone", None, False), None):
+        raise InvalidInput(
+            "Audiences, analysts, keys, charges and coverage are of stores, not of students."
+        )
     if model is not None and not is_student:
         raise InvalidInput("The 'model' option is for a student's file.")
     with (
@@ -150,7 +156,13 @@ def predict(
             summary = "Answers of a student are not charged."
         else:
             copied, columns, result, summary = _answer_with_store(
-                store, path, id_column, shard_timeout_s, account
+                store,
+                path,
+                id_column,
+                shard_timeout_s,
+                account,
+                coverage,
+                writes_table=out is not None or not json,
             )
     if out is not None or not json:
         # Lists instead of a dictionary, in which an answer could replace the copied column.
@@ -179,14 +191,25 @@ class _Account(NamedTuple):
 
 
 def _answer_with_store(
-    store: Path, path: Path, id_column: str | None, shard_timeout_s: float, account: _Account
+    store: Path,
+    path: Path,
+    id_column: str | None,
+    shard_timeout_s: float,
+    account: _Account,
+    coverage: float | None,
+    *,
+    writes_table: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]:
     """Answer the queries in the file `path`, charged to `account`, by a store or cluster.
 
     Return the copied column (:func:`input_files.read_queries`) and the columns of answers, by
     name; the JSON object of the reply; and a summary. `store`: its folder. `id_column`: name of
-    the column to copy. `shard_timeout_s`: seconds to wait for a shard.
+    the column to copy. `shard_timeout_s`: seconds to wait for a shard. `coverage`: requested level
+    of sets or intervals, or None. `writes_table`: whether the columns are written, and must
+    therefore not be ambiguous.
     """
+    from vicinal.store.requests import name_coverage_columns
+
     route = "predict-csv" if _CSV_SUFFIXES.intersection(path.suffixes) else "predict"
     with records.open_store(
         store,
@@ -194,9 +217,12 @@ def _answer_with_store(
         accept_lost_charges=account.accept_lost_charges,
         http_request=f"POST /v1/{route} with the key of an analyst",
     ) as opened:
-        answer_columns = opened.schema.target.answer_columns
+        target = opened.schema.target
+        answer_columns = target.answer_columns
+        has_coverage_columns = coverage is not None and writes_table
+        coverage_columns = name_coverage_columns(target) if has_coverage_columns else []
         copied, dataset = input_files.read_queries(
-            path, opened.schema.extractor, id_column, answer_columns
+            path, opened.schema.extractor, id_column, [*answer_columns, *coverage_columns]
         )
         with input_files.add_file_to_errors(path, public=True):
             rows, keys = opened.extract_features(dataset.features)
@@ -205,6 +231,7 @@ def _answer_with_store(
             audience=account.audience,
             analyst=account.analyst,
             idempotency_key=account.idempotency_key,
+            coverage=coverage,
         )
     result = {name: value for name, value in reply.to_dict().items() if name != "votes"}
     summary = _format_reply(keys, reply, account)
@@ -277,6 +304,12 @@ def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
         lines.append(f"Audience {account.audience!r} has {reply.left} planned answers left.")
     else:
         lines.append(f"Analyst {account.analyst!r} has {reply.left} answers left.")
+    if reply.promise is not None:
+        lines.append(reply.promise)
+        sets = getattr(reply, "sets", [])
+        example = next((list(map(str, names)) for names in sets if len(names) > 1), None)
+        if example is not None:
+            lines.append(f"The set {';'.join(example)} means {' or '.join(example)}: not excluded.")
     return "\n".join(lines)
 
 
@@ -315,6 +348,10 @@ def evaluate(
         bool,
         Option("--dry-run", help="Print the narrowest intervals; read, draw and charge nothing."),
     ] = False,
+    coverage: Annotated[
+        str | None,
+        Option(help="Also calibrate sets and intervals: overall or per-class.", metavar="KIND"),
+    ] = None,
     json: options.Json = False,
     accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
@@ -358,6 +395,7 @@ def evaluate(
                 largest_error=largest_error,
                 n_subjects=people,
                 accept_noise=accept_noise,
+                coverage=coverage,
             )
     result = evaluation.to_dict()
     for figure in result["figures"].values():
@@ -396,6 +434,7 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
         edges = zip(evaluation.targets, evaluation.error_edges, strict=True)
         limits = ", ".join(f"{name} {target_edges[-1]:.4g}" for name, target_edges in edges)
         lines += ["", f"Errors are in {unit}, cut off at: {limits}."]
+    lines += _format_coverage(evaluation)
     return "\n".join(lines)
 
 
@@ -434,6 +473,33 @@ def _format_title(name: str) -> str:
     """Return the title of a score, `name`: such as "accuracy", perhaps after a target's name."""
     target, _, kind = name.rpartition(" ")
     return f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
+
+
+def _format_coverage(evaluation: NoisyEvaluation) -> list[str]:
+    """Return the lines on certified sets or intervals, and on drift, of an evaluation."""
+    from vicinal.store.coverage import ASSUMPTION, CONFIDENCE, MAX_REQUIRED_OUTCOMES
+
+    calibration = evaluation.coverage
+    if calibration is None:
+        return []
+    lines = ["", "Certified coverage of sets and intervals (vicinal predict --coverage LEVEL)"]
+    for histogram in calibration.histograms:
+        prefix = "" if histogram.name is None else f"{histogram.name}: "
+        for certified in histogram.to_dict()["levels"]:
+            outcome = f"needs at least {certified['required_outcomes']} outcomes at this noise"
+            if certified["threshold"] is not None:
+                outcome = f"yes, threshold {certified['threshold']:.3g}"
+            elif certified["required_outcomes"] is None:
+                outcome = f"no number of outcomes up to {MAX_REQUIRED_OUTCOMES} suffices"
+            lines.append(f"{prefix}{certified['level']:g}: {outcome}")
+    lines.append(f"Each level by itself has {CONFIDENCE:.0%} confidence. {ASSUMPTION}")
+    if calibration.drifted_levels:
+        levels = ", ".join(f"{level:g}" for level in calibration.drifted_levels)
+        lines.append(
+            f"Drift: outcomes are less often in the sets than an earlier evaluation certified, "
+            f"at coverage {levels}. Sets follow this evaluation from now on."
+        )
+    return lines
 
 
 def _format_figure(name: str, figure: dict[str, Any]) -> str:

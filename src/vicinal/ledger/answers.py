@@ -141,6 +141,7 @@ class AnswerLog:
         self._width = width
         self._cached_blocks: OrderedDict[int, AnyArray] = OrderedDict()
         self._locations: dict[bytes, tuple[int, int]] = {}
+        self._indexed_blocks: set[int] = set()
         rows = database.read(
             "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
             (audience.number, version),
@@ -155,6 +156,10 @@ class AnswerLog:
         """
         return self._locations.get(digest)
 
+    def are_current(self, block_numbers: Places) -> bool:
+        """Return whether all blocks of these numbers, int64 (q,), are of the log's version."""
+        return self._indexed_blocks.issuperset(block_numbers.tolist())
+
     def add_block(self, block_number: int, digests: bytes, answers: AnyArray) -> None:
         """Add a block of answers that has just become durable.
 
@@ -167,6 +172,7 @@ class AnswerLog:
     def forget_queries(self) -> None:
         """Empty the index of queries, because the data changed; blocks can still be read."""
         self._locations.clear()
+        self._indexed_blocks.clear()
 
     def read_answers(self, block_numbers: Places, offsets: Places) -> AnyArray:
         """Return the answers at q locations: numbers, float64 (q, width), or labels, int64 (q,).
@@ -184,6 +190,7 @@ class AnswerLog:
 
         `digests`: their digests in the order of the block, concatenated.
         """
+        self._indexed_blocks.add(block_number)
         for offset in range(len(digests) // DIGEST_BYTES):
             digest = digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]
             self._locations[digest] = (block_number, offset)

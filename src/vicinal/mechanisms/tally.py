@@ -6,7 +6,6 @@ of Feldman & Zrnic 2021.
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -49,9 +48,11 @@ class NoisyTally:
     """Mechanism that releases histograms of the subjects' rows with Gaussian noise.
 
     Each of a subject's m rows adds 1 / m to one cell of every table, rounded down to whole steps,
-    so that a subject has weight at most 1 in each table. The contribution is scaled down to the
-    subject's remaining budget. One object makes one release; create it before any subject is
-    charged. The sums of several shards are added up, and noise is added once to the total.
+    so that a subject has weight at most 1 in each table; less if its remaining budget does not
+    suffice. Weight and charge are those of rows in one cell, wherever the rows are. So they follow
+    from the remaining budget and the number of rows alone, on which certified coverage relies
+    (store/coverage.md). One object makes one release; create it before any subject is charged. The
+    sums of several shards are added up, and noise is added once to the total.
 
     - `plan`: table sizes and price.
     - `noise`: the source of the noise.
@@ -93,21 +94,16 @@ class NoisyTally:
 
         Returns int64 (all cells,), in grid steps.
         """
-        flat_cells = cells + np.concatenate([[0], np.cumsum(self.plan.sizes)[:-1]])
-        entry_slots = np.repeat(slots, len(self.plan.sizes))
-        n_rows = np.maximum(np.bincount(slots, minlength=len(remaining)), 1)
-        # Rounded down, so that the rows of a subject together weigh at most 1.
-        weights = (self._grid.steps // n_rows)[entry_slots]
         n_cells = sum(self.plan.sizes)
-        # One key for each distinct pair of subject and cell, ordered by subject.
-        keys, key_of_entry = np.unique(
-            entry_slots * n_cells + flat_cells.ravel(), return_inverse=True
-        )
-        values = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(values, key_of_entry, weights)
-        self._scale_down_and_charge(values, keys // n_cells, remaining)
+        flat_cells = cells + np.concatenate([[0], np.cumsum(self.plan.sizes)[:-1]])
+        n_rows = np.bincount(slots, minlength=len(remaining))
+        row_weights = np.zeros(len(remaining), dtype=np.int64)
+        for slot in np.flatnonzero(n_rows):
+            max_charge = min(int(remaining[slot]), self._max_charge)
+            row_weights[slot], cost = self._fit_row_weight(int(n_rows[slot]), max_charge)
+            remaining[slot] -= cost
         sums = np.zeros(n_cells, dtype=np.int64)
-        np.add.at(sums, keys % n_cells, values)
+        np.add.at(sums, flat_cells, row_weights[slots][:, np.newaxis])
         return sums
 
     def publish(self, sums: Steps) -> list[Floats]:
@@ -120,33 +116,19 @@ class NoisyTally:
         noisy = self._noise.add_to(sums, self.scale) / self._grid.steps
         return np.split(noisy, np.cumsum(self.plan.sizes)[:-1])
 
-    def _scale_down_and_charge(self, values: Steps, slots: Steps, remaining: Units) -> None:
-        """Scale contributions down to affordable ones and charge the subjects, both in place.
+    def _fit_row_weight(self, n_rows: int, max_charge: int) -> tuple[int, int]:
+        """Return the weight in steps of each of a subject's `n_rows` rows, and their charge.
 
-        `values`, int64 (entries,): nonzero entries of all contributions in steps. `slots`, int64
-        (entries,): slot of each entry's subject, ascending, an index into `remaining`.
+        The weight is the largest one, up to rounding, with a charge of at most `max_charge` units.
         """
-        starts = np.flatnonzero(np.diff(slots, prepend=-1))
-        for start, stop in pairwise([*starts, len(slots)]):
-            slot = slots[start]
-            contribution = values[start:stop]
-            max_charge = min(int(remaining[slot]), self._max_charge)
-            remaining[slot] -= self._scale_down(contribution, max_charge)
-
-    def _scale_down(self, contribution: Steps, max_charge: int) -> int:
-        """Shrink a contribution in place until it is affordable; return its charge in units.
-
-        `contribution`, int64 (entries,): one subject's nonzero entries in steps. `max_charge`: the
-        largest charge, in units.
-        """
-        cost = self._compute_charge(contribution)
+        weight = self._grid.steps // n_rows
+        cost = self._compute_charge(n_rows * weight)
         while cost > max_charge:
-            contribution[:] = np.trunc(
-                contribution * (math.sqrt(max(max_charge, 0) / cost) * _ROOT_MARGIN)
-            )
-            cost = self._compute_charge(contribution)
-        return cost
+            ratio = math.sqrt(max(max_charge, 0) / cost) * _ROOT_MARGIN
+            weight = math.trunc(weight * ratio)
+            cost = self._compute_charge(n_rows * weight)
+        return weight, cost
 
-    def _compute_charge(self, contribution: Steps) -> int:
-        """Return the charge, in units, of a subject's contribution, int64 (entries,), in steps."""
-        return int(charge(int(np.square(contribution).sum()), self._rate))
+    def _compute_charge(self, n_steps: int) -> int:
+        """Return the charge in units of `n_steps` in one cell of every table, rounded up."""
+        return int(charge(len(self.plan.sizes) * n_steps**2, self._rate))

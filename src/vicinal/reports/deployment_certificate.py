@@ -19,6 +19,10 @@ from vicinal.accounting.budget import zcdp_budget
 from vicinal.audit.catalogue import list_unaudited_attacks
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.reports.text import bound_attack_success, bound_gaussian_success, render_template
+from vicinal.store.coverage import ASSUMPTION, CONFIDENCE, list_calibrations
+
+FORMAT = 2
+"""Version of the schema of certificates, docs/reference/certificate.schema.json."""
 
 # Fields that only the operator of a store can fill in, and the value of a missing one. "vouched_by"
 # is the responsible person who confirms the assumptions.
@@ -70,7 +74,7 @@ def create_certificate(
     other_audits = [report for report in audits if report not in own_audits]
     audited = _collect_mu_lower_bounds(own_audits)
     audiences = [
-        _describe_audience(name, state, audited.get(name, {}))
+        _describe_audience(name, state, facts["version"], audited.get(name, {}))
         for name, state in facts["audiences"].items()
     ]
     total = facts["total"]
@@ -88,7 +92,7 @@ def create_certificate(
     tier_1.update(data_curators=statements["controller"], intended_use=statements["purpose"])
     tier_1.update(publication_date=at)
     return {
-        "format": 1,
+        "format": FORMAT,
         "at": at,
         "store": facts["identity"],
         "parties": {name: statements[name] for name in ("controller", "purpose")},
@@ -151,11 +155,12 @@ def compute_gaussian_success(mu: float) -> float:
 
 
 def _describe_audience(
-    name: str, facts: Mapping[str, Any], mu_lower_bounds: Mapping[str, float]
+    name: str, facts: Mapping[str, Any], version: int, mu_lower_bounds: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the section of the certificate on the audience `name`.
 
-    `facts`: the audience's entry in the public facts of the store. `mu_lower_bounds`: measured
+    `facts`: the audience's entry in the public facts of the store. `version`: of the store's data;
+    calibrations of earlier versions no longer hold. `mu_lower_bounds`: measured
     lower bound on mu (of Gaussian DP), by name of the attack.
     """
     guarantee = facts["guarantee"]
@@ -167,6 +172,7 @@ def _describe_audience(
     # Attacks on the total of all audiences do not measure this audience alone.
     measured_mu = [mu for attack, mu in mu_lower_bounds.items() if attack != "total"]
     usage = facts.get("usage")
+    calibrations = list_calibrations(facts["evaluations"], version)
     budget = zcdp_budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     expected = None
     if usage and gaussian:
@@ -184,6 +190,8 @@ def _describe_audience(
         "assumptions": list(guarantee["assumptions"]),
         "accounting": guarantee["method"],
         "answers": {"planned": queries["planned"], "given": queries["used"]},
+        "evaluations": len(facts["evaluations"]),
+        "coverage": _describe_calibration(calibrations[-1]) if calibrations else None,
         "spent": (
             "The guarantee covers all planned answers, however many are given. The remaining "
             "budgets of single subjects are private."
@@ -203,6 +211,27 @@ def _describe_audience(
     }
 
 
+def _describe_calibration(calibration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the certified levels of a calibration, and all that they rest on.
+
+    `calibration`: in its JSON form.
+    """
+    return {
+        "statement": (
+            f"With {CONFIDENCE:.0%} confidence for each level by itself, sets or intervals contain "
+            "at least this share of future outcomes, of each class or number that is named. "
+            f"{ASSUMPTION} Calibrated at answer {calibration['n_answers']}."
+        ),
+        "confidence": CONFIDENCE,
+        "calibrated_at_answer": calibration["n_answers"],
+        "drifted_levels": calibration["drifted_levels"],
+        "of": [
+            {"name": fields["name"], "levels": fields["levels"]}
+            for fields in calibration["histograms"]
+        ],
+    }
+
+
 def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return path and SHA-256 of the proof note of each mechanism of a store.
 
@@ -215,6 +244,7 @@ def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
         names += ["mechanisms/linear_model.md"] if plan.get("model_share") else []
         names += ["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []
         names += ["mechanisms/tally.md"] if state["evaluations"] else []
+        names += ["store/coverage.md"] if list_calibrations(state["evaluations"]) else []
         names += ["ledger/renewal.md"] if state["renewal"] else []
     names += ["ledger/total.md"] if public_facts["total"]["capped"] else []
     root = files("vicinal")

@@ -102,6 +102,13 @@ def translate_store_error(error: errors.VicinalError, *, changes_data: bool = Fa
             "a subject of its own. Create a new store from records with ids."
         )
         return Problem(409, "no-ids", detail)
+    if isinstance(error, errors.NoCoverage):
+        detail = (
+            "Your audience has no calibration for 'coverage', or the data changed since. The "
+            "operator can evaluate past answers on known outcomes. Stores that release labels "
+            "alone, and stores of label sets, have none. Nothing was charged."
+        )
+        return Problem(422, "no-coverage", detail)
     if isinstance(error, errors.UnusableRows):
         detail = f"{error.for_clients} GET /v1/status lists the columns that this store accepts."
         return Problem(422, "unusable", detail)

@@ -4,6 +4,7 @@ An endpoint is a function of the application's state, the API key of the request
 needs no key) and the request. It returns the response, or raises a :class:`Problem`.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -11,6 +12,7 @@ from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +28,7 @@ from starlette.routing import Route
 
 from vicinal import checks
 from vicinal.checks import SubjectId
-from vicinal.errors import VicinalError
+from vicinal.errors import NoCoverage, VicinalError
 from vicinal.serving import models
 from vicinal.serving._csv import CSV_MEDIA_TYPE
 from vicinal.serving._limits import JSON_MEDIA_TYPE
@@ -37,7 +39,7 @@ from vicinal.serving.keys import ANALYST, CURATOR, MONITOR, ApiKey
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
 from vicinal.store.input_files import format_answers_csv
-from vicinal.store.requests import Query, Reply
+from vicinal.store.requests import Query, Reply, name_coverage_columns
 from vicinal.store.status import Presence
 
 _MAX_KEY_LENGTH = 200  # characters of an Idempotency-Key, which the store keeps with the reply
@@ -70,6 +72,15 @@ _ID_COLUMN = {
     "description": "Column of the file to copy beside the answers.",
     "schema": {"type": "string", "minLength": 1},
     "example": "visit",
+}
+_COVERAGE = {
+    "name": "coverage",
+    "in": "query",
+    "required": False,
+    "description": "Share of future outcomes that sets or intervals must contain, in columns of "
+    "their own.",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    "example": 0.9,
 }
 _OUTCOME = {
     "name": "outcome",
@@ -163,8 +174,8 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     idempotency_key = _get_idempotency_key(request)
     # Leaving the context after decoding frees the memory that the body occupies.
     async with state.body_reader.read_body(request) as content:
-        _, rows, n_rows = await state.decode_json(models.PredictRequest, content)
-    query = Query(rows, key.audience, key.name, idempotency_key)
+        body, rows, n_rows = await state.decode_json(models.PredictRequest, content)
+    query = Query(rows, key.audience, key.name, idempotency_key, body.coverage)
     reply = await _submit_query(state, query, n_rows, start_time)
     return Response(to_json(reply.to_dict()), media_type=JSON_MEDIA_TYPE)
 
@@ -183,31 +194,55 @@ async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: 
     return reply
 
 
-@_register("POST", "/v1/predict-csv", None, parameters=(_ID_COLUMN,), is_csv=True)
+@_register("POST", "/v1/predict-csv", None, parameters=(_ID_COLUMN, _COVERAGE), is_csv=True)
 async def predict_csv(state: AppState, key: ApiKey, request: Request) -> Response:
     """Answer the queries of a CSV file by a CSV file, as `vicinal predict` does.
 
-    The headers Vicinal-Charged and Vicinal-Left are the fields `charged` and `left` of a JSON
-    reply. Errors of the file may name its columns.
+    The headers Vicinal-Charged, Vicinal-Left and Vicinal-Promise are the fields `charged`, `left`
+    and `promise` of a JSON reply, the last one percent-encoded. Errors of the file may name its
+    columns.
     """
     start_time = time.perf_counter()
     idempotency_key = _get_idempotency_key(request)
-    parameters = request.query_params.multi_items()
-    if [name for name, _ in parameters] not in ([], ["id"]) or ("id", "") in parameters:
-        raise Problem(422, "unusable", "The only parameter is 'id', the name of a column.")
-    id_column = request.query_params.get("id")
+    id_column, coverage = _get_csv_parameters(request)
+    target = state.store.schema.target
     async with state.body_reader.read_body(request, CSV_MEDIA_TYPE) as content:
         copied, rows, n_rows = await state.decode_csv(content, id_column)
-    query = Query(rows, key.audience, key.name, idempotency_key)
+    if coverage is not None:
+        try:
+            if copied.keys() & set(name_coverage_columns(target)):
+                raise NoCoverage("The answers have a column of the name in 'id'.")
+        except NoCoverage as error:
+            raise Problem(422, "no-coverage", str(error)) from None
+    query = Query(rows, key.audience, key.name, idempotency_key, coverage)
     reply = await _submit_query(state, query, n_rows, start_time)
-    answers = reply.build_columns(state.store.schema.target.answer_columns)
+    answers = reply.build_columns(target.answer_columns)
     table = pa.table([*copied.values(), *answers.values()], names=[*copied, *answers])
     headers = {
         "Content-Disposition": 'attachment; filename="answers.csv"',
         "Vicinal-Charged": str(reply.charged),
         "Vicinal-Left": str(reply.left),
     }
+    if reply.promise is not None:
+        # Names of classes in it need not be ASCII.
+        headers["Vicinal-Promise"] = quote(reply.promise)
     return Response(format_answers_csv(table), headers=headers, media_type=CSV_MEDIA_TYPE)
+
+
+def _get_csv_parameters(request: Request) -> tuple[str | None, float | None]:
+    """Return the query parameters 'id' and 'coverage', each None without it; problem 422 if bad."""
+    parameters = request.query_params.multi_items()
+    fields = dict(parameters)
+    is_known = fields.keys() <= {"id", "coverage"} and len(fields) == len(parameters)
+    coverage = None
+    if "coverage" in fields:
+        coverage = math.nan
+        with suppress(ValueError):
+            coverage = float(fields["coverage"])
+    if not is_known or "" in fields.values() or not (coverage is None or 0 < coverage < 1):
+        detail = "The only parameters are 'id', the name of a column, and 'coverage', in (0, 1)."
+        raise Problem(422, "unusable", detail)
+    return fields.get("id"), coverage
 
 
 def _get_idempotency_key(request: Request) -> str | None:

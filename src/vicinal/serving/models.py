@@ -63,6 +63,11 @@ class PredictRequest(RowsBody):
     """Queries. They are public: the guarantee protects the records, not the queries."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]})
+    coverage: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Share of future outcomes that sets of classes, or intervals of numbers, must "
+        "contain; null: none are returned. Requires an earlier evaluation of the audience.",
+    )
 
 
 class RecordsRequest(RowsBody):
@@ -102,6 +107,9 @@ class PaidAnswers(BaseModel):
         description="Number of new answers that remain for you: in the audience's plan, or of your "
         "quota if that is less."
     )
+    promise: str | None = Field(
+        None, description="Statement on the coverage of sets or intervals, if requested."
+    )
 
 
 class PredictResponse(PaidAnswers):
@@ -118,6 +126,9 @@ class PredictResponse(PaidAnswers):
         description="Difference between the highest and the second highest vote, in standard "
         "deviations of its noise."
     )
+    sets: list[list[int | str]] | None = Field(
+        None, description="Classes not excluded, the most probable first, if requested."
+    )
 
 
 class NumbersResponse(PaidAnswers):
@@ -126,6 +137,8 @@ class NumbersResponse(PaidAnswers):
     targets: list[str] = Field(description="Names of the p numbers.")
     predictions: list[list[float]] = Field(description="Predictions (q, p).")
     errors: list[list[float]] = Field(description="Standard errors (q, p) due to the noise only.")
+    low: list[list[float]] | None = Field(None, description="Lower ends (q, p), if requested.")
+    high: list[list[float]] | None = Field(None, description="Upper ends (q, p), if requested.")
 
 
 class LabelSetsResponse(PaidAnswers):

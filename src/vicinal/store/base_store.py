@@ -208,6 +208,7 @@ class BaseStore(ABC):
         audience: str = DEFAULT,
         analyst: str = ANYONE,
         idempotency_key: str | None = None,
+        coverage: float | None = None,
     ) -> Reply:
         """Return answers to queries; new answers are charged durably before this returns.
 
@@ -222,6 +223,9 @@ class BaseStore(ABC):
             than those of :meth:`allow` are refused; queries without a name are not.
         idempotency_key : str, optional
             A repeated request with the same key gets the same answers and is not charged.
+        coverage : float, optional
+            Share of future outcomes, in (0, 1), that the sets or intervals of the reply must
+            contain; see :meth:`predict_set` and :meth:`predict_interval`.
 
         Raises
         ------
@@ -236,12 +240,47 @@ class BaseStore(ABC):
         """
         state = get_audience_state(self._audience_states, audience)
         state.check_analyst(normalize_name("analyst", analyst))
-        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
+        (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key, coverage)])
         if isinstance(reply, VicinalError):
             raise reply
         if isinstance(reply, NumberReply):
             warn_of_noise(reply.names, reply.labels, reply.errors)
         return reply
+
+    def predict_set(self, queries: Any, *, coverage: float, **options: Any) -> Reply:
+        """Return answers with the set of classes that are not excluded, as ``reply.sets``.
+
+        The sets contain at least the share `coverage` of future outcomes, with 95 % confidence, if
+        the assumption in ``reply.promise`` holds. They cost nothing beyond the answers.
+
+        Parameters
+        ----------
+        queries, **options
+            As for :meth:`predict`, which has the same errors.
+        coverage : float
+            Share of future outcomes, in (0, 1). Requires an earlier :meth:`evaluate` with
+            `coverage`, after the last change of the data.
+        """
+        return self._predict_covered(queries, coverage, options, of_classes=True)
+
+    def predict_interval(self, queries: Any, *, coverage: float, **options: Any) -> Reply:
+        """Return answers with an interval for each number, as ``reply.low`` and ``reply.high``.
+
+        Arguments, promise and errors are those of :meth:`predict_set`. Numbers beyond the declared
+        bounds count as at the bounds.
+        """
+        return self._predict_covered(queries, coverage, options, of_classes=False)
+
+    def _predict_covered(
+        self, queries: Any, coverage: float, options: dict[str, Any], *, of_classes: bool
+    ) -> Reply:
+        """Return answers with sets (`of_classes`) or intervals of a coverage."""
+        if self.schema.target.is_class_vote != of_classes:
+            method = "predict_interval for numbers" if of_classes else "predict_set for classes"
+            raise InvalidInput(f"This store has other targets. Call {method}.")
+        # None would be a request without sets.
+        level = checks.check_real("coverage", coverage, above=0, below=1)
+        return self.predict(queries, coverage=level, **options)
 
     def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return features of `raw` queries, and a digest of each row's integer features.
@@ -277,6 +316,7 @@ class BaseStore(ABC):
         largest_error: float = DEFAULT_LARGEST_ERROR,
         n_subjects: int | None = None,
         accept_noise: bool = False,
+        coverage: str | None = None,
     ) -> NoisyEvaluation:
         """Return noisy metrics of the accuracy of released answers, on private labelled rows.
 
@@ -304,6 +344,11 @@ class BaseStore(ABC):
             the number. None is the number of answers, divided by the plan's `records_per_subject`.
         accept_noise : bool
             Charge subjects even if every metric would be noise.
+        coverage : {"overall", "per-class"}, optional
+            Also calibrate :meth:`predict_set` or :meth:`predict_interval`, for all outcomes
+            together, or for those of each class. Charges and noise stay the same. Only answers
+            since the last change of the data are counted then, and the calibration of the
+            probabilities of more than two classes is not measured.
 
         Returns
         -------
@@ -341,6 +386,7 @@ class BaseStore(ABC):
                 largest_error=largest_error,
                 n_subjects=n_subjects,
                 accept_noise=accept_noise,
+                coverage=coverage,
                 charge_evaluation=self._charge_evaluation,
             )
             self._finish_answers()

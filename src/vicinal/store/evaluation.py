@@ -16,6 +16,7 @@ Everywhere in this module:
   equals each of n labelled rows.
 - `y`, `size`: private targets of labelled rows, and the number of these rows.
 - `state`: that of the audience with the evaluated answers.
+- `coverage`: requested calibration of sets and intervals, "overall" or "per-class", or None.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,20 +37,31 @@ from vicinal import checks
 from vicinal.accounting.budget import UNITS
 from vicinal.arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal.checks import SubjectId
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, NoCoverage, PrivacyRefused
 from vicinal.ledger.answers import DIGEST_BYTES, digest_queries
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.hashed_slots import NOT_ENROLLED
 from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
-from vicinal.ledger.sealed_files import parse_json
 from vicinal.mechanisms.noise_sources import public_draws
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.predictors.inputs import check_subject_list, check_subjects_given
 from vicinal.store.audience_state import AudienceState
+from vicinal.store.coverage import (
+    OVERALL,
+    PER_CLASS,
+    Calibration,
+    ScoreHistogram,
+    choose_class_thresholds,
+    compute_class_scores,
+    compute_max_error,
+    find_drifted_levels,
+    list_calibrations,
+    read_evaluations,
+)
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import came_with_ids
-from vicinal.store.request_batch import read_stored_answers
+from vicinal.store.request_batch import read_stored_answers, refuse_uncovered_target
 from vicinal.targets.classes import Classes
 from vicinal.targets.label_sets import read_label_matrix
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
@@ -76,6 +88,8 @@ class NoisyEvaluation(ABC):
 
     noise: float
     share: float
+    coverage: Calibration | None = None
+    """Noisy histograms of conformity scores, if they were requested."""
 
     @property
     @abstractmethod
@@ -156,6 +170,7 @@ class NoisyEvaluation(ABC):
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in fields.items()
+            if name != "coverage"
         }
         figures = {}
         for name, (value, low, high) in self.figures.items():
@@ -165,6 +180,8 @@ class NoisyEvaluation(ABC):
                 "high": _convert_nan_to_none(high),
                 "noise": self.is_uninformative(name),
             }
+        if self.coverage is not None:
+            plain["coverage"] = self.coverage.to_dict()
         return {**plain, "people": self.people, "figures": figures}
 
 
@@ -270,6 +287,7 @@ class NumberEvaluation(NoisyEvaluation):
     centre: Floats
     noise: float
     share: float
+    coverage: Calibration | None = None
 
     @property
     def counts(self) -> Sequence[Floats]:
@@ -381,7 +399,12 @@ class ReleasedNumbers:
 
     @classmethod
     def read(
-        cls, state: AudienceState, block_numbers: Places, offsets: Places, largest_error: float
+        cls,
+        state: AudienceState,
+        block_numbers: Places,
+        offsets: Places,
+        largest_error: float,
+        coverage: str | None,  # noqa: ARG003 (of classes)
     ) -> ReleasedNumbers:
         """Return the answers of an audience at some locations, with the range of their errors."""
         target: Any = state.plan.target
@@ -438,6 +461,28 @@ class ReleasedNumbers:
             share,
         )
 
+    def build_histograms(
+        self, tables: Sequence[Floats], noise: float, n_earlier: int
+    ) -> list[ScoreHistogram]:
+        """Return the histogram of absolute errors of each number, from the same noisy tables.
+
+        `n_earlier`: number of earlier calibrations of the audience.
+        """
+        error_edges, _, _ = self._edges_and_centre
+        max_error = compute_max_error(n_earlier, len(self.target.names))
+        b = _N_BINS_PER_SIDE
+        return [
+            # The bins of an error and of its negative make one of absolute errors.
+            ScoreHistogram(
+                name,
+                edges[b + 1 : -1],
+                counts[b:] + counts[:b][::-1],
+                math.sqrt(2) * noise,
+                max_error,
+            )
+            for name, counts, edges in zip(self.target.names, tables, error_edges, strict=False)
+        ]
+
     @property
     def _edges_and_centre(self) -> tuple[Floats, Floats, Floats]:
         """Edges of error bins and deviation bins, both (p, b + 1), and mean answers (p,)."""
@@ -471,6 +516,7 @@ class ReleasedLabelSets:
         block_numbers: Places,
         offsets: Places,
         largest_error: float,  # noqa: ARG003 (of numbers)
+        coverage: str | None,  # noqa: ARG003 (of classes)
     ) -> ReleasedLabelSets:
         """Return the answers of an audience at some locations."""
         answers = read_stored_answers(state, block_numbers, offsets).labels
@@ -544,7 +590,8 @@ class Evaluation(NoisyEvaluation):
     scores : float64 (2, b) or None
         Subjects by bin of probability, with noise. For two classes the rows are the true classes
         and the probability is that of the second; for more the rows are wrong and right answers
-        and the probability is that of the answer. None if the store releases labels alone.
+        and the probability is that of the answer. None if the store releases labels alone, or
+        conformity scores of more than two classes are counted in their place.
     means : float64 (b,) or None
         Mean probability of the released answers in each bin.
 
@@ -564,6 +611,7 @@ class Evaluation(NoisyEvaluation):
     means: Floats | None
     noise: float
     share: float
+    coverage: Calibration | None = None
 
     @property
     def counts(self) -> Sequence[Floats]:
@@ -626,6 +674,7 @@ def evaluate(
     largest_error: float,
     n_subjects: int | None,
     accept_noise: bool,
+    coverage: str | None,
     charge_evaluation: ChargeEvaluation,
 ) -> NoisyEvaluation:
     """Compare released answers with labels, charge the evaluated subjects, return noisy metrics.
@@ -637,10 +686,15 @@ def evaluate(
     the subjects on the machines that have their budgets; charges and metrics become durable when
     its body ends, before this returns.
 
-    Raises InvalidInput if rows, labels or ids are unusable. Raises PrivacyRefused if all metrics
-    would be noise, or the delta of the noise grid does not fit. Nothing was charged then.
+    Raises InvalidInput if rows, labels or ids are unusable, or the answers have no such `coverage`.
+    Raises PrivacyRefused if all metrics would be noise, or the delta of the noise grid does not
+    fit. Nothing was charged then.
     """
-    index_of_digest, released, tally = _create_tally(store, state, share, largest_error)
+    if coverage is not None:
+        refuse_uncovered_target(state)
+        kinds = [OVERALL, PER_CLASS] if state.plan.target.is_class_vote else [OVERALL]
+        coverage = checks.check_choice("coverage", coverage, kinds)
+    index_of_digest, released, tally = _create_tally(store, state, share, largest_error, coverage)
     schema = store.schema
     vectors = schema.extract(X)
     truth = released.encode_truth(y, len(vectors))
@@ -658,15 +712,26 @@ def evaluate(
         _build_perfect_evaluation(state, released, tally, n_subjects).refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
-        figures = released.build_evaluation(tally.publish(sums), tally.noise, share)
+        tables = tally.publish(sums)
+        figures: NoisyEvaluation = released.build_evaluation(tables, tally.noise, share)
         state.audience.slack = state.slack.spent
-        stored = [*read_evaluations(store, state), figures.to_dict()]
+        earlier = read_evaluations(store.database, state.audience.number)
+        if coverage is not None and not isinstance(released, ReleasedLabelSets):
+            n_earlier = len(list_calibrations(earlier))
+            histograms = released.build_histograms(tables, tally.noise, n_earlier)
+            version = store.ledger.version
+            drifted_levels = find_drifted_levels(list_calibrations(earlier, version), histograms)
+            calibration = Calibration(
+                histograms, version, state.audience.used, len(released.answers), drifted_levels
+            )
+            figures = replace(figures, coverage=calibration)  # type: ignore[type-var]
+        stored = [*earlier, figures.to_dict()]
         store.database.put(f"evaluations {state.audience.number}", json.dumps(stored))
     return figures
 
 
 def _create_tally(
-    store: OpenStore, state: AudienceState, share: float, largest_error: float
+    store: OpenStore, state: AudienceState, share: float, largest_error: float, coverage: str | None
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
     """Return the newest answer's index by query digest, all released answers, and an empty tally.
 
@@ -675,9 +740,16 @@ def _create_tally(
     subject can have in this renewal period.
     """
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
-    index_of_digest, block_numbers, offsets = _read_answered_queries(store, state)
+    min_version = 0 if coverage is None else store.ledger.version
+    index_of_digest, block_numbers, offsets = _read_answered_queries(store, state, min_version)
+    if coverage is not None and not index_of_digest:
+        raise NoCoverage(
+            "The 'coverage' parameter requires answers given since the last change of the data, "
+            "and there are none. First predict rows whose outcomes will become known. Nobody was "
+            "charged."
+        )
     kind = RELEASED_ANSWERS[state.plan.target.kind]
-    released = kind.read(state, block_numbers, offsets, largest_error)
+    released = kind.read(state, block_numbers, offsets, largest_error, coverage)
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
@@ -707,7 +779,7 @@ def preview_evaluation(
     It depends on public values only, and charges nothing. `n_subjects`: number of evaluated
     subjects, at least 1; None if they have as many answers each as the plan's subjects records.
     """
-    _, released, tally = _create_tally(store, state, share, largest_error)
+    _, released, tally = _create_tally(store, state, share, largest_error, None)
     return _build_perfect_evaluation(state, released, tally, n_subjects)
 
 
@@ -731,14 +803,6 @@ def _build_perfect_evaluation(
     return released.build_evaluation(tables, tally.noise, tally.plan.share)
 
 
-def read_evaluations(store: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
-    """Return all earlier evaluations of an audience in their JSON form. Public."""
-    stored: list[dict[str, Any]] = parse_json(
-        store.database.get(f"evaluations {state.audience.number}") or "[]"
-    )
-    return stored
-
-
 def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     """Return the checked subject ids of `size` labelled rows.
 
@@ -756,11 +820,15 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
 
 
 def _read_answered_queries(
-    store: OpenStore, state: AudienceState
+    store: OpenStore, state: AudienceState, min_version: int
 ) -> tuple[dict[bytes, int], Places, Places]:
-    """Return the newest answer's index by query digest; `block_numbers` and `offsets` of all."""
+    """Return the newest answer's index by query digest; `block_numbers` and `offsets` of all.
+
+    `min_version`: first version of the data whose answers are read.
+    """
     blocks = store.database.read(
-        "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
+        "SELECT seq, digests FROM answers WHERE audience = ? AND version >= ? ORDER BY seq",
+        (state.audience.number, min_version),
     )
     keys = []
     locations = []
@@ -780,11 +848,15 @@ class ReleasedClasses:
     - `answers`, int64 (a,): class index of each answer.
     - `probabilities`, float64 (a,) or None: of the second of two classes; of the answer's own class
       if there are more. None if the store releases labels alone.
+    - `coverage`: the kind of calibration that is counted, or None.
+    - `class_scores`, float64 (a, c) or None: conformity scores of all classes, with `coverage`.
     """
 
     target: Classes
     answers: Places
     probabilities: Floats | None
+    coverage: str | None
+    class_scores: Floats | None
 
     @classmethod
     def read(
@@ -793,17 +865,21 @@ class ReleasedClasses:
         block_numbers: Places,
         offsets: Places,
         largest_error: float,  # noqa: ARG003 (of numbers)
+        coverage: str | None,
     ) -> ReleasedClasses:
         """Return the answers of an audience at some locations."""
         target: Any = state.plan.target
         labels, _, class_probabilities = state.read_answers(block_numbers, offsets)
         probabilities = None
+        class_scores = None
         if class_probabilities is not None and len(class_probabilities):
+            if coverage is not None:
+                class_scores = compute_class_scores(class_probabilities)
             if len(target.names) == 2:
                 probabilities = class_probabilities[:, 1]
             else:
                 probabilities = class_probabilities[np.arange(len(class_probabilities)), labels]
-        return cls(target, labels, probabilities)
+        return cls(target, labels, probabilities, coverage, class_scores)
 
     def encode_truth(self, y: npt.ArrayLike, size: int) -> Ints:
         """Return the indices of the true classes, int64 (size,). Private.
@@ -814,7 +890,12 @@ class ReleasedClasses:
 
     @cached_property
     def edges(self) -> Floats:
-        """Inner edges of the bins of probabilities: quantiles of the released probabilities."""
+        """Inner edges of the bins of probabilities: quantiles of the released probabilities.
+
+        With conformity scores, they are the edges of these, which do not depend on the answers.
+        """
+        if self.class_scores is not None:
+            return choose_class_thresholds(len(self.target.names))
         assert self.probabilities is not None  # noqa: S101 (callers check)
         levels = np.linspace(0, 1, N_SCORE_BINS + 1)[1:-1]
         return np.unique(np.quantile(self.probabilities, levels))
@@ -825,7 +906,10 @@ class ReleasedClasses:
         n_confusion_cells = len(self.target.names) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
-        return n_confusion_cells, 2 * (len(self.edges) + 1)
+        n_rows = 2
+        if self.class_scores is not None and len(self.target.names) > 2:
+            n_rows = len(self.target.names) if self.coverage == PER_CLASS else 1
+        return n_confusion_cells, n_rows * (len(self.edges) + 1)
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
         """Return each row's cell in each table, int64 (n, tables).
@@ -839,6 +923,11 @@ class ReleasedClasses:
             bins = np.searchsorted(self.edges, probabilities, side="right")
             is_binary = len(self.target.names) == 2
             outcomes = truth if is_binary else (truth == answers).astype(np.int64)
+            if self.class_scores is not None:
+                # A bin includes its upper edge, as a set does its threshold.
+                bins = np.searchsorted(self.edges, self.class_scores[answer_indices, truth])
+                has_row_per_class = is_binary or self.coverage == PER_CLASS
+                outcomes = truth if has_row_per_class else np.zeros_like(truth)
             cells.append(outcomes * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
 
@@ -846,18 +935,39 @@ class ReleasedClasses:
         """Return the evaluation from noisy `tables`.
 
         These are the flat confusion matrix, with true classes as rows and answers as columns; then
-        scores (2 b,) if there are probabilities.
+        scores if there are probabilities: (2 b,), or conformity scores of more than two classes.
         """
         n_classes = len(self.target.names)
         confusion = tables[0].reshape(n_classes, n_classes)
-        if self.probabilities is None:
+        if self.probabilities is None or (self.class_scores is not None and n_classes > 2):
             return Evaluation(self.target.names, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
+        if self.class_scores is not None:
+            # The score of the second class falls with its probability.
+            scores = np.stack([scores[0], scores[1, ::-1]])
         n_bins = scores.shape[1]
         bins = np.searchsorted(self.edges, self.probabilities, side="right")
         sums = np.bincount(bins, self.probabilities, n_bins)
         means = sums / np.maximum(np.bincount(bins, minlength=n_bins), 1)
         return Evaluation(self.target.names, confusion, scores, means, noise, share)
+
+    def build_histograms(
+        self, tables: Sequence[Floats], noise: float, n_earlier: int
+    ) -> list[ScoreHistogram]:
+        """Return the histogram of conformity scores of each class, or one of all classes.
+
+        Arguments: as those of numbers.
+        """
+        counts = tables[1].reshape(-1, len(self.edges) + 1)
+        if self.coverage == PER_CLASS:
+            max_error = compute_max_error(n_earlier, len(self.target.names))
+            return [
+                ScoreHistogram(name, self.edges, row, noise, max_error)
+                for name, row in zip(self.target.names, counts, strict=True)
+            ]
+        sum_noise = noise * math.sqrt(len(counts))
+        max_error = compute_max_error(n_earlier)
+        return [ScoreHistogram(None, self.edges, counts.sum(axis=0), sum_noise, max_error)]
 
 
 ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
@@ -867,7 +977,6 @@ RELEASED_ANSWERS: dict[str, type[ReleasedAnswers]] = {
     LABELS: ReleasedLabelSets,
 }
 """The class of released answers of each kind of target."""
-"""Released answers of each kind of target."""
 
 
 def compute_binned_auc(negatives: Floats, positives: Floats) -> float:

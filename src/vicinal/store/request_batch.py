@@ -12,13 +12,13 @@ the store's integer features.
 import hashlib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from vicinal.arrays import AnyArray, Places
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
+from vicinal.errors import InvalidInput, KeyReused, NoCoverage, PrivacyRefused, VicinalError
 from vicinal.ledger.answers import (
     AnswerBlock,
     StoredRequest,
@@ -29,8 +29,18 @@ from vicinal.ledger.answers import (
 from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
 from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
-from vicinal.store.requests import ANYONE, REPLIES, Query, Reply, normalize_name
+from vicinal.store.coverage import CertifiedThresholds, certify_coverage
+from vicinal.store.requests import (
+    ANYONE,
+    REPLIES,
+    ClassReply,
+    NumberReply,
+    Query,
+    Reply,
+    normalize_name,
+)
 from vicinal.store.store_schema import StoreSchema
+from vicinal.targets.target import LABELS
 
 
 def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Places) -> Reply:
@@ -55,6 +65,34 @@ def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Pl
         answers = state.plan.vector_target.compute_answers(sums, noise)
         fields = {"sums": sums, "names": target.names, **answers.reply_arrays}
     return REPLIES[target.kind](**fields, charged=0, left=0)
+
+
+def refuse_uncovered_target(state: AudienceState) -> None:
+    """Raise NoCoverage if answers of an audience cannot have sets or intervals."""
+    target = state.plan.target
+    remedy = None
+    if target.kind == LABELS:
+        remedy = "Label sets have none: make a store of classes, or of one class per label."
+    elif target.is_class_vote and state.plan.label_only:
+        remedy = "This audience gets labels alone: open another one with 'release' \"votes\"."
+    if remedy is not None:
+        raise NoCoverage(
+            f"The 'coverage' parameter needs classes with probabilities, or numbers. {remedy}"
+        )
+
+
+def _add_coverage(reply: Reply, state: AudienceState, certified: CertifiedThresholds) -> Reply:
+    """Return a reply with the sets or intervals of a certified coverage, and the promise."""
+    target: Any = state.plan.target
+    promise = certified.describe(
+        n_answers=state.audience.used, of_classes=isinstance(reply, ClassReply)
+    )
+    if isinstance(reply, ClassReply) and reply.probabilities is not None:
+        sets = certified.select_classes(target.names, reply.probabilities)
+        return replace(reply, sets=sets, promise=promise)
+    assert isinstance(reply, NumberReply)  # noqa: S101 (others are refused before)
+    low, high = certified.bound_numbers(target, reply.labels)
+    return replace(reply, low=low, high=high, promise=promise)
 
 
 _NEW_BLOCK = -1  # block number of answers in a block that has no number yet
@@ -135,6 +173,8 @@ class RequestBatch:
         self._new_queries: dict[str, _NewQueries] = {}  # by audience
         self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
         self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
+        # The audience and the thresholds of a requested coverage, by index of the request.
+        self._covered_requests: dict[int, tuple[AudienceState, CertifiedThresholds]] = {}
 
     def answer_requests(self, submitted: Sequence[Query]) -> list[Reply | VicinalError]:
         """Return a reply for each submitted request, or the error that refuses it.
@@ -170,7 +210,21 @@ class RequestBatch:
             self._ledger.commit(blocks, stored)
         for number, block in enumerate(blocks, first_number):
             self._new_queries[block.audience.name].state.add_block(number, block)
-        return self._build_replies(requests)
+        replies = self._build_replies(requests)
+        for index, (state, certified) in self._covered_requests.items():
+            request = requests[index]
+            reply = replies[index]
+            if isinstance(request, VicinalError) or isinstance(reply, VicinalError):
+                continue
+            if state.answers.are_current(request.block_numbers):
+                replies[index] = _add_coverage(reply, state, certified)
+            else:
+                replies[index] = NoCoverage(
+                    "The 'coverage' parameter requires answers given since the last change of the "
+                    "data. Those of this 'idempotency_key' are older: use another key. Nothing was "
+                    "charged."
+                )
+        return replies
 
     # ------------------------------------------------------------ before anything is charged
 
@@ -179,7 +233,7 @@ class RequestBatch:
 
         Queries without an answer are added to the new queries of their audiences.
         """
-        checked = [self._check_request(query) for query in submitted]
+        checked = [self._check_request(index, query) for index, query in enumerate(submitted)]
         accepted = [request for request in checked if not isinstance(request, VicinalError)]
         rows_of_requests: Iterator[AnyArray] = iter(())
         if accepted:
@@ -203,8 +257,11 @@ class RequestBatch:
                 requests.append(error)
         return requests
 
-    def _check_request(self, query: Query) -> _CheckedRequest | VicinalError:
-        """Return the request `query` with checked names and features, or the error of a refusal."""
+    def _check_request(self, index: int, query: Query) -> _CheckedRequest | VicinalError:
+        """Return the request `query` with checked names and features, or the error of a refusal.
+
+        `index`: its place in the batch.
+        """
         try:
             state = get_audience_state(self._states, query.audience)
             analyst = normalize_name("analyst", query.analyst)
@@ -212,6 +269,15 @@ class RequestBatch:
             if query.idempotency_key is not None:
                 key = normalize_name("idempotency_key", query.idempotency_key)
                 key_digest = digest_request(state.audience.name, analyst, key)
+            if query.coverage is not None:
+                refuse_uncovered_target(state)
+                certified = certify_coverage(
+                    self._ledger.database,
+                    state.audience.number,
+                    self._ledger.version,
+                    query.coverage,
+                )
+                self._covered_requests[index] = state, certified
             return _CheckedRequest(
                 state, analyst, key_digest, self._schema.extract_queries(query.queries)
             )

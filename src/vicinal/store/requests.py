@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, NoCoverage
 from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 MAX_NAME_LENGTH = 200
@@ -40,6 +40,9 @@ class Query:
         The analyst with the quota that is charged.
     idempotency_key : str or None
         A repeated request with the same key gets the same answers and is not charged.
+    coverage : float or None
+        Share of future outcomes, in (0, 1), that the sets or intervals of the reply must contain;
+        None for a reply without these. It changes neither answers nor charges.
 
     Examples
     --------
@@ -52,6 +55,7 @@ class Query:
     audience: str = "default"
     analyst: str = ANYONE
     idempotency_key: str | None = None
+    coverage: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,6 +71,8 @@ class Reply(ABC):
     left : int
         Number of new answers that remain for the analyst: in the audience's plan, or of the
         analyst's quota if that is less.
+    promise : str or None
+        The statement on the coverage of sets or intervals, if these were requested.
 
     Examples
     --------
@@ -79,6 +85,7 @@ class Reply(ABC):
     labels: AnyArray
     charged: int
     left: int
+    promise: str | None = None
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -105,8 +112,14 @@ class Reply(ABC):
 
     @property
     def _counts(self) -> dict[str, Any]:
-        """Numbers of charged and of remaining answers, by name."""
-        return {"charged": self.charged, "left": self.left}
+        """Numbers of charged and of remaining answers, and what was requested of coverage."""
+        covered = {name: getattr(self, name, None) for name in ("sets", "low", "high", "promise")}
+        plain = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in covered.items()
+            if value is not None
+        }
+        return {"charged": self.charged, "left": self.left, **plain}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,14 +136,17 @@ class ClassReply(Reply):
         Lead of the best class over the next, in standard deviations of its noise.
     probabilities : float64 (q, c) or None
         Posterior probability of each class, given noisy votes and public shares of classes.
+    sets : array (q,) of lists, or None
+        Names of the classes that are not excluded, the most probable first, if requested.
     """
 
     votes: Floats | None
     confidence: Floats | None
     probabilities: Floats | None
+    sets: AnyArray | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return labels, votes, confidence, probabilities and counts for JSON."""
+        """Return labels, votes, confidence, probabilities and counts as plain values for JSON."""
         rounded = None if self.probabilities is None else self.probabilities.round(_JSON_DECIMALS)
         return {
             "labels": self.labels.tolist(),
@@ -141,9 +157,9 @@ class ClassReply(Reply):
         }
 
     def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the columns of labels, confidence, and the probability of each class, by name.
+        """Return the columns of labels, confidence, each class's probability, and sets, by name.
 
-        `names`: all column names, in this order.
+        `names`: names of all columns but the last, in this order.
         """
         label_name, confidence_name, *class_columns = names
         columns = {label_name: self.labels.tolist()}
@@ -152,6 +168,8 @@ class ClassReply(Reply):
         if self.probabilities is not None:
             rounded = self.probabilities.round(_TABLE_DECIMALS).T.tolist()
             columns |= dict(zip(class_columns, rounded, strict=True))
+        if self.sets is not None:
+            columns[_SET_COLUMN] = [_SET_SEPARATOR.join(map(str, names)) for names in self.sets]
         return columns
 
 
@@ -169,11 +187,15 @@ class NumberReply(Reply):
         Standard errors due to the noise alone.
     names : list of str
         Names of the targets.
+    low, high : float64 (q, p) or None
+        Ends of the intervals, in units of the targets, if requested.
     """
 
     sums: Floats
     errors: Floats
     names: list[str]
+    low: Floats | None = None
+    high: Floats | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return names of targets, predictions, standard errors and counts for JSON."""
@@ -187,9 +209,13 @@ class NumberReply(Reply):
     def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return the columns of prediction and standard error of each target, by name.
 
-        `names`: all column names: both of the first target, then both of the next.
+        Columns of requested intervals follow. `names`: names of all other columns: both of the
+        first target, then both of the next.
         """
-        return _interleave_columns(names, self.labels, self.errors)
+        columns = _interleave_columns(names, self.labels, self.errors)
+        if self.low is not None and self.high is not None:
+            columns |= _interleave_columns(_name_interval_columns(self.names), self.low, self.high)
+        return columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -237,6 +263,42 @@ class LabelSetReply(Reply):
             self.shares.round(_TABLE_DECIMALS),
             self.errors.round(_TABLE_DECIMALS),
         )
+
+
+_SET_COLUMN = "set"
+"""Name of the column of prediction sets."""
+
+_SET_SEPARATOR = ";"
+"""Text between the class names of a set in a column."""
+
+
+def _name_interval_columns(numbers: Sequence[str]) -> list[str]:
+    """Return names of the columns of intervals: low and high end of the first number, and so on.
+
+    `numbers`: their names, which the column names contain if there are several.
+    """
+    if len(numbers) == 1:
+        return ["low", "high"]
+    return [f"{end}_{name}" for name in numbers for end in ("low", "high")]
+
+
+def name_coverage_columns(target: Any) -> list[str]:
+    """Return the names of the columns of sets or intervals of answers of this target.
+
+    Raises NoCoverage if a table of answers with these columns would be ambiguous.
+    """
+    columns = [_SET_COLUMN] if target.is_class_vote else _name_interval_columns(target.names)
+    problem = None
+    if set(columns) & set(target.answer_columns):
+        problem = f"The answers already have one of the columns {', '.join(columns)}."
+    elif target.is_class_vote and any(_SET_SEPARATOR in str(name) for name in target.names):
+        problem = f"A class name contains {_SET_SEPARATOR!r}, which separates classes in a column."
+    if problem is not None:
+        raise NoCoverage(
+            f"The 'coverage' parameter is not possible in a table of answers. {problem} Request "
+            "JSON, or predict without it."
+        )
+    return columns
 
 
 REPLIES: dict[str, type[Reply]] = {CLASSES: ClassReply, NUMBERS: NumberReply, LABELS: LabelSetReply}

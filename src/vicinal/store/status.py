@@ -25,7 +25,7 @@ from vicinal.ledger.hashed_slots import NOT_ENROLLED
 from vicinal.ledger.id_encoding import OPENING, frame_id, match_framed_id
 from vicinal.ledger.ledger import EVALUATED, EnrollmentStatus, Ledger
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
-from vicinal.store.evaluation import read_evaluations
+from vicinal.store.coverage import read_evaluations
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import OTHER_RECORDS, find_file_faults, slots_match_enrolment
 from vicinal.store.requests import normalize_name
@@ -148,7 +148,7 @@ def _collect_audience_facts(
         "queries": {name: value for name, value in quota.items() if "analyst" not in name},
         "renewal": None if renewal is None else renewal.to_dict(),
         "usage": _estimate_budget_usage(state),
-        "evaluations": read_evaluations(store, state),
+        "evaluations": read_evaluations(store.database, state.audience.number),
         "guarantee": state.guarantee(total).to_dict(),
     }
 

@@ -227,25 +227,25 @@ async function sendQuery() {
 }
 
 // The last upload without a definite reply, with its Idempotency-Key.
-let pendingUpload = { id: "", file: null, key: "" };
+let pendingUpload = { query: "", file: null, key: "" };
 
 async function answerFile() {
   byId("file-result").replaceChildren();
   const [file] = byId("csv").files;
   if (file === undefined) throw new Error("Choose a CSV file.");
-  const id = byId("id-column").value;
+  const fields = { id: byId("id-column").value, coverage: byId("coverage").value.trim() };
+  const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== "")).toString();
   // Repeating the same upload after a failure reuses its key, so the service charges it once.
-  if (pendingUpload.file !== file || pendingUpload.id !== id) pendingUpload = { id, file, key: createKey() };
-  const query = id === "" ? "" : `?${new URLSearchParams({ id })}`;
-  const reply = await send(`/v1/predict-csv${query}`, { method: "POST", body: file,
+  if (pendingUpload.file !== file || pendingUpload.query !== query) pendingUpload = { query, file, key: createKey() };
+  const reply = await send(`/v1/predict-csv${query && "?"}${query}`, { method: "POST", body: file,
     headers: { "Content-Type": "text/csv", "Idempotency-Key": pendingUpload.key } });
   const answers = await reply.blob();
-  pendingUpload = { id: "", file: null, key: "" };
+  pendingUpload = { query: "", file: null, key: "" };
   URL.revokeObjectURL(downloadUrl);
   downloadUrl = URL.createObjectURL(answers);
   const link = createElement("a", { href: downloadUrl, download: "answers.csv" }, "Download answers.csv");
   byId("file-result").replaceChildren(link,
-    ` Used ${reply.headers.get("Vicinal-Charged")} answers; ${reply.headers.get("Vicinal-Left")} remain.`);
+    ` Used ${reply.headers.get("Vicinal-Charged")} answers; ${reply.headers.get("Vicinal-Left")} remain. ${decodeURIComponent(reply.headers.get("Vicinal-Promise") ?? "")}`);
   link.click();
 }
 

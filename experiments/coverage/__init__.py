@@ -1,0 +1,1 @@
+"""Coverage and size of certified prediction sets, in simulated worlds and on public data."""
