@@ -213,18 +213,11 @@ def bound_binomial_excess(excess: Floats, n_subjects: int, level: float) -> Floa
 class Calibration:
     """The histograms of one evaluation, and the answers that they measure; public.
 
-    Attributes
-    ----------
-    histograms : sequence of ScoreHistogram
-        That of all classes together, or of each class, or of each number.
-    version : int
-        Version of the data from which the measured answers were computed.
-    n_answers : int
-        Number of answers that the audience had got.
-    n_measured : int
-        The number of these from this version, some of which have evaluated outcomes.
-    drifted_levels : sequence of float
-        Levels of LEVELS that an earlier calibration certified and this one contradicts.
+    - `histograms`: of all classes together, or of each class, or of each number.
+    - `version`: version of the data from which the measured answers were computed.
+    - `n_answers`: number of answers that the audience had got.
+    - `n_measured`: number of these from this version, some of which have evaluated outcomes.
+    - `drifted_levels`: levels of LEVELS that an earlier calibration certified and this contradicts.
     """
 
     histograms: Sequence[ScoreHistogram]
