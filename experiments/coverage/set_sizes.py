@@ -113,7 +113,7 @@ def measure_sets(
                     histogram = ScoreHistogram(None, edges, noisy, noise, compute_max_error(0))
                     thresholds[noise] = histogram.find_threshold(level)
                 for noise, threshold in thresholds.items():
-                    certified = CertifiedThresholds(level, (None,), (threshold,), None, 0, 0)
+                    certified = CertifiedThresholds(level, (None,), (threshold,), None, 0)
                     sets = certified.select_classes(range(n_classes), answers.probabilities[test])
                     truth = answers.truth[test].tolist()
                     covered = np.mean([y in row for y, row in zip(truth, sets, strict=True)])

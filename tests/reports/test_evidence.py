@@ -375,13 +375,16 @@ def test_certificates_follow_their_schema(folder, tmp_path):
         store.predict(X[:20])
         ids = [f"v{i}" for i in range(20)]
         store.evaluate(X[:20], Y[:20], ids, share=1.0, accept_noise=True, coverage="per-class")
+        store.predict(X[20:25])
+        others = [f"w{i}" for i in range(20)]
+        store.evaluate(X[:20], Y[:20], others, share=1.0, accept_noise=True, coverage="per-class")
         evaluated = create_certificate(store.facts(), "0", "now", audits=[report])
         page = render_certificate_page(evaluated)
         store.erase(IDS[:1])
         changed = create_certificate(store.facts(), "0", "now", audits=[report])
     (coverage,) = [audience["coverage"] for audience in evaluated["audiences"]]
     assert [item["name"] for item in coverage["of"]] == [0, 1]
-    assert coverage["calibrated_at_answer"] == 20
+    assert coverage["calibrated_at_answer"] == 25, "the newest calibration"
     for text in (coverage["statement"], "none certified"):
         assert text in page
     assert "Each subject counts once" in coverage["statement"]

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,10 +24,12 @@ from vicinal.store import coverage as coverage_module
 from vicinal.store import evaluation as evaluation_module
 from vicinal.store.coverage import (
     ADAPTIVE_THRESHOLDS,
+    LEVELS,
     TWO_CLASS_THRESHOLDS,
     CertifiedThresholds,
     ScoreHistogram,
     bound_binomial_excess,
+    certify_coverage,
     compute_class_scores,
     compute_max_error,
     count_required_outcomes,
@@ -199,20 +202,58 @@ def test_no_number_of_outcomes_is_promised_where_none_suffices():
     assert count_required_outcomes(N_BINS, 5.0, compute_max_error(300), 0.9) is None
     hopeless = ScoreHistogram(None, THRESHOLDS, np.zeros(N_BINS), 5.0, compute_max_error(300))
     assert hopeless.describe_level(0.9)["required_outcomes"] is None
-    text = CertifiedThresholds(0.9, (None,), (None,), None, 5, 5).describe(
+    text = CertifiedThresholds(0.9, (None,), (None,), None, 5).describe(
         n_answers=5, of_classes=True
     )
     assert "no number of outcomes up to 16777216 suffices at the noise of the last" in text
 
 
 def test_the_promise_states_its_level_exactly_and_its_age():
-    certified = CertifiedThresholds(0.99996, (None,), (0.5,), None, 700, 300)
-    recent = certified.describe(n_answers=1000, of_classes=False)
-    assert "intervals contain at least 0.99996 of future outcomes. Each subject counts" in recent
-    assert recent.endswith("Calibrated at answer 700; now there are 1000.")
-    later = certified.describe(n_answers=1001, of_classes=False)
-    assert "More answers followed than were measured (300)" in later
-    assert later.endswith("this may no longer hold. Evaluate new outcomes.")
+    certified = CertifiedThresholds(0.99996, (None,), (0.5,), None, 700)
+    promise = certified.describe(n_answers=1000, of_classes=False)
+    assert "intervals contain at least 0.99996 of future outcomes. Each subject counts" in promise
+    assert "remaining budgets similar to those that the evaluated answers met" in promise
+    assert promise.endswith("Calibrated at answer 700; now there are 1000.")
+
+
+def test_a_promise_names_few_of_many_classes():
+    """It is a header of HTTP, which proxies limit to 4 KiB."""
+    names = tuple(f"department {index}" for index in range(1000))
+    certified = CertifiedThresholds(0.9, names, (None,) * 1000, 500, 0)
+    promise = certified.describe(n_answers=5, of_classes=True)
+    assert (
+        "for department 0, department 1, department 2, department 3, department 4 and 995 more:"
+        in (promise)
+    )
+    assert len(promise) < 1000
+
+
+def test_the_required_number_of_outcomes_is_that_of_the_neediest_class():
+    def certify(*noises):
+        histograms = [
+            ScoreHistogram(name, THRESHOLDS, np.zeros(N_BINS), noise, 0.0125).to_dict()
+            for name, noise in enumerate(noises)
+        ]
+        stored = {"coverage": {"histograms": histograms, "version": 0, "n_answers": 0}}
+        database = SimpleNamespace(get=lambda _: json.dumps([stored]))
+        return certify_coverage(database, 0, 0, 0.9).required_outcomes
+
+    assert certify(5.0) < certify(20.0) == certify(20.0, 5.0) == certify(5.0, 20.0)
+    assert certify(1e6) is certify(5.0, 1e6) is certify(1e6, 5.0) is None
+
+
+def test_outcomes_that_chance_explains_are_no_drift():
+    """Compared with the exact tail of the number of uncovered outcomes, without noise."""
+    for level in LEVELS:
+        for n_uncovered in range(1, 200):
+            counts = np.zeros(N_BINS)
+            counts[[0, -1]] = 400 - n_uncovered, n_uncovered
+            histogram = ScoreHistogram(None, THRESHOLDS, counts, 1e-6, 0.025)
+            p_value = stats.binom.sf(n_uncovered - 1, 400, 1 - level)
+            if histogram.refutes_coverage(THRESHOLDS[0], level):
+                assert p_value <= 0.025
+            else:
+                assert p_value > 0.001
 
 
 @pytest.mark.parametrize(("n_rows", "share_left"), [(1, 0.25), (4, 0.25)])
@@ -281,7 +322,7 @@ def test_a_score_is_the_probability_of_all_classes_that_are_more_probable():
 
 
 def test_a_set_has_the_most_probable_class_whatever_the_threshold():
-    certified = CertifiedThresholds(0.5, (None,), (0.2,), None, 0, 0)
+    certified = CertifiedThresholds(0.5, (None,), (0.2,), None, 0)
     sets = certified.select_classes(["a", "b"], np.array([[0.4, 0.6], [0.5, 0.5], [0.9, 0.1]]))
     assert sets.tolist() == [["b"], ["a"], ["a"]]
 
@@ -301,7 +342,7 @@ def test_an_interval_has_every_outcome_that_its_threshold_covers(bounds, scale):
     answers = generator.uniform(*bounds, (4000, 1))
     scaled_bounds = target.scaled_bounds
     threshold = 0.25 * float((scaled_bounds.high - scaled_bounds.low)[0])
-    certified = CertifiedThresholds(0.9, ("number",), (threshold,), None, 0, 0)
+    certified = CertifiedThresholds(0.9, ("number",), (threshold,), None, 0)
     low, high = certified.bound_numbers(target, answers)
     assert (low >= bounds[0]).all()
     assert (high <= bounds[1]).all()
@@ -416,7 +457,8 @@ def test_sets_and_intervals_cover_new_outcomes_at_no_further_charge(store, kind)
     assert covered.promise == (
         f"With 95% confidence for this level by itself, the {contents} contain at least 0.9 of "
         f"future outcomes{of_each}. Each subject counts once, however many rows it has. Assumed: "
-        "future rows resemble the evaluated rows, and meet similar remaining budgets. Calibrated "
+        "future rows resemble the evaluated rows, and meet remaining budgets similar to those "
+        "that the evaluated answers met. Evaluate outcomes of recent answers. Calibrated "
         "at answer 700; now there are 1100."
     )
     if kind == "classes":
@@ -592,7 +634,7 @@ def test_a_calibration_holds_for_one_version_of_the_data(tmp_path, monkeypatch):
 
         first = evaluate("first")
         assert first.version == opened._store.ledger.version
-        assert (first.n_answers, first.n_measured) == (63, 63)
+        assert first.n_answers == 63
         assert "at answer 63; now there are 63." in opened.predict_set(Q[:2], coverage=0.5).promise
         opened.erase(IDS[:1])
         left = opened.quota().left
@@ -612,7 +654,7 @@ def test_a_calibration_holds_for_one_version_of_the_data(tmp_path, monkeypatch):
         monkeypatch.undo()
         monkeypatch.setattr(state.engine.votes, "noise_source", NoNoise())
         second = evaluate("second", "per-class")
-        assert (second.n_answers, second.n_measured) == (83, 20)
+        assert second.n_answers == 83
         n_counted = sum(histogram.counts.sum() for histogram in second.histograms)
         assert n_counted == pytest.approx(20, abs=1e-3)
         assert {histogram.max_error for histogram in second.histograms} == {compute_max_error(2, 2)}
@@ -624,7 +666,7 @@ def test_a_calibration_holds_for_one_version_of_the_data(tmp_path, monkeypatch):
         assert opened.predict_set(NEW[:3], coverage=0.5, idempotency_key="new").charged == 3
         assert opened.predict_set(NEW[:3], coverage=0.5, idempotency_key="new").charged == 0
         later = opened.predict_set(Q[100:118], coverage=0.5).promise
-        assert "More answers followed than were measured (20)" in later
+        assert "at answer 83; now there are 104." in later
 
 
 @pytest.mark.parametrize("name", ["classes", "log", "numbers"])

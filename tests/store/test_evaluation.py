@@ -1,6 +1,7 @@
 """Private evaluation of a store: released counts, charges, and budgets of other subjects."""
 
 import json
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -268,6 +269,27 @@ def test_weight_and_charge_follow_from_budget_and_number_of_rows_alone():
         assert second.tolist() == [weight // 3, 0, 0, weight // 3, weight, weight // 3]
         price = 2 * float(weight) ** 2 / (2 * tally.scale**2 * tally.plan.budget)
         assert price * UNITS <= budget - remaining[1] <= 0.1 * UNITS
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("n_tables", "delta"), [(16, 1e-12), (32, 1e-12), (128, 1e-10), (1000, 1e-9)]
+)
+def test_no_number_of_tables_makes_a_charge_negative(n_tables, delta):
+    """With 32 tables the squared norm can exceed int64. Exact, by integers and fractions."""
+    budget = 4.0
+    meter = DeltaSlackAccountant(delta, needs_slack=True)
+    tally = NoisyTally(TallyPlan((4,) * n_tables, 1.0, budget, delta), NoNoise(), meter)
+    budgets = [UNITS, UNITS // 2, UNITS, UNITS // 1000]
+    remaining = np.array(budgets, dtype=np.int64)
+    cells = np.tile(np.arange(4)[:, np.newaxis], (1, n_tables))
+    sums = tally.contribute_and_charge(cells, np.arange(4), remaining).reshape(n_tables, 4)
+    for slot, weight in enumerate(sums[0].tolist()):
+        loss = Fraction(n_tables * weight**2, 2 * tally.scale**2) / Fraction(budget)
+        charged = budgets[slot] - int(remaining[slot])
+        assert loss * UNITS <= charged <= loss * UNITS * (1 + Fraction(1, 10**12)) + 1
+        assert charged <= budgets[slot]
+        assert charged > 0.99 * budgets[slot]
 
 
 def test_however_often_a_person_is_evaluated_one_budget_pays():

@@ -21,8 +21,9 @@ _SQRT_UNITS = 2.0**24  # Square root of `budget.UNITS`
 def charge(square, rate):  # type: ignore[no-untyped-def]
     """Return the charge in whole units of a contribution of squared norm `square`, rounded up.
 
-    `square`, int64: in steps^2. `rate`: in units per squared step. Charges above 2^62 units are
-    returned as 2^62, so that they do not wrap around to a negative number.
+    `square`, int64, or float64 if it may exceed int64: in steps^2. `rate`: in units per squared
+    step. Charges above 2^62 units are returned as 2^62, so that they do not wrap around to a
+    negative number.
     """
     return math.ceil(min(square * rate, _MAX_CHARGE))
 

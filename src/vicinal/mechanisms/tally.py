@@ -131,4 +131,6 @@ class NoisyTally:
 
     def _compute_charge(self, n_steps: int) -> int:
         """Return the charge in units of `n_steps` in one cell of every table, rounded up."""
-        return int(charge(len(self.plan.sizes) * n_steps**2, self._rate))
+        # With 32 tables the square can exceed int64, and wrap to a refund. As with int64, charge()
+        # rounds it to float64 once. The rate is rounded up by more.
+        return int(charge(float(len(self.plan.sizes) * n_steps**2), self._rate))

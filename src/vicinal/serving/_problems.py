@@ -105,7 +105,8 @@ def translate_store_error(error: errors.VicinalError, *, changes_data: bool = Fa
     if isinstance(error, errors.NoCoverage):
         detail = (
             "Your audience has no calibration for 'coverage', or the data changed since. The "
-            "operator can evaluate past answers on known outcomes. Stores that release labels "
+            "operator can evaluate past answers on known outcomes. Answers stored under an older "
+            "Idempotency-Key have no sets: use a new key. Stores that release labels "
             "alone, and stores of label sets, have none. Nothing was charged."
         )
         return Problem(422, "no-coverage", detail)

@@ -33,11 +33,13 @@ from vicinal.targets.numbers import LOG, Numbers
 
 CONFIDENCE = 0.95
 """Confidence of the statements on coverage: all those of one audience on one level are true
-together with this probability. Statements on several levels are not."""
+together with this probability, and so are all its reports of drift. Statements on several levels,
+or of both kinds, are not."""
 
 ASSUMPTION = (
     "Each subject counts once, however many rows it has. Assumed: future rows resemble the "
-    "evaluated rows, and meet similar remaining budgets."
+    "evaluated rows, and meet remaining budgets similar to those that the evaluated answers met. "
+    "Evaluate outcomes of recent answers."
 )
 """The population of every statement on coverage, and the assumption of coverage.md."""
 
@@ -76,6 +78,9 @@ functions of the discrete noise and of its Gaussian limit."""
 
 MAX_REQUIRED_OUTCOMES = 1 << 24
 """Largest reported number of required outcomes, beyond the size of any real evaluation."""
+
+_MAX_LISTED_NAMES = 5
+"""Largest number of classes that a promise names: it is sent as a header, which proxies limit."""
 
 _ROUNDING_MARGIN = 64
 """Width that is added to intervals on each side, in units in the last place (of the larger bound).
@@ -216,14 +221,12 @@ class Calibration:
     - `histograms`: of all classes together, or of each class, or of each number.
     - `version`: version of the data from which the measured answers were computed.
     - `n_answers`: number of answers that the audience had got.
-    - `n_measured`: number of these from this version, some of which have evaluated outcomes.
     - `drifted_levels`: levels of LEVELS that an earlier calibration certified and this contradicts.
     """
 
     histograms: Sequence[ScoreHistogram]
     version: int
     n_answers: int
-    n_measured: int
     drifted_levels: Sequence[float]
 
     def to_dict(self) -> dict[str, Any]:
@@ -343,7 +346,7 @@ class CertifiedThresholds:
       interval all numbers, then.
     - `required_outcomes`: the smallest number of outcomes with which all could be certified; None
       if all are, or no number up to MAX_REQUIRED_OUTCOMES suffices.
-    - `n_answers`, `n_measured`: of the calibration.
+    - `n_answers`: number of answers of the audience at the calibration.
     """
 
     level: float
@@ -351,7 +354,6 @@ class CertifiedThresholds:
     thresholds: tuple[float | None, ...]
     required_outcomes: int | None
     n_answers: int
-    n_measured: int
 
     def describe(self, *, n_answers: int, of_classes: bool) -> str:
         """Return the statement on coverage, with its population and assumption.
@@ -368,15 +370,12 @@ class CertifiedThresholds:
             f"answer {self.n_answers}; now there are {n_answers}."
         )
         sentences = [promise]
-        if n_answers - self.n_answers > self.n_measured:
-            # Budgets have then fallen by more than over all the answers that were measured.
-            sentences.append(
-                f"More answers followed than were measured ({self.n_measured}): remaining budgets "
-                "have fallen, and this may no longer hold. Evaluate new outcomes."
-            )
         if None in self.thresholds:
             pairs = zip(self.names, self.thresholds, strict=True)
-            lacking = ", ".join(str(name) for name, threshold in pairs if threshold is None)
+            names = [str(name) for name, threshold in pairs if threshold is None]
+            lacking = ", ".join(names[:_MAX_LISTED_NAMES])
+            if len(names) > _MAX_LISTED_NAMES:
+                lacking += f" and {len(names) - _MAX_LISTED_NAMES} more"
             required = (
                 f"no number of outcomes up to {MAX_REQUIRED_OUTCOMES} suffices"
                 if self.required_outcomes is None
@@ -457,5 +456,4 @@ def _certify_thresholds(content: str, level: float) -> CertifiedThresholds:
         tuple(item["threshold"] for item in results),
         max(required) if required and None not in required else None,
         calibration["n_answers"],
-        calibration["n_measured"],
     )

@@ -721,9 +721,7 @@ def evaluate(
             histograms = released.build_histograms(tables, tally.noise, n_earlier)
             version = store.ledger.version
             drifted_levels = find_drifted_levels(list_calibrations(earlier, version), histograms)
-            calibration = Calibration(
-                histograms, version, state.audience.used, len(released.answers), drifted_levels
-            )
+            calibration = Calibration(histograms, version, state.audience.used, drifted_levels)
             figures = replace(figures, coverage=calibration)  # type: ignore[type-var]
         stored = [*earlier, figures.to_dict()]
         store.database.put(f"evaluations {state.audience.number}", json.dumps(stored))
