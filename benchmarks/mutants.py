@@ -8,6 +8,10 @@ step, a least taken for a most, a statement left out, a condition turned round. 
 copied, each mutant written into the copy, and the nearest tests run on it until one fails. What
 survives is either no fault (the same results, only slower) or a test that is missing. One process,
 one after the other: a file takes minutes to hours, a sample of N over all files what N of them do.
+
+Mutants have all rights of the process. As root, mutants of code that writes files at given paths
+(`ledger/output_files.py`) can replace files of the system, as one did with `/dev/null`: run them in
+a container or a mount namespace with a read-only root and a `/dev` of its own.
 """
 
 from __future__ import annotations
@@ -75,6 +79,7 @@ NEAREST = {
         "distributed/test_sharded_training.py",
         "distributed/test_guard_advances.py",
     ),
+    "ledger/output_files.py": ("ledger/test_output_files.py", "cli/test_output_failures.py"),
     "ledger/renewal.py": ("store/test_renewal.py",),
     "ledger/total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from vicinal.interactions.fit_registry import REGISTRY, FitRegistry
 
-pytest_plugins = ["entropy", "ray_engine", "scratch"]
+pytest_plugins = ["entropy", "other_accounts", "ray_engine", "scratch"]
 
 FIND_REFUSAL_REASON = FitRegistry._find_refusal_reason
 """What refuses a second fit to the same records."""

@@ -3,12 +3,9 @@
 import csv
 import errno
 import os
-import shutil
-import stat
 import subprocess
 import sys
-import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +16,10 @@ from pyarrow import parquet
 
 import store_tools as tools
 from command_line import shown
+from other_accounts import other_account
 from vicinal.cli import output
 from vicinal.cli._store import _write_answers
-from vicinal.errors import IdsAlike, InvalidInput, OutputFailed, PrivacyRefused, PrivacyWarning
+from vicinal.errors import IdsAlike, InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
@@ -170,35 +168,6 @@ def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charg
     assert not list(tmp_path.glob(".vicinal*"))
 
 
-@contextmanager
-def other_account(user=65534):
-    """Act as an account without the rights of root."""
-    os.setegid(user)
-    os.seteuid(user)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
-@pytest.fixture
-def shared_folder():
-    """A folder that other accounts may enter, unlike pytest's."""
-    if os.geteuid():
-        pytest.skip("only root acts as another account")
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def replace_output(path, content="new"):
-    """Check an output as before the work of a command, and write it as after the work."""
-    output.check_outputs({"out": path})
-    output.write_file(path, content)
-
-
 def test_a_pipe_gets_the_answers_of_one_charge(tmp_path):
     """Fails if the pipe is opened and closed before the charge: its reader would leave."""
     store, queries = make_queried_store(tmp_path)
@@ -213,158 +182,12 @@ def test_a_pipe_gets_the_answers_of_one_charge(tmp_path):
     assert count_answers(store) == 3
 
 
-def test_a_pipe_without_permission_is_refused_unopened(shared_folder):
-    pipe = shared_folder / "pipe"
-    os.mkfifo(pipe, 0o600)
-    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
-        output.check_outputs({"out": pipe})
-
-
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-def test_a_device_is_checked_and_written(tmp_path):
-    replace_output(Path(os.devnull))
-    assert Path(os.devnull).is_char_device()
-    (tmp_path / "full.csv").symlink_to(FULL)
-    with pytest.raises(InvalidInput, match="No space left"):
-        output.check_outputs({"out": tmp_path / "full.csv"})
-
-
 def test_a_folder_as_an_output_is_refused_before_the_charge(tmp_path):
     store, queries = make_queried_store(tmp_path)
     (tmp_path / "out.csv").mkdir()
     command = ("predict", store, "--data", queries, "--out", tmp_path / "out.csv")
     assert "cannot be written: Is a directory" in shown(*command, code=2)
     assert count_answers(store) == 0
-
-
-def test_a_link_keeps_its_target(tmp_path, monkeypatch):
-    """The target may be on another disk, so the temporary file must be in its folder."""
-    (tmp_path / "data").mkdir()
-    temporary_files = []
-    monkeypatch.setattr(os, "fsync", lambda _: temporary_files.extend(tmp_path.glob(".vicinal*")))
-    link = tmp_path / "out.csv"
-    link.symlink_to("data/target.csv")
-    for content in ("first", "second"):
-        replace_output(link, content)
-        assert link.is_symlink()
-        assert (tmp_path / "data" / "target.csv").read_text() == content
-    assert not temporary_files
-
-
-def test_a_mounted_file_is_written_in_place(tmp_path):
-    """As with docker's option -v of a single file: it cannot be replaced, but written."""
-    source, mounted = tmp_path / "source.csv", tmp_path / "mounted.csv"
-    source.write_text("a longer earlier text")
-    mounted.touch()
-    command = ["mount", "--bind", source, mounted]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("only root mounts files")
-    try:
-        replace_output(mounted)
-    finally:
-        subprocess.run(["umount", mounted], check=True)
-    assert source.read_text() == "new"
-    assert {path.name for path in tmp_path.iterdir()} == {"source.csv", "mounted.csv"}
-
-
-def test_an_append_only_file_is_refused_before_the_charge(tmp_path):
-    path = tmp_path / "out.csv"
-    path.touch()
-    if subprocess.run(["chattr", "+a", path], capture_output=True, check=False).returncode:
-        pytest.skip("the file system has no append-only files")
-    try:
-        with pytest.raises(InvalidInput, match="cannot be written: Operation not permitted"):
-            output.check_outputs({"out": path})
-    finally:
-        subprocess.run(["chattr", "-a", path], check=True)
-
-
-@pytest.mark.parametrize("mode", [0o555, 0o1777])
-def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
-    shared_folder, mode, monkeypatch
-):
-    """The folder takes no new file, or lets only the owner replace the file, as /tmp does.
-
-    In /tmp, Linux may refuse to open a file of others with O_CREAT (fs.protected_regular).
-    """
-    folder = shared_folder / "folder"
-    folder.mkdir()
-    (folder / "out.csv").write_text("earlier")
-    (folder / "out.csv").chmod(0o666)
-    folder.chmod(mode)
-    real_open = os.open
-    flags_used = []
-
-    def record_open(path, flags, *arguments, **options):
-        if os.fspath(path).endswith("out.csv"):
-            flags_used.append(flags)
-        return real_open(path, flags, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", record_open)
-    with other_account():
-        replace_output(folder / "out.csv")
-    assert len(flags_used) == 2
-    assert not any(flags & os.O_CREAT for flags in flags_used)
-    assert (folder / "out.csv").read_text() == "new"
-    assert (folder / "out.csv").stat().st_uid == 0
-    assert len(list(folder.iterdir())) == 1
-
-
-def test_a_file_that_only_its_owner_may_write_is_refused(shared_folder):
-    shared_folder.chmod(0o777)
-    (shared_folder / "out.csv").write_text("earlier")
-    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
-        output.check_outputs({"out": shared_folder / "out.csv"})
-
-
-def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path, monkeypatch):
-    path = tmp_path / "out.csv"
-    path.write_text("earlier")
-    path.chmod(0o640)
-    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    os.chown(path, *owner)
-    real_fsync = os.fsync
-    events = []
-
-    def record_sync(descriptor):
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            events.append((path.read_text(), status.st_mode & 0o777))
-        real_fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record_sync)
-    output.write_file(path, "new")
-    # The new file is private and on disk before it replaces the earlier one.
-    assert events == [("earlier", 0o600)]
-    assert path.read_text() == "new"
-    status = path.stat()
-    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (*owner, 0o640)
-
-
-@pytest.mark.parametrize("swapped", ["new file", "target"])
-def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, swapped):
-    """The owner of the folder puts a link in place of a name while the output is written."""
-    victim = tmp_path / "victim"
-    victim.write_text("secret")
-    victim.chmod(0o600)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    out = folder / "out.csv"
-    out.write_text("earlier")
-    out.chmod(0o644)
-    real_fsync = os.fsync
-
-    def swap(descriptor):
-        real_fsync(descriptor)
-        for path in folder.glob(".vicinal*") if swapped == "new file" else [out]:
-            path.rename(folder / "moved")
-            path.symlink_to(victim)
-
-    monkeypatch.setattr(os, "fsync", swap)
-    with suppress(OutputFailed):
-        output.write_file(out, "new")
-    assert victim.read_text() == "secret"
-    assert victim.stat().st_mode & 0o777 == 0o600
 
 
 def test_no_output_replaces_a_witness(tmp_path):
@@ -375,51 +198,6 @@ def test_no_output_replaces_a_witness(tmp_path):
     message = shown("export-guarantee", store, "--out", witness, code=2)
     assert "is the witness of a store" in message
     assert witness.read_bytes() == content
-
-
-@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
-def test_nothing_that_a_stranger_planted_takes_an_output(shared_folder, kind):
-    folder = shared_folder / "folder"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    planted = folder / "out.csv"
-    with other_account():
-        if kind == "file":
-            planted.touch(mode=0o666)
-            planted.chmod(0o666)
-        elif kind == "pipe":
-            os.mkfifo(planted)
-        else:
-            planted.symlink_to(folder / "target.csv")
-    with pytest.raises(InvalidInput, match="another account"):
-        output.check_outputs({"out": planted})
-    with pytest.raises(OutputFailed, match="another account"):
-        output.write_file(planted, "private")
-
-
-def test_a_new_file_has_the_permissions_of_the_umask(tmp_path):
-    previous = os.umask(0o027)
-    try:
-        replace_output(tmp_path / "out.csv")
-    finally:
-        os.umask(previous)
-    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o640
-
-
-def test_programs_with_one_process_id_share_a_folder(tmp_path, monkeypatch):
-    """As two containers with one volume do. Fails if temporary files are named by process id."""
-    monkeypatch.setattr(os, "getpid", lambda: 7)
-    real_fsync = os.fsync
-
-    def check_other_output(descriptor):
-        monkeypatch.setattr(os, "fsync", real_fsync)
-        output.check_outputs({"out": tmp_path / "other.csv"})
-        real_fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", check_other_output)
-    (tmp_path / ".vicinal-7.new").write_text("remains of a program that was killed")
-    replace_output(tmp_path / "out.csv")
-    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", ".vicinal-7.new"}
 
 
 @pytest.mark.parametrize("option", ["--out", "--data"])

@@ -1,5 +1,6 @@
 """A linear map fitted to public rows: centre, project to principal components, and rescale."""
 
+import io
 import math
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ from vicinal.arrays import AnyArray, Floats
 from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features.fixed import Vectors, project_exactly, round_directions, scale_to_unit_length
+from vicinal.ledger.output_files import write_output
 from vicinal.tabular import (
     Names,
     get_text_names,
@@ -142,8 +144,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
         entries = {name: getattr(self, name) for name in _PARAMETERS}
         entries |= {name: getattr(self, f"{name}_") for name in _FITTED_ARRAYS}
         entries[_NAMES_ENTRY] = get_text_names(vars(self).get("_column_names"))
-        with Path(path).open("wb") as file:
-            np.savez(file, **{name: value for name, value in entries.items() if value is not None})
+        content = io.BytesIO()
+        np.savez(content, **{name: value for name, value in entries.items() if value is not None})
+        write_output(Path(path), content.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

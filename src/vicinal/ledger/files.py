@@ -157,9 +157,14 @@ _WRITE_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Error numbers of an attempt to write to a read-only file system, or without permission."""
 
 
-def is_writable(path: Path) -> bool:
-    """Return whether this process may write the file, or create files in the folder, at `path`."""
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def is_writable(path: Path | str, *, folder: int | None = None) -> bool:
+    """Return whether this process may write the file, or create files in the folder, at `path`.
+
+    `folder`: descriptor of an open folder, in which a relative `path` is looked up; None for the
+    current folder.
+    """
+    is_effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, dir_fd=folder, effective_ids=is_effective)
 
 
 def open_descriptor(

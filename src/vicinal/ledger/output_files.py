@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vicinal.errors import InvalidInput, OutputFailed
-from vicinal.ledger.files import PRIVATE_FILE, is_writable
+from vicinal.ledger.files import PRIVATE_FILE, ROOT_USER, is_writable
 
 _PROBE_BYTES = 1 << 16
 """Free bytes that an output needs before anything is charged: more than most commands write."""
@@ -24,16 +24,30 @@ _IN_PLACE_ERRNOS = (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EROFS)
 container, or it or its folder belongs to another account."""
 
 
-class _Target(NamedTuple):
-    """Where an output is written: the folder is opened once, so that nobody can exchange it.
+_MAX_LINKS = 40
+"""Number of links on the way to an output, as on Linux; with more, they are taken for a loop."""
 
-    `folder`: descriptor of the folder. `name`: name in it, no link. `status`: of the existing
-    regular file with this name; None if there is none.
+
+class _Target(NamedTuple):
+    """Where an output is written, after all links: a name in a folder that is held open.
+
+    - `folder`: descriptor of the folder, which may serve for nothing but names in it.
+    - `name`: name in the folder, no link unless `is_open_file`.
+    - `status`: of the existing file; None if there is none.
+    - `is_open_file`: whether the name is a link of the system to a file without a path that a
+      process has open, as ``/dev/stdout`` is for a pipe.
     """
 
     folder: int
     name: str
     status: os.stat_result | None
+    is_open_file: bool = False
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the output is a new file, or replaces a regular one."""
+        is_regular = self.status is None or stat.S_ISREG(self.status.st_mode)
+        return is_regular and not self.is_open_file
 
 
 def check_output(path: Path) -> None:
@@ -42,25 +56,20 @@ def check_output(path: Path) -> None:
     Of a pipe only the permission is checked: its reader would take a trial for the whole output.
     """
     try:
-        if _is_special(path):
-            if not path.is_fifo():
-                descriptor = os.open(path, os.O_WRONLY)
-                try:
-                    check_free_space(descriptor)
-                finally:
-                    os.close(descriptor)
-            elif not is_writable(path):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            return
         with _open_target(path) as target:
+            if target.status is not None and stat.S_ISFIFO(target.status.st_mode):
+                if not is_writable(target.name, folder=target.folder):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                return
             if target.status is not None:
                 descriptor = _open_existing(target)
                 try:
                     check_free_space(descriptor)
                 finally:
                     os.close(descriptor)
-            with _accept_in_place(target), _write_beside(target, bytes(_PROBE_BYTES)):
-                pass
+            if target.is_replaceable:
+                with _accept_in_place(target), _write_beside(target, bytes(_PROBE_BYTES)):
+                    pass
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
@@ -85,83 +94,210 @@ def write_output(path: Path, content: bytes) -> None:
 
     An earlier file keeps its owner and mode, and is replaced once the new one is complete. It is
     written in place if it cannot be replaced; so are devices and pipes. A link keeps its target.
+    Links of other accounts are refused, and so are files and folders that other accounts made in
+    folders open to them.
     """
     try:
-        if _is_special(path):
-            with path.open("wb") as file:
-                file.write(content)
-            return
         with _open_target(path) as target:
-            with _accept_in_place(target), _write_beside(target, content) as new_name:
-                folder = target.folder
-                os.replace(new_name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
-                os.fsync(folder)
-                return
+            if target.is_replaceable:
+                with _accept_in_place(target), _write_beside(target, content) as new_name:
+                    folder = target.folder
+                    os.replace(new_name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+                    _sync_folder(folder)
+                    return
             with os.fdopen(_open_existing(target), "wb") as file:
-                file.truncate()
+                is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                if is_regular:
+                    file.truncate()
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if is_regular:
+                    os.fsync(file.fileno())
     except OSError as error:
         raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _is_special(path: Path) -> bool:
-    """Return whether `path` exists, but is no regular file: a pipe, a device or a folder.
-
-    Raises PermissionError if a pipe, or a link on the way, was made by another account that could
-    redirect the output.
-    """
-    for part in (path.absolute(), *path.absolute().parents):
-        if part.is_symlink() and part.lstat().st_uid not in (os.geteuid(), 0):
-            raise PermissionError(errno.EACCES, "a link of another account redirects it")
-    if not path.exists() or path.is_file():
-        return False
-    if path.is_fifo():
-        _refuse_planted(path.stat(), path.resolve().parent.stat())
-    return True
-
-
 def _refuse_planted(status: os.stat_result, folder: os.stat_result) -> None:
-    """Raise PermissionError for a file of a stranger in a folder where others may create files.
+    """Raise PermissionError for an entry that another account may have made in a shared folder.
 
-    `status`, `folder`: of the file and its folder. A stranger is neither this user, nor root, nor
-    the owner of the folder.
+    `status`, `folder`: of the entry and of its folder. The entry may belong to this user, to root
+    and to the owner of the folder. A folder is shared if its mode lets a group or all accounts
+    write to it, or if it belongs to another account. For an entry that is a folder, only the mode
+    for all accounts counts, because members of a group work in folders of each other.
     """
-    owner_may = (os.geteuid(), 0)
-    is_open_to_others = folder.st_mode & 0o022 or folder.st_uid not in owner_may
-    if is_open_to_others and status.st_uid not in (*owner_may, folder.st_uid):
-        raise PermissionError(errno.EACCES, "it belongs to another account")
+    trusted_users = (os.geteuid(), ROOT_USER)
+    if stat.S_ISDIR(status.st_mode):
+        kind = "a folder on the way"
+        is_shared = bool(folder.st_mode & stat.S_IWOTH)
+    else:
+        kind = "it"
+        is_writable_by_others = bool(folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+        is_shared = is_writable_by_others or folder.st_uid not in trusted_users
+    if is_shared and status.st_uid not in (*trusted_users, folder.st_uid):
+        raise PermissionError(errno.EACCES, f"{kind} belongs to another account")
 
 
 @contextmanager
 def _open_target(path: Path) -> Iterator[_Target]:
-    """Return a context with the target of an output to the regular or new file at `path`.
+    """Return a context with the target of an output to `path`; its folder is open in the context.
 
-    A link is followed once, when the context is entered.
+    Raises PermissionError, when the context is entered, if another account could redirect the
+    output.
     """
-    resolved = path.resolve()
-    folder = os.open(resolved.parent, os.O_RDONLY | os.O_DIRECTORY)
+    walk = _Walk(path)
     try:
-        try:
-            status = os.stat(resolved.name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            yield _Target(folder, resolved.name, None)
-            return
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        _refuse_planted(status, os.fstat(folder))
-        yield _Target(folder, resolved.name, status)
+        yield walk.find_target()
     finally:
-        os.close(folder)
+        walk.close()
+
+
+class _Walk:
+    """A walk from the root along a path and the links on it.
+
+    Every name is looked up in an open folder, so nothing that was checked can be exchanged.
+    `path`: path of an output, absolute or relative to the current folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        root, *names = path.absolute().parts
+        # The next name is the last one.
+        self._remaining_names = names[::-1]
+        self._n_links = 0
+        # Descriptors of the root, and of the folders below it that lead to the current one.
+        self._folders = [_open_folder(root)]
+
+    def close(self) -> None:
+        """Close all folders."""
+        while self._folders:
+            os.close(self._folders.pop())
+
+    def find_target(self) -> _Target:
+        """Return the target at the end of the path. Its folder is open until :meth:`close`."""
+        while self._remaining_names:
+            name = self._remaining_names.pop()
+            folder = self._folders[-1]
+            if name == "..":
+                self._leave_folder()
+                continue
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                if self._remaining_names:
+                    raise
+                return _Target(folder, name, None)
+            if stat.S_ISLNK(status.st_mode):
+                target_path = _read_link(name, folder, status)
+                open_file = None if self._remaining_names else _find_open_file(name, folder, status)
+                if open_file is not None:
+                    return _Target(folder, name, open_file, is_open_file=True)
+                self._follow_link(target_path)
+            elif self._remaining_names:
+                self._folders.append(_open_folder(name, folder))
+                _refuse_planted(os.fstat(self._folders[-1]), os.fstat(folder))
+            else:
+                _refuse_planted(status, os.fstat(folder))
+                return _Target(folder, name, status)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    def _leave_folder(self) -> None:
+        """Return to the folder from which the current one was entered; the root has none.
+
+        The system's ``..`` may be another folder, if the current one is moved meanwhile.
+        """
+        if len(self._folders) > 1:
+            os.close(self._folders.pop())
+
+    def _follow_link(self, target_path: str) -> None:
+        """Continue with the path in a link of the current folder. Raises OSError for a loop."""
+        self._n_links += 1
+        if self._n_links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if target_path.startswith("/"):
+            while len(self._folders) > 1:
+                self._leave_folder()
+        names = [name for name in target_path.split("/") if name not in ("", ".")]
+        self._remaining_names += names[::-1]
+
+
+def _open_folder(name: str, parent: int | None = None) -> int:
+    """Return a descriptor of the folder `name`, no link, for the names in it.
+
+    `parent`: descriptor of the folder around it; None for the root.
+    """
+    # With O_PATH (Linux), a folder that may be searched, but not read, can be opened.
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
+    return os.open(name, flags, dir_fd=parent)
+
+
+def _read_link(name: str, folder: int, status: os.stat_result) -> str:
+    """Return the path in the link `name` of an open folder.
+
+    `status`: of the link, at an earlier time. Raises PermissionError if the link belongs neither to
+    this user nor to root.
+    """
+    if hasattr(os, "O_PATH"):
+        # One descriptor for owner and path: the link cannot be exchanged between the two.
+        link = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            status = os.fstat(link)
+            target_path = os.readlink("", dir_fd=link)
+        finally:
+            os.close(link)
+    else:
+        target_path = os.readlink(name, dir_fd=folder)
+        next_status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (next_status.st_ino, next_status.st_ctime_ns) != (status.st_ino, status.st_ctime_ns):
+            raise PermissionError(errno.EACCES, "a link that redirects it was exchanged")
+    if status.st_uid not in (os.geteuid(), ROOT_USER):
+        raise PermissionError(errno.EACCES, "a link of another account redirects it")
+    return target_path
+
+
+def _find_open_file(name: str, folder: int, status: os.stat_result) -> os.stat_result | None:
+    """Return the status of a file without a path that is open in a process; None for other links.
+
+    On Linux, the links in ``/proc/self/fd`` lead to such files, and ``/dev/stdout`` leads to such a
+    link. Its text is no path if the file is a pipe, for example, or was removed.
+
+    `name`: name of the link in the open `folder`. `status`: of the link.
+    """
+    try:
+        is_link_of_system = status.st_dev == os.lstat("/proc/self").st_dev
+    except FileNotFoundError:
+        return None
+    open_file = os.stat(name, dir_fd=folder) if is_link_of_system else None
+    if open_file is None or (stat.S_ISREG(open_file.st_mode) and open_file.st_nlink):
+        return None
+    return open_file
 
 
 def _open_existing(target: _Target) -> int:
     """Return the descriptor of the existing file at `target`, opened for writing without O_CREAT.
 
-    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp.
+    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp. The file is
+    checked once more, because the name may lead to another one by now.
     """
-    return os.open(target.name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=target.folder)
+    flags = os.O_WRONLY if target.is_open_file else os.O_WRONLY | os.O_NOFOLLOW
+    descriptor = os.open(target.name, flags, dir_fd=target.folder)
+    try:
+        _refuse_planted(os.fstat(descriptor), os.fstat(target.folder))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sync_folder(folder: int) -> None:
+    """Make the renaming of a file in an open folder durable."""
+    try:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    except PermissionError:
+        os.sync()  # a folder that may be written, but not read
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -1,0 +1,711 @@
+"""Outputs at paths that users choose: checked, written, and redirected by no other account."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from other_accounts import STRANGER, USER, other_account
+from vicinal.errors import InvalidInput, OutputFailed
+from vicinal.ledger.output_files import check_output, write_output
+
+FULL = Path("/dev/full")
+MAX_LINKS = 40  # as Linux follows
+OPEN_FILES = Path("/proc/self/fd")
+needs_open_files = pytest.mark.skipif(
+    not OPEN_FILES.is_dir(), reason="the system has no links to open files"
+)
+
+
+def list_open_files():
+    return sorted(path.name for path in OPEN_FILES.iterdir())
+
+
+def replace_output(path, content="new"):
+    """Check an output as before the work of a command, and write it as after the work."""
+    check_output(path)
+    write_output(path, content.encode())
+
+
+def refuse_output(path, match):
+    """Check that neither the check nor the writing accepts `path`."""
+    with pytest.raises(InvalidInput, match=match):
+        check_output(path)
+    with pytest.raises(OutputFailed, match=match):
+        write_output(path, b"new")
+
+
+def test_a_pipe_without_permission_is_refused_unopened(shared_folder):
+    pipe = shared_folder / "pipe"
+    os.mkfifo(pipe, 0o600)
+    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
+        check_output(pipe)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_a_device_is_checked_and_written(unprivileged):
+    replace_output(Path(os.devnull))
+    assert Path(os.devnull).is_char_device()
+    (unprivileged / "full.csv").symlink_to(FULL)
+    with pytest.raises(InvalidInput, match="No space left"):
+        check_output(unprivileged / "full.csv")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("n_blocks", "n_free_bytes", "is_full"),
+    [(0, 0, False), (1, 0, True), (1, (1 << 16) - 1, True), (1, 1 << 16, False)],
+)
+def test_a_disk_with_less_than_64_kib_is_full_unless_it_has_no_size(
+    tmp_path, n_blocks, n_free_bytes, is_full, monkeypatch
+):
+    disk = SimpleNamespace(f_blocks=n_blocks, f_bavail=n_free_bytes, f_frsize=1)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: disk)
+    (tmp_path / "out").touch()
+    with pytest.raises(InvalidInput, match="No space left") if is_full else nullcontext():
+        check_output(tmp_path / "out")
+
+
+def test_a_link_keeps_its_target(tmp_path, monkeypatch):
+    """The target may be on another disk, so the temporary file must be in its folder."""
+    (tmp_path / "data").mkdir()
+    temporary_files = []
+    monkeypatch.setattr(os, "fsync", lambda _: temporary_files.extend(tmp_path.glob(".vicinal*")))
+    link = tmp_path / "out.csv"
+    link.symlink_to("data/target.csv")
+    for content in ("first", "second"):
+        replace_output(link, content)
+        assert link.is_symlink()
+        assert (tmp_path / "data" / "target.csv").read_text() == content
+    assert not temporary_files
+
+
+def test_a_mounted_file_is_written_in_place(tmp_path):
+    """As with docker's option -v of a single file: it cannot be replaced, but written."""
+    source, mounted = tmp_path / "source.csv", tmp_path / "mounted.csv"
+    source.write_text("a longer earlier text")
+    mounted.touch()
+    command = ["mount", "--bind", source, mounted]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root mounts files")
+    try:
+        replace_output(mounted)
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert source.read_text() == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {"source.csv", "mounted.csv"}
+
+
+def test_an_append_only_file_is_refused_before_the_charge(tmp_path):
+    path = tmp_path / "out.csv"
+    path.touch()
+    if subprocess.run(["chattr", "+a", path], capture_output=True, check=False).returncode:
+        pytest.skip("the file system has no append-only files")
+    try:
+        with pytest.raises(InvalidInput, match="cannot be written: Operation not permitted"):
+            check_output(path)
+    finally:
+        subprocess.run(["chattr", "-a", path], check=True)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o1777])
+def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
+    shared_folder, mode, monkeypatch
+):
+    """The folder takes no new file, or lets only the owner replace the file, as /tmp does.
+
+    In /tmp, Linux may refuse to open a file of others with O_CREAT (fs.protected_regular).
+    """
+    folder = shared_folder / "folder"
+    folder.mkdir()
+    (folder / "out.csv").write_text("earlier")
+    (folder / "out.csv").chmod(0o666)
+    folder.chmod(mode)
+    real_open = os.open
+    flags_used = []
+
+    def record_open(path, flags, *arguments, **options):
+        if os.fspath(path).endswith("out.csv"):
+            flags_used.append(flags)
+        return real_open(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", record_open)
+    with other_account():
+        replace_output(folder / "out.csv")
+    assert len(flags_used) == 2
+    assert not any(flags & os.O_CREAT for flags in flags_used)
+    assert (folder / "out.csv").read_text() == "new"
+    assert (folder / "out.csv").stat().st_uid == 0
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_file_that_only_its_owner_may_write_is_refused(shared_folder):
+    shared_folder.chmod(0o777)
+    (shared_folder / "out.csv").write_text("earlier")
+    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
+        check_output(shared_folder / "out.csv")
+
+
+def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path, monkeypatch):
+    path = tmp_path / "out.csv"
+    path.write_text("earlier")
+    path.chmod(0o640)
+    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    real_fsync = os.fsync
+    events = []
+
+    def record_sync(descriptor):
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            events.append((path.read_text(), status.st_mode & 0o777))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    write_output(path, b"new")
+    # The new file is private and on disk before it replaces the earlier one.
+    assert events == [("earlier", 0o600)]
+    assert path.read_text() == "new"
+    status = path.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (*owner, 0o640)
+
+
+@pytest.mark.parametrize("swapped", ["new file", "target"])
+def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, swapped):
+    """The owner of the folder puts a link in place of a name while the output is written."""
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    out = folder / "out.csv"
+    out.write_text("earlier")
+    out.chmod(0o644)
+    real_fsync = os.fsync
+
+    def swap(descriptor):
+        real_fsync(descriptor)
+        for path in folder.glob(".vicinal*") if swapped == "new file" else [out]:
+            path.rename(folder / "moved")
+            path.symlink_to(victim)
+
+    monkeypatch.setattr(os, "fsync", swap)
+    with suppress(OutputFailed):
+        write_output(out, b"new")
+    assert victim.read_text() == "secret"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
+def test_nothing_that_a_stranger_planted_takes_an_output(shared_folder, kind):
+    folder = shared_folder / "folder"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    planted = folder / "out.csv"
+    with other_account():
+        if kind == "file":
+            planted.touch(mode=0o666)
+            planted.chmod(0o666)
+        elif kind == "pipe":
+            os.mkfifo(planted)
+        else:
+            planted.symlink_to(folder / "target.csv")
+    with pytest.raises(InvalidInput, match="another account"):
+        check_output(planted)
+    with pytest.raises(OutputFailed, match="another account"):
+        write_output(planted, b"private")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0, 0o666)])
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path, umask, mode):
+    previous = os.umask(umask)
+    try:
+        replace_output(tmp_path / "out.csv")
+    finally:
+        os.umask(previous)
+    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == mode
+
+
+def test_programs_with_one_process_id_share_a_folder(tmp_path, monkeypatch):
+    """As two containers with one volume do. Fails if temporary files are named by process id."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    real_fsync = os.fsync
+
+    def check_other_output(descriptor):
+        monkeypatch.setattr(os, "fsync", real_fsync)
+        check_output(tmp_path / "other.csv")
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", check_other_output)
+    (tmp_path / ".vicinal-7.new").write_text("remains of a program that was killed")
+    replace_output(tmp_path / "out.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", ".vicinal-7.new"}
+
+
+@pytest.fixture
+def folders(shared_folder):
+    """Return a folder to which all accounts may write, and a private one with a file `out`."""
+    public = shared_folder / "public"
+    public.mkdir()
+    public.chmod(0o1777)
+    own = shared_folder / "own"
+    own.mkdir(mode=0o700)
+    (own / "out").write_text("precious")
+    for path in (own, own / "out"):
+        os.chown(path, USER, USER)
+    return public, own
+
+
+def make_link(path, target, owner):
+    path.symlink_to(target)
+    os.chown(path, owner, owner, follow_symlinks=False)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("owner", [0, USER, STRANGER])
+@pytest.mark.parametrize("linked", ["file", "folder", "new file", "pipe"])
+@pytest.mark.parametrize("n_own_links", [0, 1, 2])
+def test_a_link_of_another_account_is_found_behind_own_links(folders, owner, linked, n_own_links):
+    public, own = folders
+    make_link(public / "link", own if linked == "folder" else own / "out", owner)
+    if linked in ("new file", "pipe"):
+        (own / "out").unlink()
+    if linked == "pipe":
+        os.mkfifo(own / "out", 0o600)
+        os.chown(own / "out", USER, USER)
+    path = public / "link"
+    for number in range(n_own_links):
+        make_link(own / f"link{number}", path, USER)
+        path = own / f"link{number}"
+    if linked == "folder":
+        path /= "out"
+    with other_account():
+        if owner == STRANGER:
+            refuse_output(path, "a link of another account redirects it")
+        elif linked == "pipe":
+            check_output(path)
+        else:
+            replace_output(path)
+    if linked == "pipe":
+        return
+    expected = {"out": "precious" if owner == STRANGER else "new"}
+    if linked == "new file" and owner == STRANGER:
+        expected = {}
+    assert {p.name: p.read_text() for p in own.iterdir() if not p.is_symlink()} == expected
+
+
+@pytest.mark.quick
+def test_the_owner_of_a_folder_redirects_no_output_by_a_link_in_it(folders):
+    public, own = folders
+    os.chown(public, STRANGER, STRANGER)
+    make_link(public / "link", own / "out", STRANGER)
+    with other_account():
+        refuse_output(public / "link", "a link of another account redirects it")
+    assert (own / "out").read_text() == "precious"
+
+
+def exchange_after(monkeypatch, function, name, exchange):
+    """Call `exchange` as root after the first call of a function of `os` for the file `name`."""
+    real_function = getattr(os, function)
+    pending = [exchange]
+
+    def call(path, *arguments, **options):
+        result = real_function(path, *arguments, **options)
+        if path == name and pending:
+            user = os.geteuid()
+            os.seteuid(0)
+            pending.pop()()
+            os.seteuid(user)
+        return result
+
+    monkeypatch.setattr(os, function, call)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("moment", ["stat", "open"])
+def test_a_link_that_is_exchanged_during_the_walk_is_not_followed(folders, moment, monkeypatch):
+    """Another account replaces an own link in a folder to which all accounts may write."""
+    public, own = folders
+    public.chmod(0o777)
+    make_link(public / "link", own / "new", USER)
+    make_link(public / "planted", own / "out", STRANGER)
+    exchange_after(
+        monkeypatch, moment, "link", lambda: (public / "planted").rename(public / "link")
+    )
+    with other_account(), suppress(OutputFailed):
+        write_output(public / "link", b"new")
+    assert str((public / "link").readlink()) == str(own / "out"), "the link was not exchanged"
+    assert (own / "out").read_text() == "precious"
+    assert (own / "new").exists() == (moment == "open")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("moment", [None, "stat", "readlink"])
+def test_an_exchanged_link_is_noticed_without_descriptors_of_links(folders, moment, monkeypatch):
+    """As on macOS, where the path in a link cannot be read by a descriptor."""
+    public, own = folders
+    public.chmod(0o777)
+    monkeypatch.delattr(os, "O_PATH", raising=False)
+    make_link(public / "link", own / "new", USER)
+    make_link(public / "planted", own / "out", STRANGER)
+    if moment is None:
+        with other_account():
+            replace_output(public / "link")
+        assert (own / "new").read_text() == "new"
+        return
+    exchange_after(
+        monkeypatch, moment, "link", lambda: (public / "planted").rename(public / "link")
+    )
+    with other_account(), pytest.raises(OutputFailed, match="exchanged"):
+        write_output(public / "link", b"new")
+    assert (own / "out").read_text() == "precious"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("owner", [0, USER, STRANGER])
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777])
+def test_a_folder_that_another_account_made_where_all_may_is_refused(folders, mode, owner):
+    public, _ = folders
+    public.chmod(mode)
+    (public / "folder").mkdir()
+    (public / "folder").chmod(0o777)
+    os.chown(public / "folder", owner, owner)
+    path = public / "folder" / "out"
+    with other_account():
+        if owner == STRANGER and mode != 0o755:
+            refuse_output(path, "a folder on the way belongs to another account")
+        else:
+            replace_output(path)
+    assert path.exists() == (owner != STRANGER or mode == 0o755)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
+def test_a_folder_of_another_account_is_accepted_where_it_shares_it(folders, mode):
+    """Such as the folder of a project in the home of a colleague, or in that of a group."""
+    public, _ = folders
+    public.chmod(mode)
+    (public / "project").mkdir()
+    (public / "project").chmod(0o777)
+    for folder in (public, public / "project"):
+        os.chown(folder, STRANGER, STRANGER)
+    with other_account():
+        replace_output(public / "project" / "out")
+    os.chown(public, 0, 0)
+    public.chmod(0o775)
+    with other_account():
+        replace_output(public / "project" / "out", "newer")
+    assert (public / "project" / "out").read_text() == "newer"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+@pytest.mark.parametrize("folder_owner", [0, USER, STRANGER])
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o757])
+@pytest.mark.parametrize("owner", [0, USER, STRANGER, STRANGER - 1])
+def test_a_file_belongs_to_this_user_or_root_or_the_owner_of_its_folder(
+    shared_folder, owner, mode, folder_owner, kind
+):
+    """A file of another account is also accepted where only this user or root can put it."""
+    folder = shared_folder / "folder"
+    folder.mkdir()
+    folder.chmod(mode)
+    path = folder / "out"
+    path.touch() if kind == "file" else os.mkfifo(path)
+    path.chmod(0o666)
+    os.chown(folder, folder_owner, folder_owner)
+    os.chown(path, owner, owner)
+    is_closed = mode == 0o755 and folder_owner != STRANGER
+    with other_account():
+        if is_closed or owner in (0, USER, folder_owner):
+            check_output(path)
+        else:
+            refuse_output(path, "it belongs to another account")
+
+
+@pytest.mark.quick
+def test_a_folder_that_is_exchanged_for_a_link_is_not_entered(folders, monkeypatch):
+    public, own = folders
+    public.chmod(0o777)
+    (public / "folder").mkdir()
+    os.chown(public / "folder", USER, USER)
+    make_link(public / "planted", own, STRANGER)
+
+    def exchange():
+        (public / "folder").rmdir()
+        (public / "planted").rename(public / "folder")
+
+    exchange_after(monkeypatch, "stat", "folder", exchange)
+    with other_account(), pytest.raises(OutputFailed):
+        write_output(public / "folder" / "out", b"new")
+    assert (own / "out").read_text() == "precious"
+
+
+@pytest.mark.quick
+@needs_open_files
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("file", "it belongs to another account"), ("link", "Too many levels of symbolic links")],
+)
+def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
+    folders, kind, reason, monkeypatch
+):
+    earlier_open_files = list_open_files()
+    public, own = folders
+    public.chmod(0o777)
+    (public / "out").touch()
+    os.chown(public / "out", USER, USER)
+    if kind == "file":
+        (public / "planted").touch()
+        (public / "planted").chmod(0o666)
+        os.chown(public / "planted", STRANGER, STRANGER)
+    else:
+        make_link(public / "planted", own / "out", STRANGER)
+
+    def refuse(_source, target, **_folders):
+        os.seteuid(0)
+        (public / "planted").rename(public / target)
+        os.seteuid(USER)
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with other_account(), pytest.raises(OutputFailed, match=reason):
+        write_output(public / "out", b"secret")
+    assert list_open_files() == earlier_open_files
+    assert (public / "out").read_text() == ("" if kind == "file" else "precious")
+
+
+@pytest.mark.quick
+def test_a_parent_folder_is_that_by_which_the_path_led(folders, monkeypatch):
+    """The folder is moved during the walk: then ``..`` of the system is another folder."""
+    public, own = folders
+    (own / "folder").mkdir()
+    exchange_after(
+        monkeypatch, "open", "folder", lambda: (own / "folder").rename(public / "folder")
+    )
+    with other_account():
+        write_output(own / "folder" / ".." / "out", b"new")
+    assert (public / "folder").exists(), "the folder was not moved"
+    assert (own / "out").read_text() == "new"
+    assert not (public / "out").exists()
+
+
+@pytest.mark.quick
+def test_paths_lead_where_those_of_the_system_lead(unprivileged, monkeypatch):
+    """Relative paths, ``..``, ``.`` and links, each compared with what the system opens."""
+    monkeypatch.chdir(unprivileged)
+    (unprivileged / "a" / "b").mkdir(parents=True)
+    (unprivileged / "near").symlink_to("a/./b/")
+    (unprivileged / "a" / "b" / "up").symlink_to("../../a//c")
+    (unprivileged / "a" / "root").symlink_to(unprivileged)
+    (unprivileged / "a" / "far").symlink_to("/../.." + str(unprivileged / "a" / "b" / "file"))
+    for number, path in enumerate(
+        [
+            "x", "a/x", "near/x", "near/../x", "a/b/../x", "near/up", "a/root/near/../../x",
+            "a/far", f"/../../{unprivileged}/y", f"//{unprivileged}/z",
+        ]
+    ):  # fmt: skip
+        content = f"content {number}"
+        replace_output(Path(path), content)
+        assert Path(path).read_text() == content
+    assert (unprivileged / "a" / "c").read_text() == "content 5"
+    assert (unprivileged / "a" / "b" / "file").read_text() == "content 7"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("path", ["/", ".", "folder", "folder/..", "to_folder", "/proc/self"])
+def test_a_folder_is_no_output(unprivileged, monkeypatch, path):
+    monkeypatch.chdir(unprivileged)
+    (unprivileged / "folder").mkdir()
+    (unprivileged / "to_folder").symlink_to("folder/")
+    refuse_output(Path(path), "Is a directory")
+
+
+@pytest.mark.quick
+def test_an_unusable_path_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for path, reason in (
+        ("a" * 300, "File name too long"),
+        ("missing/out", "No such file or directory"),
+        ("file/out", "Not a directory"),
+        ("loop", "Too many levels of symbolic links"),
+        ("loop/out", "Too many levels of symbolic links"),
+    ):
+        refuse_output(tmp_path / path, f"cannot be written: {reason}.")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("n_links", [MAX_LINKS, MAX_LINKS + 1])
+def test_as_many_links_are_followed_as_by_the_system(tmp_path, n_links):
+    (tmp_path / "link0").touch()
+    for number in range(1, n_links + 1):
+        (tmp_path / f"link{number}").symlink_to(f"link{number - 1}")
+    path = tmp_path / f"link{n_links}"
+    if n_links == MAX_LINKS:
+        replace_output(path)
+        assert path.read_text() == "new"
+    else:
+        with pytest.raises(OSError, match="Too many levels"):
+            path.read_text()
+        refuse_output(path, "Too many levels of symbolic links")
+
+
+@pytest.mark.quick
+@needs_open_files
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.parametrize("kind", ["pipe", "removed file", "memory", "device", "file"])
+def test_a_link_of_the_system_to_an_open_file_is_followed(unprivileged, kind, is_linked):
+    """As /dev/stdout is: the text of such a link is no path, except for a file with a name."""
+    read_end = None
+    if kind == "pipe":
+        read_end, descriptor = os.pipe()
+    elif kind == "memory":
+        descriptor = os.memfd_create("output")
+    else:
+        path = Path(os.devnull) if kind == "device" else unprivileged / "out"
+        descriptor = os.open(path, os.O_RDWR | (0 if kind == "device" else os.O_CREAT), 0o600)
+    try:
+        if kind == "removed file":
+            (unprivileged / "out").unlink()
+        if kind in ("removed file", "memory"):
+            os.write(descriptor, b"a longer earlier text")
+        output = OPEN_FILES / str(descriptor)
+        if is_linked:
+            (unprivileged / "link").symlink_to(output)
+            output = unprivileged / "link"
+        replace_output(output)
+        if kind == "pipe":
+            assert os.read(read_end, 100) == b"new"
+        elif kind == "file":
+            assert (unprivileged / "out").read_text() == "new"
+            assert os.fstat(descriptor).st_nlink == 0, "the named file was not replaced"
+        elif kind != "device":
+            assert os.pread(descriptor, 100, 0) == b"new"
+    finally:
+        os.close(descriptor)
+        if read_end is not None:
+            os.close(read_end)
+    assert not {entry.name for entry in unprivileged.iterdir()} - {"out", "link"}
+
+
+@pytest.mark.quick
+@needs_open_files
+@pytest.mark.usefixtures("unprivileged")
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_an_open_file_without_room_or_right_is_refused_by_the_check():
+    for path, flags, reason in (
+        (FULL, os.O_WRONLY, "No space left on device"),
+        ("/proc/self/exe", os.O_RDONLY, "Text file busy|Permission denied"),
+    ):
+        descriptor = os.open(path, flags)
+        try:
+            with pytest.raises(InvalidInput, match=reason):
+                check_output(OPEN_FILES / str(descriptor))
+        finally:
+            os.close(descriptor)
+
+
+def test_standard_output_is_written_where_it_leads(tmp_path):
+    code = (
+        "from pathlib import Path; from vicinal.ledger import output_files as o;"
+        "p = Path('/dev/stdout'); o.check_output(p); o.write_output(p, b'new')"
+    )
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"new"
+    with (tmp_path / "out").open("w") as file:
+        subprocess.run(command, stdout=file, check=True)
+    assert (tmp_path / "out").read_bytes() == b"new"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("mode", "is_replaced"), [(0o711, False), (0o733, True)])
+def test_a_folder_that_may_be_searched_but_not_read_takes_an_output(
+    shared_folder, mode, is_replaced, monkeypatch
+):
+    """With permission to write, the file is replaced; the disk is then synchronised as a whole."""
+    for folder in (shared_folder / "a", shared_folder / "a" / "b"):
+        folder.mkdir()
+    path = shared_folder / "a" / "b" / "out"
+    path.write_text("earlier")
+    path.chmod(0o666)
+    os.chown(path, USER, USER)
+    number = path.stat().st_ino
+    (shared_folder / "a").chmod(0o711)
+    path.parent.chmod(mode)
+    synced = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(path.stat().st_ino))
+    with other_account():
+        replace_output(path)
+    assert path.read_text() == "new"
+    assert (path.stat().st_ino != number) == is_replaced
+    assert synced == ([path.stat().st_ino] if is_replaced else [])
+
+
+@pytest.mark.quick
+def test_a_replaced_file_and_its_folder_are_synchronised_in_this_order(tmp_path, monkeypatch):
+    events = []
+    real_fsync = os.fsync
+    real_replace = os.replace
+
+    def record_sync(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        new_contents = [path.read_bytes() for path in tmp_path.glob(".vicinal*.new")]
+        events.append("folder" if is_folder else new_contents)
+        real_fsync(descriptor)
+
+    def record_replace(*names, **folders):
+        events.append("replace")
+        real_replace(*names, **folders)
+
+    monkeypatch.setattr(os, "replace", record_replace)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    write_output(tmp_path / "out", b"new")
+    assert events == [[b"new"], "replace", "folder"]
+
+
+@pytest.mark.quick
+def test_a_file_that_is_written_in_place_is_synchronised_when_complete(tmp_path, monkeypatch):
+    path = tmp_path / "out"
+    path.write_text("a longer earlier text")
+    contents = []
+    real_fsync = os.fsync
+
+    def record_sync(descriptor):
+        contents.append(path.read_bytes())
+        real_fsync(descriptor)
+
+    def refuse(*_names, **_folders):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", refuse)
+    write_output(path, b"new")
+    assert contents == [b"a longer earlier text", b"new"], "the new file, then the earlier one"
+
+
+@pytest.mark.quick
+@needs_open_files
+def test_no_descriptor_stays_open(folders):
+    public, own = folders
+    make_link(public / "link", own / "out", STRANGER)
+    make_link(public / "good", own / "out", USER)
+    (public / "folder").mkdir()
+    os.chown(public / "folder", STRANGER, STRANGER)
+    (own / "loop").symlink_to("loop")
+    os.mkfifo(own / "pipe")
+    before = list_open_files()
+    for path in (
+        *(public / "link", public / "good", public / "folder" / "out", public / "new"),
+        *(own / "loop", own, own / "missing" / "out", own / ".." / "own" / "out", own / "pipe"),
+    ):
+        for act in (check_output, lambda path: path.is_fifo() or write_output(path, b"")):
+            with other_account(), suppress(InvalidInput):
+                act(path)
+    assert list_open_files() == before
