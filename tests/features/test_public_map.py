@@ -234,6 +234,14 @@ def test_a_saved_map_comes_back_bit_for_bit(unfitted, public, private, tmp_path)
     assert_array_equal(loaded.transform(private), fitted.transform(private))
 
 
+def test_a_map_replaces_no_read_only_file(public, unprivileged):
+    path = unprivileged / "map"
+    path.touch(mode=0o444)
+    with pytest.raises(InvalidInput, match="Permission denied"):
+        PublicMap().fit(public).save(path)
+    assert not path.read_bytes()
+
+
 def test_an_unfitted_map_is_not_saved(tmp_path):
     with pytest.raises(NotFittedError):
         PublicMap().save(tmp_path / "map.npz")

@@ -451,7 +451,11 @@ def test_a_folder_that_is_exchanged_for_a_link_is_not_entered(folders, monkeypat
 @needs_open_files
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("file", "it belongs to another account"), ("link", "Too many levels of symbolic links")],
+    [
+        ("file", "it belongs to another account"),
+        ("own file", "it was exchanged for another file"),
+        ("link", "Too many levels of symbolic links"),
+    ],
 )
 def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
     folders, kind, reason, monkeypatch
@@ -461,10 +465,11 @@ def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
     public.chmod(0o777)
     (public / "out").touch()
     os.chown(public / "out", USER, USER)
-    if kind == "file":
+    if kind != "link":
+        owner = STRANGER if kind == "file" else USER
         (public / "planted").touch()
         (public / "planted").chmod(0o666)
-        os.chown(public / "planted", STRANGER, STRANGER)
+        os.chown(public / "planted", owner, owner)
     else:
         make_link(public / "planted", own / "out", STRANGER)
 
@@ -478,7 +483,82 @@ def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
     with other_account(), pytest.raises(OutputFailed, match=reason):
         write_output(public / "out", b"secret")
     assert list_open_files() == earlier_open_files
-    assert (public / "out").read_text() == ("" if kind == "file" else "precious")
+    assert (public / "out").read_text() == ("precious" if kind == "link" else "")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o757, 0o1777])
+@pytest.mark.parametrize("folder_owner", [0, USER, STRANGER])
+def test_no_name_that_another_account_gave_to_an_own_file_takes_an_output(
+    folders, folder_owner, mode
+):
+    """As some systems allow. In a folder that takes no new file, the own file was overwritten."""
+    public, own = folders
+    os.link(own / "out", public / "out")
+    os.chown(public, folder_owner, folder_owner)
+    public.chmod(mode)
+    with other_account():
+        if folder_owner == STRANGER or mode & 0o002:
+            refuse_output(public / "out", "it has another name")
+        else:
+            replace_output(public / "out")
+            (own / "out").write_text("precious")
+        os.link(own / "out", own / "own name")
+        replace_output(own / "own name")
+    assert (own / "out").read_text() == "precious"
+
+
+@pytest.mark.quick
+@needs_open_files
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_an_open_file_that_another_account_moves_redirects_no_output(
+    folders, is_planted, monkeypatch
+):
+    """Standard output was a file in a folder to which all may write, and was moved to theirs."""
+    public, own = folders
+    public.chmod(0o755)
+    os.chown(public, STRANGER, STRANGER)
+    descriptor = os.open(own / "out", os.O_RDWR)
+    (own / "out").rename(public / "moved")
+
+    def exchange():
+        (public / "moved").rename(public / "kept")
+        if is_planted:
+            (public / "moved").touch()
+            (public / "moved").chmod(0o666)
+            os.chown(public / "moved", STRANGER, STRANGER)
+
+    path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+    exchange_after(monkeypatch, "readlink", "", exchange)
+    try:
+        with other_account(), pytest.raises(OutputFailed, match="the open file was moved"):
+            write_output(path, b"private")
+    finally:
+        os.close(descriptor)
+    assert not is_planted or not (public / "moved").read_text()
+    assert (public / "kept").read_text() == "precious"
+
+
+@pytest.mark.quick
+@needs_open_files
+def test_an_open_file_whose_name_was_removed_creates_no_other_file(unprivileged):
+    """Its link has the text "out (deleted)", although the file has a second name."""
+    descriptor = os.open(unprivileged / "out", os.O_RDWR | os.O_CREAT)
+    os.link(unprivileged / "out", unprivileged / "second")
+    (unprivileged / "out").unlink()
+    try:
+        refuse_output(OPEN_FILES / str(descriptor), "the open file was moved or removed")
+    finally:
+        os.close(descriptor)
+    assert [path.name for path in unprivileged.iterdir()] == ["second"]
+
+
+@pytest.mark.quick
+def test_new_content_gets_no_right_to_run_as_its_owner(tmp_path):
+    (tmp_path / "out").touch()
+    (tmp_path / "out").chmod(0o6777)
+    replace_output(tmp_path / "out")
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o777
 
 
 @pytest.mark.quick

@@ -16,7 +16,7 @@ from vicinal.arrays import AnyArray, Floats
 from vicinal.declared_sizes import open_npz
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.features.fixed import Vectors, project_exactly, round_directions, scale_to_unit_length
-from vicinal.ledger.output_files import write_output
+from vicinal.ledger.output_files import check_output, write_output
 from vicinal.tabular import (
     Names,
     get_text_names,
@@ -146,6 +146,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         entries[_NAMES_ENTRY] = get_text_names(vars(self).get("_column_names"))
         content = io.BytesIO()
         np.savez(content, **{name: value for name, value in entries.items() if value is not None})
+        check_output(Path(path))  # a read-only file is refused, not replaced
         write_output(Path(path), content.getvalue())
 
     @classmethod

@@ -16,6 +16,9 @@ _PROBE_BYTES = 1 << 16
 _FULL_DEVICE = Path("/dev/full")
 _PUBLIC_FILE = 0o666
 """Mode of a new output; the system removes the permissions of the user's umask from it."""
+_PERMISSIONS = 0o777
+"""Bits of a mode that an output keeps: to run as its owner (set-user-id) was granted to the earlier
+content."""
 _NAME_BYTES = 8
 """Random bytes in the name of a temporary file; with so many, no two names ever agree."""
 
@@ -123,18 +126,23 @@ def _refuse_planted(status: os.stat_result, folder: os.stat_result) -> None:
     `status`, `folder`: of the entry and of its folder. The entry may belong to this user, to root
     and to the owner of the folder. A folder is shared if its mode lets a group or all accounts
     write to it, or if it belongs to another account. For an entry that is a folder, only the mode
-    for all accounts counts, because members of a group work in folders of each other.
+    for all accounts counts, because members of a group work in folders of each other. A file with
+    several names is refused in a folder of another account, or that is open to all accounts: some
+    systems let every account give a new name to any file.
     """
     trusted_users = (os.geteuid(), ROOT_USER)
+    is_open_to_all = bool(folder.st_mode & stat.S_IWOTH)
+    is_foreign = folder.st_uid not in trusted_users
     if stat.S_ISDIR(status.st_mode):
         kind = "a folder on the way"
-        is_shared = bool(folder.st_mode & stat.S_IWOTH)
+        is_shared = is_open_to_all
     else:
         kind = "it"
-        is_writable_by_others = bool(folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-        is_shared = is_writable_by_others or folder.st_uid not in trusted_users
+        is_shared = is_open_to_all or is_foreign or bool(folder.st_mode & stat.S_IWGRP)
     if is_shared and status.st_uid not in (*trusted_users, folder.st_uid):
         raise PermissionError(errno.EACCES, f"{kind} belongs to another account")
+    if (is_open_to_all or is_foreign) and stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise PermissionError(errno.EACCES, "it has another name, perhaps by another account")
 
 
 @contextmanager
@@ -163,6 +171,8 @@ class _Walk:
         # The next name is the last one.
         self._remaining_names = names[::-1]
         self._n_links = 0
+        # Of the file that a link of the system led to: by its path, another account may move it.
+        self._open_file: os.stat_result | None = None
         # Descriptors of the root, and of the folders below it that lead to the current one.
         self._folders = [_open_folder(root)]
 
@@ -184,20 +194,34 @@ class _Walk:
             except FileNotFoundError:
                 if self._remaining_names:
                     raise
+                self._refuse_moved(None)
                 return _Target(folder, name, None)
             if stat.S_ISLNK(status.st_mode):
                 target_path = _read_link(name, folder, status)
                 open_file = None if self._remaining_names else _find_open_file(name, folder, status)
                 if open_file is not None:
-                    return _Target(folder, name, open_file, is_open_file=True)
+                    if not (stat.S_ISREG(open_file.st_mode) and open_file.st_nlink):
+                        return _Target(folder, name, open_file, is_open_file=True)
+                    self._open_file = open_file
                 self._follow_link(target_path)
             elif self._remaining_names:
                 self._folders.append(_open_folder(name, folder))
                 _refuse_planted(os.fstat(self._folders[-1]), os.fstat(folder))
             else:
                 _refuse_planted(status, os.fstat(folder))
+                self._refuse_moved(status)
                 return _Target(folder, name, status)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    def _refuse_moved(self, status: os.stat_result | None) -> None:
+        """Raise PermissionError if the walk does not end at the open file that it led to.
+
+        `status`: of the file at its end; None if there is none.
+        """
+        if self._open_file is None:
+            return
+        if status is None or not os.path.samestat(status, self._open_file):
+            raise PermissionError(errno.EACCES, "the open file was moved or removed")
 
     def _leave_folder(self) -> None:
         """Return to the folder from which the current one was entered; the root has none.
@@ -254,10 +278,10 @@ def _read_link(name: str, folder: int, status: os.stat_result) -> str:
 
 
 def _find_open_file(name: str, folder: int, status: os.stat_result) -> os.stat_result | None:
-    """Return the status of a file without a path that is open in a process; None for other links.
+    """Return the status of the file to which a link of the system leads; None for other links.
 
-    On Linux, the links in ``/proc/self/fd`` lead to such files, and ``/dev/stdout`` leads to such a
-    link. Its text is no path if the file is a pipe, for example, or was removed.
+    On Linux, the links in ``/proc/self/fd`` lead to files that a process has open, and
+    ``/dev/stdout`` leads to such a link. Its text is a path only of a regular file with a name.
 
     `name`: name of the link in the open `folder`. `status`: of the link.
     """
@@ -265,22 +289,22 @@ def _find_open_file(name: str, folder: int, status: os.stat_result) -> os.stat_r
         is_link_of_system = status.st_dev == os.lstat("/proc/self").st_dev
     except FileNotFoundError:
         return None
-    open_file = os.stat(name, dir_fd=folder) if is_link_of_system else None
-    if open_file is None or (stat.S_ISREG(open_file.st_mode) and open_file.st_nlink):
-        return None
-    return open_file
+    return os.stat(name, dir_fd=folder) if is_link_of_system else None
 
 
 def _open_existing(target: _Target) -> int:
     """Return the descriptor of the existing file at `target`, opened for writing without O_CREAT.
 
-    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp. The file is
-    checked once more, because the name may lead to another one by now.
+    With O_CREAT, Linux would refuse files of other accounts in folders such as /tmp. Raises
+    PermissionError if the name leads to another file by now.
     """
     flags = os.O_WRONLY if target.is_open_file else os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(target.name, flags, dir_fd=target.folder)
     try:
-        _refuse_planted(os.fstat(descriptor), os.fstat(target.folder))
+        status = os.fstat(descriptor)
+        _refuse_planted(status, os.fstat(target.folder))
+        if target.status is None or not os.path.samestat(status, target.status):
+            raise PermissionError(errno.EACCES, "it was exchanged for another file")
     except BaseException:
         os.close(descriptor)
         raise
@@ -336,7 +360,7 @@ def _write_beside(target: _Target, content: bytes) -> Iterator[str]:
                 created = os.fstat(file.fileno())
                 if (created.st_uid, created.st_gid) != (status.st_uid, status.st_gid):
                     os.fchown(file.fileno(), status.st_uid, status.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+                os.fchmod(file.fileno(), status.st_mode & _PERMISSIONS)
         yield new_name
     finally:
         with suppress(FileNotFoundError):
