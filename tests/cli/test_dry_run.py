@@ -105,7 +105,9 @@ def test_a_dry_run_accepts_the_public_rows_that_init_accepts(folder, tmp_path):
         for each in init(folder, "gaps")
     ]
     priced = run(*command, "--dry-run")
-    assert "The simulation leaves out 2 public rows without label or id." in priced.stderr
+    assert (
+        "Simulations and comparisons leave out 2 public rows without label or id." in priced.stderr
+    )
     assert "the public rows have about 3 rows per subject" in priced.stdout
     assert (
         json.loads(run(*command, "--dry-run", "--json").stdout)["plan"]["outlook"]["subjects"]

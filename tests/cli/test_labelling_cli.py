@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from command_line import printed as run
 from experiments.__main__ import app as experiments
 from made_up import raising
+from vicinal.cli._reference import PublicLabels
 from vicinal.cli.labelling import _evaluate_student
 from vicinal.labelling import load_answers
 
@@ -96,7 +97,8 @@ def test_a_student_of_a_wholly_queried_pool_has_no_accuracy_beside_it():
             raise AssertionError(f"asked about {len(examples)} examples")
 
     everything = np.arange(6)
-    figures = _evaluate_student(Untouched(), np.zeros((6, 2)), everything % 2, everything)
+    labels = PublicLabels.from_all_rows(everything % 2)
+    figures = _evaluate_student(Untouched(), np.zeros((6, 2)), labels, everything)
     assert figures.format_lines() == ["There are no examples to compare with."]
 
 

@@ -138,6 +138,26 @@ def test_csv_and_parquet_with_a_schema_to_a_recipients_answers(table, tmp_path):
     assert printed["guarantee"] == labelled["guarantee"]
 
 
+def test_public_rows_without_labels_are_queried_and_not_compared(table, tmp_path):
+    n_unlabelled = 15
+    rows = make_rows(N_PUBLIC, 2)
+    for row in rows[:n_unlabelled]:
+        row["ill"] = ""
+    data = list(of_table(table))
+    data[data.index("--public") + 1] = write_table(tmp_path / "some.csv", rows, without=("person",))
+    answers = tmp_path / "answers.npz"
+    command = ["label", *data, "--folder", tmp_path / "run", "--out", answers, "--queries", 60]
+    labelled = invoked(*command, "--epsilon", 0.0001, "--json")
+    assert "vicinal: note: Noise decides many answers" in labelled.stderr
+    assert "comparisons leave out 15 public rows without label." in labelled.stderr
+    queried = load_answers(answers).rows
+    compared = json.loads(labelled.stdout)["figures"]["total"]
+    assert compared == (queried >= n_unlabelled).sum() < len(queried) == 60
+    training = ["student", answers, *data[2:10], "--out", tmp_path / "student.pt", "--json"]
+    trained = json.loads(run(*training))
+    assert trained["figures"]["total"] == N_PUBLIC - n_unlabelled - compared
+
+
 def test_columns_are_matched_by_name_and_rounds_read_tables(tmp_path):
     rng = np.random.default_rng(4)
     for name, size in (("private.csv", 300), ("public.csv", 120)):
@@ -284,7 +304,7 @@ def test_subjects_are_read(table, tmp_path):
     found = task.read(kind, silent=True)
     assert len(set(found.private.subjects)) == N_PRIVATE // 2
     assert found.task.records.shape[0] == N_PRIVATE
-    assert found.true_labels.shape == (N_PUBLIC,)
+    assert found.true_labels.labels.shape == (N_PUBLIC,)
     assert replace(task, subject=None).read(kind, silent=True).private.subjects is None
 
 
@@ -387,7 +407,7 @@ def test_examples_are_identified_on_machines_that_compute_other_last_bits(kind):
     extractor = StoreExtractor(kind)
     rows = ("a text", "") if kind == "text" else (np.zeros((3, 4)), np.zeros((4, 3)))
     digests = [
-        _digest_public(extractor, Dataset(features), np.full((2, 5), vectors))
+        _digest_public(extractor, Dataset(features).features, np.full((2, 5), vectors))
         for features, vectors in ((rows, 1.0), (rows, 1.0 + 1e-9), (rows[::-1], 1.0))
     ]
     assert digests[0] == digests[1] != digests[2]

@@ -9,9 +9,11 @@ from pyarrow import csv
 import serving_tools
 from command_line import shown as run
 from store_tools import PLAN, R, points
+from vicinal.cli.records import describe_missing_subjects
 from vicinal.distributed import split
 from vicinal.store import Store
 from vicinal.store.status import Presence
+from vicinal.store.store_schema import StoreExtractor
 
 X, Y = points(40, 3)
 PEOPLE = [*range(1, 39), "A7", "Zo\u00eb"]
@@ -60,6 +62,19 @@ def test_ids_that_lost_their_zeros_get_no_second_budgets(path, tmp_path, shards)
         assert "--ids-differ option" in told
     run("add", *more, "--ids-differ")
     run("add", *more)  # they are known now
+
+
+@pytest.mark.parametrize(
+    ("name", "is_found"),
+    [
+        ("patientId", True), ("patientID", True), ("PatientId", True), ("visit2Id", True),
+        ("étudiantId", True), ("PATIENT_ID", True), ("paid", False), ("Identity", False),
+        ("PAID", False), ("avoidedUsers", False),
+    ],
+)  # fmt: skip
+def test_names_of_columns_of_ids_are_split_into_words(name, is_found):
+    note = describe_missing_subjects(StoreExtractor("columns", {}, None, ["dose", name]))
+    assert (f"The column {name!r} may hold ids" in note) == is_found
 
 
 def test_rows_without_ids_are_people_and_init_says_so(tmp_path):

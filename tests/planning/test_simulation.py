@@ -164,7 +164,7 @@ def test_public_rows_without_a_label_or_an_id_are_left_out_of_the_simulation(peo
     command = ["plan", "--records", 600, "--queries", 100, "--classes", "no,yes"]
     command += ["--public", people_file, "--label", "y", "--subject", "who"]
     report = shown(*command)
-    assert "The simulation leaves out 2 public rows without label or id." in report
+    assert "Simulations and comparisons leave out 2 public rows without label or id." in report
     assert "the public rows have about 6 rows per subject" in report
     assert "only 60 public subjects have labels" in report
 

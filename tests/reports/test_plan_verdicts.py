@@ -1,5 +1,6 @@
 """Verdicts on plans: the required number of records."""
 
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from vicinal.planning.required_records import (
 )
 from vicinal.predictors.averaging import IndKNNRegressor
 from vicinal.predictors.ind_knn import IndKNNClassifier
-from vicinal.reports.plan_report import assess_size, describe_rare_classes
+from vicinal.reports.plan_report import assess_plan, assess_size, describe_rare_classes
 
 
 def make_plan(n_records, n_queries, epsilon):
@@ -109,6 +110,15 @@ def test_fit_warns_if_records_are_few(n_records, model_share, warns):
             public=rng.normal(size=(500, 4)),
         )
     assert [(w.category, w.filename) for w in caught] == [(SmallDataWarning, __file__)] * warns
+
+
+@pytest.mark.parametrize("n_classes", [9, 60])
+def test_example_shares_of_classes_are_accepted(n_classes):
+    shares = [1 / n_classes * 0.9] * (n_classes - 1)
+    shares.append(1 - sum(shares))
+    plan = plan_of(n_classes, n_records=20_000, n_queries=100)
+    (example,) = re.findall(r"--class-prior (\S+)\.", "".join(assess_plan(plan, shares)))
+    plan_of(n_classes, class_prior=[float(share) for share in example.split(",")])
 
 
 def make_planned_engine(n_records, n_neighbors=None, model=None, **changes):

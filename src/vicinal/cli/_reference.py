@@ -28,7 +28,7 @@ _MAX_NAMES_SHOWN = 5  # constant features that a warning names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicLabels:
-    """Labels and subject ids of public rows, for simulations.
+    """Labels and subject ids of public rows, for simulations and comparisons.
 
     - `is_complete`, bool (m,): whether a public row has a label, and an id if there are ids.
     - `labels`, `subjects`: class names (m',), and subject ids (m',) or None, of these rows.
@@ -44,6 +44,14 @@ class PublicLabels:
         import numpy as np
 
         return cls(np.ones(len(labels), dtype=np.bool_), labels, subjects)
+
+    def get_labels(self, rows: AnyArray) -> tuple[Bools, AnyArray]:
+        """Return which of `rows` have labels, bool (k,), and these labels; `rows`: indices (k,)."""
+        import numpy as np
+
+        is_labelled = self.is_complete[rows]
+        label_indices = np.cumsum(self.is_complete) - 1
+        return is_labelled, self.labels[label_indices[rows[is_labelled]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +257,7 @@ class ReferenceOptions:
         if n_incomplete:
             missing = "label" if subject_column is None else "label or id"
             rows = "1 public row" if n_incomplete == 1 else f"{n_incomplete:,} public rows"
-            warn_caller(f"The simulation leaves out {rows} without {missing}.")
+            warn_caller(f"Simulations and comparisons leave out {rows} without {missing}.")
         return public_labels if len(public_labels.labels) else None
 
     def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:

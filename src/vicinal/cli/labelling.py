@@ -99,7 +99,7 @@ class TaskData(NamedTuple):
     classes: list[Any]  # class names
     private: Dataset  # raw private records, with labels and perhaps subject ids
     task: LabellingTask  # images or vectors of both files, and the extractor of their features
-    true_labels: AnyArray | None  # class names of the public examples, if the file has them
+    true_labels: PublicLabels | None  # those of the public examples, if the file has them
     extractor: StoreExtractor  # computes the examples of `task` from raw rows
     public_digest: str  # see _digest_public
 
@@ -154,7 +154,7 @@ class TaskOptions:
                 ids = checks.subject_ids("subject", dataset.subjects)
                 refuse_similar_ids(len(find_similar_ids(ids)))
             pool = _compute_examples(self.public, extractor, public, is_public=True)
-            examples = _compute_examples(self.private, extractor, dataset)
+            examples = _compute_examples(self.private, extractor, dataset.features)
         to_features = HOGFeatures(n_jobs=-1) if pool.ndim > 2 else FunctionTransformer()
         task = LabellingTask(examples, pool, to_features)
         digest = _digest_public(extractor, public, pool)
@@ -163,23 +163,29 @@ class TaskOptions:
 
 def _read_public(
     path: Path, extractor: StoreExtractor, label: str | None, names: Sequence[Any]
-) -> tuple[Dataset, AnyArray | None]:
-    """Return the raw public examples in a file, and their class names (n,), None if unlabelled.
+) -> tuple[Any, PublicLabels | None]:
+    """Return the raw public examples in a file, and their labels, None if unlabelled.
 
-    `path`: the file. `label`: column of the labels, which a public table may lack. `names`: the
-    class names.
+    `path`: the file. `label`: column of the labels, which a public table and single rows may lack.
+    `names`: the class names.
     """
     import numpy as np
 
     from vicinal import checks
 
-    has_label = ReferenceOptions(path).public_has_column(label, extractor)
-    public = input_files.read_records(path, extractor, label if has_label else None, public=True)
-    if public.labels is None:
-        return public, None
+    reference = ReferenceOptions(path)
+    if reference.public_has_column(label, extractor):
+        rows, true_labels = reference.read_rows(extractor, label)
+    else:
+        public = input_files.read_records(path, extractor, public=True)
+        rows, labels = public.features, public.labels
+        true_labels = None if labels is None else PublicLabels.from_all_rows(labels)
+    if true_labels is None:
+        return rows, None
     classes = np.asarray(names)
     try:
-        return public, np.asarray(classes[checks.find_label_indices(public.labels, classes)])
+        class_names = classes[checks.find_label_indices(true_labels.labels, classes)]
+        return rows, replace(true_labels, labels=class_names)
     except InvalidInput:
         raise InvalidInput(
             "The labels in the 'public' option's file must hold class names, because answers are "
@@ -188,18 +194,17 @@ def _read_public(
 
 
 def _compute_examples(
-    path: Path, extractor: StoreExtractor, dataset: Dataset, *, is_public: bool = False
+    path: Path, extractor: StoreExtractor, rows: Any, *, is_public: bool = False
 ) -> AnyArray:
     """Return the inputs of a student: images (n, h, w) or (n, h, w, 3), or vectors (n, d).
 
-    They are the raw rows of `dataset`, or their vectors if the extractor is a network or encodes a
-    table. `path`: the file of the rows, for messages. `is_public`: whether messages may list rows.
+    They are the raw `rows`, or their vectors if the extractor is a network or encodes a table.
+    `path`: the file of the rows, for messages. `is_public`: whether messages may list rows.
     """
     import numpy as np
 
     from vicinal.features.fixed import convert_to_pixels
 
-    rows: Any = dataset.features
     with input_files.add_file_to_errors(path, public=is_public):
         if extractor.kind in _VECTOR_EXTRACTORS:
             return np.asarray(extractor.transform(rows))
@@ -212,7 +217,7 @@ def _compute_examples(
         return pixels
 
 
-def _digest_public(extractor: StoreExtractor, public: Dataset, pool: AnyArray) -> str:
+def _digest_public(extractor: StoreExtractor, public: Any, pool: AnyArray) -> str:
     """Return the SHA-256 of public examples, in hexadecimal digits.
 
     If a network computes vectors, their last bits depend on the machine, so the texts or images are
@@ -221,7 +226,7 @@ def _digest_public(extractor: StoreExtractor, public: Dataset, pool: AnyArray) -
     """
     from vicinal.labelling.answers import compute_examples_digest
 
-    examples: Any = public.features if extractor.kind in ("image", "text") else pool
+    examples: Any = public if extractor.kind in ("image", "text") else pool
     return compute_examples_digest(examples)
 
 
@@ -534,7 +539,11 @@ def label(
     if dry_run:
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
-    with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
+    with (
+        output.print_warnings(),
+        show_progress_bars(silent=json) as begin,
+        FileJournal(task.folder) as journal,
+    ):
         round_answers, selected = loop.label(labelling_task, labeller, plan, journal, begin)
     answers = _collect_answers(labeller, round_answers, selected)
     columns = None if data.extractor.columns is None else tuple(data.extractor.columns)
@@ -542,7 +551,8 @@ def label(
     save_answers(answers, out)
     figures = None
     if true_labels is not None:
-        figures = AccuracyByClass.from_answers(answers.labels, true_labels[answers.rows], names)
+        is_labelled, truth = true_labels.get_labels(answers.rows)
+        figures = AccuracyByClass.from_answers(answers.labels[is_labelled], truth, names)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "queries": len(round_answers.queries),
@@ -643,13 +653,12 @@ def student(
 
 def _read_answered_examples(
     path: Path, label: str | None, feature_options: ExtractorOptions, answers: ReleasedLabels
-) -> tuple[AnyArray, AnyArray | None, StoreExtractor]:
-    """Return the public examples of released answers, their labels, and their extractor.
+) -> tuple[AnyArray, PublicLabels | None, StoreExtractor]:
+    """Return the public examples of released answers, their labels or None, and their extractor.
 
-    Examples are vectors (m, d) or images (m, ...), labels class names (m,) or None. Columns of
-    numbers are those of the `answers` unless `feature_options` name them. Raises InvalidInput if
-    the rows in the file `path` are not the examples that the answers are about. `label`: column of
-    the labels, or None.
+    Examples are vectors (m, d) or images (m, ...). Columns of numbers are those of the `answers`
+    unless `feature_options` name them. Raises InvalidInput if the rows in the file `path` are not
+    the examples that the answers are about. `label`: column of the labels, or None.
     """
     extractor = feature_options.build_extractor(path, [label])
     if extractor.kind == "columns" and not feature_options.columns and answers.columns:
@@ -702,7 +711,11 @@ def transfer(
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
     learner = StudentLearner(names, [options.build_recipe(pool.ndim, seed)])
-    with show_progress_bars(silent=json) as begin, FileJournal(task.folder) as journal:
+    with (
+        output.print_warnings(),
+        show_progress_bars(silent=json) as begin,
+        FileJournal(task.folder) as journal,
+    ):
         run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
     paths = options.write(final, data.extractor)
@@ -762,29 +775,30 @@ def _collect_answers(
 
 
 def _evaluate_student(
-    student: Student, public_examples: AnyArray, true_labels: AnyArray, queried_rows: AnyArray
+    student: Student, public_examples: AnyArray, true_labels: PublicLabels, queried_rows: AnyArray
 ) -> AccuracyByClass:
-    """Return the accuracy of a student on the public examples that were not queried.
+    """Return the accuracy of a student on the labelled public examples that were not queried.
 
-    - `public_examples`, array (n, ...), `true_labels`, array (n,): raw examples and class names.
+    - `public_examples`, array (n, ...), `true_labels`: raw examples, and labels of some or all.
     - `queried_rows`, array of int: indices of the examples that were queried.
     """
     import numpy as np
 
     from vicinal.reports.outcomes import AccuracyByClass
 
-    rows = np.setdiff1d(np.arange(len(public_examples)), queried_rows)
-    answers = student.predict(public_examples[rows]) if len(rows) else true_labels[rows]
-    return AccuracyByClass.from_answers(answers, true_labels[rows], student.classes)
+    rows = np.setdiff1d(np.flatnonzero(true_labels.is_complete), queried_rows)
+    _, truth = true_labels.get_labels(rows)
+    answers = student.predict(public_examples[rows]) if len(rows) else truth
+    return AccuracyByClass.from_answers(answers, truth, student.classes)
 
 
 def _evaluate_rounds(
-    transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: AnyArray
+    transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: PublicLabels
 ) -> dict[str, AccuracyByClass]:
     """Return the accuracies of each round's answers and of the `final` student, by title.
 
     - `transfer`: the answers of all rounds.
-    - `public_examples`, array (n, ...), `true_labels`, array (n,): raw examples and class names.
+    - `public_examples`, array (n, ...), `true_labels`: raw examples, and labels of some or all.
     """
     import numpy as np
 
@@ -795,9 +809,9 @@ def _evaluate_rounds(
     figures_by_title = {}
     for number, labelled in enumerate(transfer.rounds, 1):
         is_answered = labelled.labels != ABSTAINED
-        rows = labelled.queries[is_answered]
-        answers = names[labelled.labels[is_answered]]
-        figures = AccuracyByClass.from_answers(answers, true_labels[rows], final.classes)
+        is_labelled, truth = true_labels.get_labels(labelled.queries[is_answered])
+        answers = names[labelled.labels[is_answered][is_labelled]]
+        figures = AccuracyByClass.from_answers(answers, truth, final.classes)
         figures_by_title[f"answers of round {number}"] = figures
     queried_rows = np.concatenate([labelled.queries for labelled in transfer.rounds])
     title = "the student, on examples that were not queried"
@@ -809,7 +823,7 @@ def _show_plan(
     labeller: IndKNNLabeller | PrivateKNNLabeller,
     plan: LabellingPlan,
     task: LabellingTask,
-    true_labels: AnyArray | None,
+    true_labels: PublicLabels | None,
     *,
     json: bool,
 ) -> None:
@@ -817,7 +831,7 @@ def _show_plan(
 
     - `labeller`: has the released values and the guarantee.
     - `plan`, `task`: the rounds, and the records and public examples of the run.
-    - `true_labels`, array (n,): class names of the public examples; None if unknown.
+    - `true_labels`: those of the public examples; None if unknown.
     """
     from vicinal.labelling.labellers import IndKNNLabeller
 
@@ -830,11 +844,10 @@ def _show_plan(
     if isinstance(labeller, IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         costs = [*lines, "", guarantee]
-        labels = None if true_labels is None else PublicLabels.from_all_rows(true_labels)
         show_outlook(
             labeller.plan(plan.rounds[0]),
             points,
-            labels,
+            true_labels,
             costs=costs,
             json=json,
             is_store_plan=False,

@@ -51,6 +51,9 @@ _ID_NAME = re.compile(
 )
 """Matches names of columns that may hold subject ids: one of these as a whole word."""
 
+_CAMEL_CASE_BREAK = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
+"""Matches the empty text before a capital that begins a word, as in patientId."""
+
 _SUFFIX_OF_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
 _SIGNAL_EXIT = 128
 """Exit code of a program that a signal ends, without the signal's number, as in shells."""
@@ -242,7 +245,7 @@ def describe_missing_subjects(extractor: StoreExtractor) -> str:
         names = [*schema.names, *schema.ignored, *schema.texts]
     note = f"{NO_SUBJECT_NOTE}, and no subject can be erased by id."
     for name in names:
-        if _ID_NAME.search(name):
+        if _ID_NAME.search(_CAMEL_CASE_BREAK.sub("_", name)):
             return f"{note} The column {name!r} may hold ids: --subject {shlex.quote(name)}."
     return note
 

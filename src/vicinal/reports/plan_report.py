@@ -330,7 +330,8 @@ def assess_plan(
                     "a class is rare among the public labels. If published figures confirm these "
                     "shares, use"
                 )
-            example_shares = ",".join(f"{share:.3g}" for share in class_shares or (0.95, 0.05))
+            # Four digits change a sum of 1 by at most .0005, and a plan accepts .001.
+            example_shares = ",".join(f"{share:.4g}" for share in class_shares or (0.95, 0.05))
             lines.append(
                 f"{condition} --class-prior {example_shares}. Shares are used where noise hides "
                 "the votes. Add --cost balanced to find more of the rare cases."
