@@ -57,7 +57,6 @@ from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors.inputs import issue_warnings
 from vicinal.store.opening import OpenStore
 from vicinal.store.private_models import StoredModel, load_model, resolve_model_share, train_model
-from vicinal.store.requests import ANYONE
 from vicinal.store.store_schema import StoreSchema
 
 
@@ -168,21 +167,6 @@ class AudienceState:
         if entry is None or entry.quota is None:
             return self.remaining_answers
         return min(self.remaining_answers, max(0, entry.quota - entry.used))
-
-    def check_analyst(self, analyst: str) -> None:
-        """Raise InvalidInput if other analysts have quotas, and the `analyst` of this name is new.
-
-        A misspelt name would otherwise have the answers of the whole audience.
-        """
-        analysts = self.audience.analysts
-        has_quotas = any(entry.quota is not None for entry in analysts.values())
-        if has_quotas and analyst not in (ANYONE, *analysts):
-            known = ", ".join(name for name in analysts if name != ANYONE)
-            raise InvalidInput(
-                f"The 'analyst' parameter must be a name that the audience {self.audience.name!r} "
-                f"knows, because it has quotas: {known}. Got {analyst!r}. Give a new analyst a "
-                "quota first, or no limit."
-            )
 
     def answer(self, rows: IntegerMatrix) -> QueryAnswers:
         """Charge subjects in memory for queries, and return the noisy answers, not yet durable.

@@ -44,7 +44,7 @@ from vicinal.store.evaluation import (
 )
 from vicinal.store.opening import OpenStore
 from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
-from vicinal.store.request_batch import RequestBatch, get_audience_state
+from vicinal.store.request_batch import RequestBatch, check_analyst, get_audience_state
 from vicinal.store.requests import ANYONE, NumberReply, Query, Reply, normalize_name
 from vicinal.store.status import Presence, Quota, Verification, compute_quota
 from vicinal.store.store_schema import ExtractedRows, StoreSchema
@@ -238,8 +238,7 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing. The request can be repeated.
         """
-        state = get_audience_state(self._audience_states, audience)
-        state.check_analyst(normalize_name("analyst", analyst))
+        check_analyst(self._audience_states, audience, analyst)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key, coverage)])
         if isinstance(reply, VicinalError):
             raise reply

@@ -464,6 +464,24 @@ class RequestBatch:
             start = stop
 
 
+def check_analyst(states: Mapping[str, AudienceState], audience: object, analyst: object) -> None:
+    """Raise InvalidInput if analysts of the audience have quotas, and `analyst` is a new name.
+
+    A misspelt name would otherwise have the answers of the whole audience. `states`: by names of
+    audiences. `audience`, `analyst`: names, not yet checked.
+    """
+    known = get_audience_state(states, audience).audience.analysts
+    if all(entry.quota is None for entry in known.values()):
+        return
+    name = normalize_name("analyst", analyst)
+    if name not in (ANYONE, *known):
+        names = ", ".join(name for name in known if name != ANYONE)
+        raise InvalidInput(
+            f"The 'analyst' parameter must be a name that the audience {audience!r} knows, because "
+            f"it has quotas: {names}. Got {name!r}. Give a new analyst a quota first, or no limit."
+        )
+
+
 def get_audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
     """Return the state of the audience with this name; raises InvalidInput if there is none."""
     state = None
