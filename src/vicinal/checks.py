@@ -87,6 +87,19 @@ def check_boolean(name: str, value: object) -> bool:
     return bool(value)
 
 
+def check_instance(name: str, value: object, cls: type[T], requirement: str = "") -> T:
+    """Return `value` if it is an instance of `cls`, or raise InvalidInput without its content.
+
+    `requirement`: permitted values in words, by default the name of the class.
+    """
+    if not isinstance(value, cls):
+        requirement = requirement or f"a {cls.__name__}"
+        raise InvalidInput(
+            f"The {name!r} parameter must be {requirement}. Got a {type(value).__name__}."
+        )
+    return value
+
+
 def check_choice(name: str, value: object, options: Sequence[str]) -> str:
     """Return `value` if it is one of `options`, or raise InvalidInput."""
     if not isinstance(value, str) or value not in options:

@@ -16,6 +16,7 @@ from vicinal.distributed import folders as layout
 from vicinal.distributed._vote_charging import ChargeJournal
 from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
+from vicinal.ledger.files import check_path
 from vicinal.store.backups import restore_folder
 from vicinal.store.folder import create_new_folder, create_private_folder
 from vicinal.store.opening import LOSS_ACCEPTED, OpenStore, open_folder
@@ -102,7 +103,8 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     >>> from vicinal.distributed import restore_cluster
     >>> restore_cluster("backups/monday", "patients.cluster")  # doctest: +SKIP
     """
-    source, target = Path(backup), Path(path)
+    source = check_path("backup", backup)
+    target = check_path("path", path)
     cluster = layout.ClusterDescription.read(source)
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []

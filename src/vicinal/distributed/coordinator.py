@@ -32,6 +32,7 @@ from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.ledger.audiences import Audience
+from vicinal.ledger.files import check_path
 from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import RENEWAL, Renewal
@@ -166,7 +167,7 @@ class Coordinator(BaseStore):
             If a change or a training was interrupted, and a shard that it needs is missing;
             ShardDamaged if a shard is damaged.
         """
-        folder = Path(path)
+        folder = check_path("path", path)
         if accept_loss and not read_only and cls._has_lost_charges(folder):
             accept_cluster_loss(folder)
         deadline = checks.check_real("deadline", deadline, above=0)
@@ -379,7 +380,7 @@ class Coordinator(BaseStore):
         Each machine writes its own folder under `path`; see :func:`restore_cluster`.
         """
         with self._hold_exclusively(read_only=True):
-            target = Path(path).absolute()
+            target = check_path("path", path).absolute()
             self._delete_sums()
             create_new_folder(target)
             write_backup(self._store, target / COORDINATOR)

@@ -28,7 +28,7 @@ from vicinal.distributed import folders as layout
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import sync_folder
+from vicinal.ledger.files import check_path, sync_folder
 from vicinal.ledger.id_encoding import parse_framed_id
 from vicinal.ledger.subject_pages import write_all_subjects
 from vicinal.ledger.tables import Tables
@@ -104,7 +104,7 @@ def split(
     19
     """
     shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
-    target = Path(path)
+    target = check_path("path", path)
     check_new_folder(target)
     witnesses = layout.find_witness(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from vicinal import checks
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
@@ -227,6 +228,7 @@ def _parse_server(url: str) -> str:
 
     Raises InvalidInput for another text, or options that are not in :data:`_URL_OPTIONS`.
     """
+    checks.check_instance("ledger", url, str, "'sqlite' or a postgresql:// URL")
     driver = _import_psycopg()
     try:
         if not url.startswith(("postgresql://", "postgres://")):

@@ -353,6 +353,7 @@ def serialize_new_plan(
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     if renew is not None:
+        checks.check_instance("renew", renew, Renewal)
         renew.begin(0.0, 0)  # raises InvalidInput if the clock leaves no dates for all periods
     plan_json = "{}" if renew is None else renew.insert_into("{}")
     plan = _build_plan(schema, parameters, parse_json(plan_json))

@@ -19,6 +19,7 @@ from vicinal.arrays import Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
+from vicinal.ledger.files import check_path
 from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.ledger.memory import ForkSafeLock
@@ -199,7 +200,7 @@ class Store(BaseStore):
         StorageFailed
             If a file or the database is damaged.
         """
-        folder = Folder.read(Path(path))
+        folder = Folder.read(check_path("path", path))
         store = open_folder(folder, accept_loss=accept_loss, read_only=read_only)
         try:
             return cls(store)
@@ -227,9 +228,13 @@ class Store(BaseStore):
         commit than the backup. With it all budgets are spent, so answers to the old audiences are
         noise, and all subjects that were ever erased are erased again.
         """
-        witness_path = None if witness is None else Path(witness)
+        witness_path = None if witness is None else check_path("witness", witness)
         folder = backups.restore_folder(
-            Path(backup), Path(path), ledger, witness_path, accept_loss=accept_loss
+            check_path("backup", backup),
+            check_path("path", path),
+            ledger,
+            witness_path,
+            accept_loss=accept_loss,
         )
         folder.save()
         return cls.open(path, accept_loss=accept_loss)
@@ -316,7 +321,7 @@ class Store(BaseStore):
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the store into a new folder `path`, for :meth:`restore`."""
         with self._hold_exclusively(read_only=True):
-            backups.write_backup(self._store, Path(path))
+            backups.write_backup(self._store, check_path("path", path))
 
     # ------------------------------------------------------------ called with the lock held
 
@@ -390,10 +395,10 @@ class NewStore:
         """
         path, ledger, witness = locations
         X, y, subjects = data
-        folder_path = Path(path)
-        witness_path = None if witness is None else Path(witness)
+        folder_path = check_path("path", path)
+        witness_path = None if witness is None else check_path("witness", witness)
         check_row_order(X, y=y, subjects=subjects)
-        schema, X = create_schema(X, public, extractor or StoreExtractor(), plan)
+        schema, X = create_schema(X, public, extractor, plan)
         records = StoredRecords.from_features(schema, X, y, subjects)
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))

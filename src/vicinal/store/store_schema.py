@@ -411,20 +411,25 @@ class StoreSchema:
 
 
 def create_schema(
-    X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
+    X: Any,
+    public: npt.ArrayLike | None,
+    extractor: StoreExtractor | None,
+    parameters: dict[str, Any],
 ) -> tuple[StoreSchema, FloatMatrix]:
     """Return the schema of a new store, and the features (n, d) of its raw first records.
 
     `X` (n, .): raw records. `public` (m, d): features of the public reference, or None.
-    `extractor`: computes features of raw records. `parameters`: parameters of an Ind-KNN estimator
-    by name, which declare the target, kernel and index. Raises InvalidInput if an argument is
-    unusable.
+    `extractor`: computes features of raw records; None if these are features. `parameters`:
+    parameters of an Ind-KNN estimator by name, which declare the target, kernel and index. Raises
+    InvalidInput if an argument is unusable.
     """
     target = declared_target(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
     plan = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
-    extractor = extractor.with_columns_of(X)
+    if extractor is None:
+        extractor = StoreExtractor()
+    extractor = checks.check_instance("extractor", extractor, StoreExtractor).with_columns_of(X)
     vectors = convert_to_floats("X", read_matrix("X", extractor.transform(X)))
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
