@@ -16,9 +16,8 @@ from vicinal.distributed import folders as layout
 from vicinal.distributed._vote_charging import ChargeJournal
 from vicinal.distributed.splitting import finish_interrupted_split
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger.files import check_path
 from vicinal.store.backups import restore_folder
-from vicinal.store.folder import create_new_folder, create_private_folder
+from vicinal.store.folder import check_path, create_new_folder, create_private_folder
 from vicinal.store.opening import LOSS_ACCEPTED, OpenStore, open_folder
 
 

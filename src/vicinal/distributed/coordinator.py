@@ -32,7 +32,6 @@ from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.files import check_path
 from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.memory import ForkSafeLock
 from vicinal.ledger.renewal import RENEWAL, Renewal
@@ -51,7 +50,7 @@ from vicinal.store.backups import write_backup
 from vicinal.store.base_store import BaseStore
 from vicinal.store.erasure import forget_addition_digests
 from vicinal.store.evaluation import CountedRows
-from vicinal.store.folder import create_new_folder
+from vicinal.store.folder import check_path, create_new_folder
 from vicinal.store.opening import OpenStore, create_interrupted_error, open_folder
 from vicinal.store.private_models import (
     begin_model_training,

@@ -28,13 +28,13 @@ from vicinal.distributed import folders as layout
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
 from vicinal.ledger.database import Database
-from vicinal.ledger.files import check_path, sync_folder
+from vicinal.ledger.files import sync_folder
 from vicinal.ledger.id_encoding import parse_framed_id
 from vicinal.ledger.subject_pages import write_all_subjects
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.store.audience_state import restore_plan
-from vicinal.store.folder import Folder, check_new_folder
+from vicinal.store.folder import Folder, check_new_folder, check_path
 from vicinal.store.opening import (
     RETIRED_FOR,
     OpenStore,

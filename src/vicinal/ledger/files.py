@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vicinal import checks
 from vicinal.declared_sizes import iterate_extents
 from vicinal.errors import MissingExtra, StorageFailed, StoreInUse
 
@@ -18,12 +17,6 @@ ROOT_USER = 0
 """User id of the superuser."""
 _MAX_WRITE_BYTES = 1 << 24
 """Maximal number of bytes in one write: 16 MiB."""
-
-
-def check_path(name: str, value: object) -> Path:
-    """Return `value`, text or a path object of text, as a Path, or raise InvalidInput."""
-    location = os.fspath(value) if isinstance(value, os.PathLike) else value
-    return Path(checks.check_instance(name, location, str, "a path, as text or pathlib.Path"))
 
 
 @contextmanager

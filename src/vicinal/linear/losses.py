@@ -354,7 +354,9 @@ class VectorLoss(TrainingLoss):
     ) -> AnyFloats:
         """Return the standard deviation of the error of pooled votes, in private votes.
 
-        The error consists of the noise of private votes and the model's uncertainty.
+        The error consists of the noise of private votes and the model's posterior uncertainty. The
+        latter includes the prior's: it exceeds the effect of noise on a model that fits (fourfold
+        for linear targets with 1,100 records and 5 features).
         """
         n_votes = self._compute_vote_count(noise_std, n_expected, score_std)
         private_share = n_expected / (n_expected + n_votes)

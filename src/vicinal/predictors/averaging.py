@@ -90,7 +90,9 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
             Queries. They are public.
         return_std : bool
             Also return the standard error of each prediction from the noise. It does not include
-            the variance of the neighbours' numbers.
+            the variance of the neighbours' numbers. With a private model it is a posterior standard
+            deviation, which adds the uncertainty of the model's prior. For linear targets the error
+            is smaller: about half of it, for 20 targets with 1,100 records and 5 features.
 
         Returns
         -------

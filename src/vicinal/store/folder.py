@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal import checks
 from vicinal.declared_sizes import iterate_chunks, iterate_extents
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger.database import Database
@@ -155,6 +156,12 @@ def resolve_witness_path(path: Path, witness: Path | None) -> Path:
             "whoever puts the folder back would put it back, too."
         )
     return witness_path
+
+
+def check_path(name: str, value: object) -> Path:
+    """Return `value`, text or a path object of text, as a Path, or raise InvalidInput."""
+    location = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return Path(checks.check_instance(name, location, str, "a path, as text or pathlib.Path"))
 
 
 def check_new_folder(path: Path) -> None:

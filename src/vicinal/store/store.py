@@ -19,7 +19,6 @@ from vicinal.arrays import Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger.audiences import Audience
-from vicinal.ledger.files import check_path
 from vicinal.ledger.id_encoding import find_similar_ids
 from vicinal.ledger.ledger import EnrollmentStatus
 from vicinal.ledger.memory import ForkSafeLock
@@ -42,7 +41,7 @@ from vicinal.store.audience_state import (
 )
 from vicinal.store.base_store import DEFAULT, BaseStore
 from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
-from vicinal.store.folder import Folder, choose_witness_path
+from vicinal.store.folder import Folder, check_path, choose_witness_path
 from vicinal.store.opening import OpenStore, create_store, open_folder
 from vicinal.store.records import (
     Addition,
