@@ -32,7 +32,7 @@ from vicinal.store import input_files
 if TYPE_CHECKING:
     from vicinal.arrays import AnyArray
     from vicinal.planning.plan import IndKNNPlan
-    from vicinal.targets.target import Target
+    from vicinal.store.store import Store
 
 _GENERATED_ROWS_NOTE = (
     "rows generated from a schema lie further apart than real ones, so more records take part in "
@@ -86,8 +86,7 @@ def init(
     arguments = options.get_plan_arguments(ctx)
     renew = renewal_options.build_renewal()
     plan = _build_plan(arguments, 1 if renew is None else renew.periods, reference_options)
-    target = plan.target
-    targets = records.list_target_columns(target, label)
+    targets = records.list_target_columns(plan.target, label)
     unfitted = feature_options.build_extractor(
         reference_options.public, [label, subject, *targets], data
     )
@@ -97,13 +96,13 @@ def init(
         lacks_subjects = subject is None and input_files.is_table(data)
         if lacks_subjects:
             output.print_note(records.describe_missing_subjects(unfitted))
-        if target.is_class_vote and not quiet and not dry_run:
+        if plan.target.is_class_vote and not quiet and not dry_run:
             _print_advice(plan, feature_options, reference_options)
         dataset = input_files.read_records(data, unfitted, label, subject, targets)
         if dataset.subjects is None and not lacks_subjects:
             output.print_note(records.describe_missing_subjects(unfitted))
         # Only a dry run uses public labels, to simulate the plan.
-        may_use_labels = dry_run and target.is_class_vote
+        may_use_labels = dry_run and plan.target.is_class_vote
         has_labels = may_use_labels and reference_options.public_has_column(label, unfitted)
         has_ids = has_labels and reference_options.public_has_column(subject, unfitted)
         extractor, points, public_labels = feature_options.fit_extractor(
@@ -128,12 +127,10 @@ def init(
                 return
             opened = new_store.create()
         with opened:
-            facts = opened.facts()
             if json:
-                echo(output.as_json(facts))
+                echo(output.as_json(opened.facts()))
             elif not quiet:
-                summary = _format_summary(store, facts, target, points)
-                echo(f"{summary}\n\n{output.format_guarantee(opened.guarantee())}")
+                echo(_format_summary(opened, store, points))
 
 
 init.command_class = options.PlanCommand  # type: ignore[attr-defined]
@@ -216,14 +213,12 @@ def _print_advice(
         )
 
 
-def _format_summary(
-    store: Path, facts: dict[str, Any], target: Target, public_rows: AnyArray | None
-) -> str:
-    """Return the text on a new store in the folder `store`: its plan, features, noise and model.
+def _format_summary(store: Store, path: Path, public_rows: AnyArray | None) -> str:
+    """Return the text on a new store: its plan, features, noise, model and guarantee.
 
-    `facts`: its public facts, by name. `target`: the classes or other targets that it predicts.
-    `public_rows`, array (m, d): their features, None if there are none.
+    `path`: its folder. `public_rows`, array (m, d): their features, None if there are none.
     """
+    facts = store.facts()
     n_public_rows = 0 if public_rows is None else len(public_rows)
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]
@@ -234,7 +229,7 @@ def _format_summary(
         noise_std = multiplier * math.sqrt(n_neighbors)
         votes = f"; about {n_neighbors} neighbours per query, and noise of {noise_std:.1f} votes"
     lines = [
-        f"Made {store} for {plan['n_queries']} answers of {target.describe()}.",
+        f"Made {path} for {plan['n_queries']} answers of {store.schema.target.describe()}.",
         f"{features['number']} features ({features['kind']}), {n_public_rows} public rows.",
         f"Epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
     ]
@@ -246,4 +241,4 @@ def _format_summary(
         )
     elif "model_share" in plan:
         lines.append("The store has no private model.")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", output.format_guarantee(store.guarantee())])

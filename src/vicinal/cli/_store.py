@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from vicinal.store.base_store import BaseStore
     from vicinal.store.evaluation import NoisyEvaluation
     from vicinal.store.requests import Reply
 
@@ -368,39 +369,43 @@ def evaluate(
             store, accept_lost_charges=accept_lost_charges, read_only=dry_run
         ) as opened,
     ):
+        arguments: dict[str, Any] = {
+            "audience": audience,
+            "share": share,
+            "largest_error": largest_error,
+            "n_subjects": people,
+        }
         if data is None or dry_run:
-            preview = opened.preview_evaluation(
-                audience=audience, share=share, largest_error=largest_error, n_subjects=people
-            )
+            preview = opened.preview_evaluation(**arguments)
             echo(output.as_json(preview.to_dict()) if json else _format_preview(preview))
             return
-        schema = opened.schema
-        dataset, labels = records.read_labelled(
-            data, schema.extractor, schema.target, label, subject
-        )
-        earlier = opened.facts()["audiences"].get(audience, {}).get("evaluations", [])
-        if earlier:
-            output.print_note(
-                f"Earlier: {_describe_shares(earlier)}. Subjects who were in them may have nothing "
-                "left to pay with, and then they do not count."
-            )
-        with input_files.add_file_to_errors(data):
-            evaluation = opened.evaluate(
-                dataset.features,
-                labels,
-                dataset.subjects,
-                ids_differ=ids_differ,
-                audience=audience,
-                share=share,
-                largest_error=largest_error,
-                n_subjects=people,
-                accept_noise=accept_noise,
-                coverage=coverage,
-            )
+        arguments |= {"accept_noise": accept_noise, "coverage": coverage, "ids_differ": ids_differ}
+        evaluation = _evaluate_file(opened, data, label, subject, arguments)
     result = evaluation.to_dict()
     for figure in result["figures"].values():
         figure["noise"] &= not accept_noise
     echo(output.as_json(result) if json else _format_evaluation(evaluation, result["figures"]))
+
+
+def _evaluate_file(
+    store: BaseStore, path: Path, label: str | None, subject: str | None, arguments: dict[str, Any]
+) -> NoisyEvaluation:
+    """Return the evaluation of an open store on the labelled rows of the file at `path`.
+
+    `label`, `subject`: columns of labels and ids. `arguments`: the keyword arguments of
+    :meth:`Store.evaluate`. Before subjects are charged, earlier evaluations are named.
+    """
+    schema = store.schema
+    dataset, labels = records.read_labelled(path, schema.extractor, schema.target, label, subject)
+    audiences = store.facts()["audiences"]
+    earlier = audiences.get(arguments["audience"], {}).get("evaluations", [])
+    if earlier:
+        output.print_note(
+            f"Earlier: {_describe_shares(earlier)}. Subjects who were in them may have nothing "
+            "left to pay with, and then they do not count."
+        )
+    with input_files.add_file_to_errors(path):
+        return store.evaluate(dataset.features, labels, dataset.subjects, **arguments)
 
 
 def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> str:

@@ -332,22 +332,20 @@ class BaseStore(ABC):
         audience : str
             The audience with the evaluated answers, and the budgets that are charged.
         share : float
-            Part of a full budget that a subject pays at most. The noise's standard deviation is
-            proportional to 1 / sqrt(share).
+            Largest part of a full budget that a subject pays. Noise grows with 1 / sqrt(share).
         largest_error : float
             For numbers: the largest counted error, as a share of the distance between the bounds.
             Larger errors count as this large. Noise on RMSE and R2 grows with its square.
         n_subjects : int, optional
-            A public number of evaluated subjects. If every metric would be noise for so many, the
-            call is refused before a charge. Never count private rows for it: a refusal would reveal
-            the number. None is the number of answers, divided by the plan's `records_per_subject`.
+            A public number of subjects, never counted in private rows: if every metric would be
+            noise for that number, the call is refused before a charge. None is the number of
+            answers / `records_per_subject`.
         accept_noise : bool
             Charge subjects even if every metric would be noise.
         coverage : {"overall", "per-class"}, optional
-            Also calibrate :meth:`predict_set` or :meth:`predict_interval`, for all outcomes
-            together, or for those of each class. Charges and noise stay the same. Only answers
-            since the last change of the data are counted then, and the calibration of the
-            probabilities of more than two classes is not measured.
+            Also calibrate sets or intervals, for all outcomes together or for those of each class.
+            Charges and noise stay the same. Only answers since the last change of the data count
+            then, and the probabilities of more than two classes are not evaluated.
 
         Returns
         -------
@@ -363,21 +361,16 @@ class BaseStore(ABC):
         PrivacyRefused
             If the delta slack of the noise grid does not fit, or all metrics would be noise.
         ShardMissing
-            If a shard of a cluster is missing. The evaluation can be repeated, and charges every
-            subject once.
+            If a shard of a cluster is missing. A repeated evaluation charges no subject twice.
         """
         check_row_order(X, y=y, subjects=subjects)
-        if n_subjects is not None:
-            n_subjects = checks.check_integer("n_subjects", n_subjects, minimum=1)
         with self._hold_exclusively():
-            state = get_audience_state(self._audience_states, audience)
-            if subjects is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(
-                    self._count_similar_ids(checks.subject_ids("subjects", subjects))
-                )
+            if subjects is not None:
+                ids = checks.subject_ids("subjects", subjects)
+                self._refuse_similar(ids, ids_differ=ids_differ)
             figures = evaluate(
                 self._store,
-                state,
+                get_audience_state(self._audience_states, audience),
                 X,
                 y,
                 subjects,
@@ -406,8 +399,6 @@ class BaseStore(ABC):
         answers, divided by the plan's `records_per_subject`. The other arguments are those of
         :meth:`evaluate`.
         """
-        if n_subjects is not None:
-            n_subjects = checks.check_integer("n_subjects", n_subjects, minimum=1)
         with self._hold_exclusively():
             return preview_evaluation(
                 self._store,
@@ -495,10 +486,15 @@ class BaseStore(ABC):
                     return earlier_version
             had_ids = came_with_ids(self._store.database)
             check_subjects_given(records.ids is not None, given_before=had_ids)
-            if records.ids is not None and not checks.check_boolean("ids_differ", ids_differ):
-                refuse_similar_ids(self._count_similar_ids(records.ids))
+            if records.ids is not None:
+                self._refuse_similar(records.ids, ids_differ=ids_differ)
             self._add_records(records, addition)
             return ledger.version
+
+    def _refuse_similar(self, ids: list[SubjectId], *, ids_differ: bool) -> None:
+        """Raise IdsAlike if new `ids` resemble known ids or each other, unless `ids_differ`."""
+        if not checks.check_boolean("ids_differ", ids_differ):
+            refuse_similar_ids(self._count_similar_ids(ids))
 
     def _check_erasable_ids(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return the checked ids of `subjects` to erase.

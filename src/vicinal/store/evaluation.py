@@ -708,8 +708,9 @@ def evaluate(
     rows = [row for row, _ in matches]
     answer_indices = np.array([index for _, index in matches], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
+    perfect = _build_perfect_evaluation(state, released, tally, n_subjects)
     if not checks.check_boolean("accept_noise", accept_noise):
-        _build_perfect_evaluation(state, released, tally, n_subjects).refuse_uninformative()
+        perfect.refuse_uninformative()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with charge_evaluation(state.audience, tally, counted) as sums:
         tables = tally.publish(sums)
@@ -792,6 +793,7 @@ def _build_perfect_evaluation(
     n_answers = len(released.answers)
     subjects_per_answer = 1 / state.plan.records_per_subject
     if n_subjects is not None:
+        n_subjects = checks.check_integer("n_subjects", n_subjects, minimum=1)
         subjects_per_answer = n_subjects / max(n_answers, 1)
     cells = released.find_cells(released.answers, np.arange(n_answers)).T
     tables = [
