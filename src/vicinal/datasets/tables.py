@@ -262,7 +262,8 @@ class _Columns:
     def get(self, name: str, description: str, *, allow_missing: bool = False) -> pa.ChunkedArray:
         """Return the column `name`, with dictionary codes replaced by their values.
 
-        Missing values are refused unless `allow_missing`.
+        `description`: the column's role for messages, such as "label column". Missing values are
+        refused unless `allow_missing`.
         """
         if name not in self._index_of:
             is_feature = description.startswith("feature")
