@@ -28,9 +28,9 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ALL = {
-    "lines of src": 69_050,  # HOUSE.md: 54,000 at the end of the house issue
-    "lines of tests": 48_950,  # HOUSE.md: 38,000 at the end of the house issue
-    "lines of experiments and benchmarks": 10_120,  # HOUSE.md: 9,500
+    "lines of src": 69_100,  # HOUSE.md: 54,000 at the end of the house issue
+    "lines of tests": 49_100,  # HOUSE.md: 38,000 at the end of the house issue
+    "lines of experiments and benchmarks": 10_130,  # HOUSE.md: 9,500
     "words of pages": 45_000,
     "words of decisions": 16_000,
     "decisions": 40,

@@ -61,6 +61,8 @@ NEAREST = {
         "linear/test_private_model.py",
         "linear/test_private_model_leak.py",
     ),
+    "linear/class_intercepts.py": ("linear/test_class_intercepts.py",),
+    "mechanisms/injected_sources.py": ("mechanisms/test_injection.py",),
     "linear/descent.py": ("linear/test_descent.py", "linear/test_private_model.py"),
     "engine/engine.py": ("engine", "congruence/test_fronts.py"),
     "engine/shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),

@@ -138,7 +138,8 @@ def test_an_erasure_of_nobody_says_so(path):
     assert told == (
         "Nothing was erased: none of these ids was ever in the store. Of 2 ids, "
         "0 enrolled, 0 already erased and 2 unknown. These numbers are private.\n"
-        "Of the unknown ids, 1 differs only in spelling from an id that is enrolled or was erased. "
+        "Of the unknown ids, 1 differs only in spelling from an id that is enrolled, or was "
+        "erased or evaluated. "
         "Check it: these records may still be in the store.\n"
     )
     for command in (

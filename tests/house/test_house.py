@@ -255,5 +255,6 @@ def test_injected_sources_occur_only_where_they_may():
     assert found == {
         "src/vicinal/mechanisms/noise_sources.py",
         "src/vicinal/testing.py",
+        "benchmarks/mutants.py",
         "tests/house/test_house.py",
     }

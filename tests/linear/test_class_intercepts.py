@@ -1,14 +1,21 @@
 """Intercepts of class scores, fitted to the released gradients of a private training."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import check_grad, minimize
 
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.linear import class_intercepts, private_model
-from vicinal.linear.class_intercepts import ReleasedGradients, choose_row_stride, fit_intercepts
+from vicinal.linear.class_intercepts import (
+    ReleasedGradients,
+    choose_row_stride,
+    fit_intercepts,
+    list_posteriors,
+)
 from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import compute_residual_squares, softmax
 
@@ -66,6 +73,61 @@ def test_intercepts_are_zero_where_noise_is_all_there_is():
     np.testing.assert_allclose(fit_intercepts(released), 0, atol=1e-3)
 
 
+@pytest.mark.parametrize("n_records", [1.0, 2.5])
+def test_the_posterior_agrees_with_loops_over_rows_and_classes(n_records):
+    """Gradients, noise and prior have similar weights: the minimum depends on all three."""
+    rng = np.random.default_rng(3)
+    steps, rows, classes, noise = 3, 4, 3, 0.15
+    scores = rng.normal(size=(rows, classes))
+    step_scores = rng.normal(size=(steps, rows, classes))
+    norms = rng.uniform(0.5, 3.0, rows)
+    gradients = rng.normal(0, 0.3, (steps, classes))
+    released = ReleasedGradients(gradients, noise, step_scores, scores, norms, n_records)
+
+    def compute_cost(parameters, correlation):
+        cost = float(np.square(parameters).sum()) / 2
+        for step in range(steps):
+            expected = np.zeros(classes)
+            for row in range(rows):
+                p = softmax(step_scores[step, row])
+                q = softmax(scores[row] + parameters[:-1])
+                residuals = p - np.eye(classes)
+                squares = np.square(residuals).sum(axis=1)
+                same, other = squares * n_records**2, squares + (n_records - 1) * (p @ squares)
+                lengths = np.sqrt(correlation * same + (1 - correlation) * other) * norms[row]
+                factors = q / np.maximum(lengths, 1)
+                expected += np.exp(parameters[-1]) * factors @ residuals / rows
+            cost += float(np.square((expected - gradients[step]) / noise).sum()) / 2
+        return cost
+
+    correlations = (0.0, 0.25, 0.5, 1.0) if n_records > 1 else (0.0,)
+    start = np.zeros(classes + 1)
+    fits = [minimize(compute_cost, start, (c,), options={"gtol": 1e-7}) for c in correlations]
+    posteriors = list_posteriors(released)
+    for parameters in rng.normal(size=(3, classes + 1)):
+        for posterior, correlation in zip(posteriors, correlations, strict=True):
+            cost = compute_cost(parameters, correlation)
+            assert posterior.compute_cost(parameters)[0] == pytest.approx(cost, rel=1e-9)
+            error = check_grad(
+                lambda x, f=posterior: f.compute_cost(x)[0],
+                lambda x, f=posterior: f.compute_cost(x)[1],
+                parameters,
+            )
+            assert error < 1e-3
+    best = min(fits, key=lambda fit: fit.fun)
+    np.testing.assert_allclose(fit_intercepts(released), best.x[:-1], atol=2e-3)
+
+
+def test_gradients_with_one_wrong_scale_give_the_same_intercepts():
+    """The declared number of records, by which gradients are divided, may be wrong."""
+    intercepts = np.array([1.0, -0.2, -0.8])
+    released = create_gradients(intercepts)
+    for scale in (0.25, 4.0):
+        gradients = scale * released.intercept_gradients
+        scaled = replace(released, intercept_gradients=gradients, noise_std=1e-6)
+        np.testing.assert_allclose(fit_intercepts(scaled), intercepts, atol=0.01)
+
+
 def test_declared_shares_are_applied_once():
     """Shares that agree with the records add nothing; other shares add the log ratio."""
     released = create_gradients(np.array([1.0, -0.2, -0.8]))
@@ -89,6 +151,37 @@ def test_many_rows_and_classes_are_thinned(monkeypatch):
     assert thinned == pytest.approx(
         fit_classifier().model_probabilities(QUERIES)[:, 1].mean(), abs=0.02
     )
+
+
+def test_training_keeps_the_scores_of_sampled_rows_only(monkeypatch):
+    """Of 40 steps with all public rows, the scores would be many times the promised memory."""
+    references = []
+    n_kept = []
+    compute_scores = private_model.compute_scores
+    compute_intercepts = ClassLoss.compute_intercepts
+
+    def record_scores(*arguments):
+        scores = compute_scores(*arguments)
+        references.append(weakref.ref(scores))
+        return scores
+
+    def record_kept(loss, released):
+        n_kept.append(sum(reference() is not None for reference in references))
+        return compute_intercepts(loss, released)
+
+    monkeypatch.setattr(private_model, "compute_scores", record_scores)
+    monkeypatch.setattr(ClassLoss, "compute_intercepts", record_kept)
+    fit_classifier()
+    assert len(references) > 40
+    assert n_kept[0] <= 2, "views keep the scores of every step"
+
+
+@pytest.mark.parametrize("n_records", [500, 1000, 4000])
+def test_a_wrong_number_of_records_leaves_base_rates_as_they_are(n_records):
+    """A store whose records were added after planning keeps its first number of records."""
+    classifier = fit_classifier(n_records=n_records, epsilon=4.0)
+    mean = classifier.model_probabilities(QUERIES)[:, 1].mean()
+    assert mean == pytest.approx((LABELS == "ill").mean(), abs=0.02)
 
 
 @pytest.mark.parametrize("share", [None, 0.125])
@@ -143,3 +236,6 @@ def test_intercepts_are_stored_and_damaged_ones_are_refused():
     for damaged in (np.ones(3), np.array([0.0, np.nan]), np.ones(2, dtype=np.complex128)):
         with pytest.raises(InvalidInput, match="stored private model"):
             restore(intercepts=damaged)
+    del arrays["intercepts"]
+    with pytest.raises(InvalidInput, match="stored private model"):
+        restore()

@@ -1,6 +1,8 @@
 """Sources and thread counts that tests inject: used inside their contexts, gone after them."""
 
+import gc
 import threading
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -55,6 +57,20 @@ def test_an_error_removes_the_source(injection):
     inject, create, make_source, real_type = injection
     with pytest.raises(KeyError), inject(make_source()):
         raise KeyError
+    assert type(create()) is real_type
+
+
+def test_an_interrupt_of_the_removal_leaves_no_source(injection, monkeypatch):
+    inject, create, make_source, real_type = injection
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WeakKeyDictionary, "pop", interrupt)
+    with pytest.raises(KeyboardInterrupt), inject(make_source()):
+        pass
+    monkeypatch.undo()
+    gc.collect()
     assert type(create()) is real_type
 
 

@@ -68,8 +68,12 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, 
     assert before < state.n_private_queries <= 15
     assert opened.verify()
     np.testing.assert_allclose(reply.probabilities.sum(axis=1), 1)
+    points = np.float32(Q)
+    predicted = state.engine.model_gate.model.predict(points)
     opened.close()
     with Store.open(tmp_path / "store") as again:
+        model = again._audience_states["default"].engine.model_gate.model
+        np.testing.assert_array_equal(model.predict(points), predicted)
         np.testing.assert_array_equal(again.predict(Q[:30]).probabilities, reply.probabilities)
 
 

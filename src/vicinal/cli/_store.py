@@ -563,7 +563,8 @@ def erase(
         verb = "differs" if presence.similar == 1 else "differ"
         echo(
             f"Of the unknown ids, {presence.similar} {verb} only in spelling from an id that is "
-            "enrolled or was erased. Check it: these records may still be in the store."
+            "enrolled, or was erased or evaluated. Check it: these records may still be in the "
+            "store."
         )
     if keeps_model and presence.enrolled:
         echo(_MODEL_NOTE)

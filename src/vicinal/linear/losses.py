@@ -71,10 +71,12 @@ class TrainingLoss(ABC):
       of their privacy noise at which the clip is set.
     - `n_variance_directions`: posterior directions of largest variance, for which the variance of
       a score is computed per query; that of the remaining ones is averaged over public rows.
+    - `fits_intercepts`: whether intercepts of classes are fitted to the released gradients.
     """
 
     n_scores: int
     typical_residual_norm: float
+    fits_intercepts: bool = False
     prior_score_std: ClassVar[tuple[float, float]] = 0.5, 0.2
     prior_component_score_std: ClassVar[tuple[float]]
     sampling_to_noise_variance: ClassVar[float] = 8.0  # measured for vectors in decision 0053
@@ -172,8 +174,7 @@ class ClassLoss(TrainingLoss):
     """The loss of softmax regression.
 
     - `shares`, float64 (c,): class shares, declared or equal; equal ones count as not declared.
-    - `fits_intercepts`: whether intercepts are fitted to the released gradients. Probabilities need
-      them; plans that release labels alone do without.
+    - `fits_intercepts`: True for plans that release probabilities, False for labels alone.
     """
 
     shares: Floats

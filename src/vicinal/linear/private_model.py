@@ -181,6 +181,7 @@ class PrivateModel:
             # The next comparisons fail for text and dates, later arithmetic for complex numbers.
             and all(arrays[name].dtype == np.float64 for name in _OWN_ARRAYS)
             and ((spent_shares >= 0) & (spent_shares <= 1)).all()
+            and loss.fits_intercepts == (intercepts is not None)
             and (intercepts is None or _are_finite(intercepts, loss.n_scores))
         )
         if not fits:
@@ -478,7 +479,7 @@ def train_on_gradients(
         for _ in range(STEPS):
             scores = compute_scores(float_rows, round_weights(kalman.weights), steps_per_unit)
             gradient, noise_scale = release_gradient(kalman.weights)
-            step_scores.append(scores[::stride])
+            step_scores.append(scores[::stride].copy())  # a view would keep all scores
             intercept_gradients.append(gradient[-1] / bias)
             spent += loss.compute_gradient_squares(scores, feature_squares) / (2 * noise_scale**2)
             kalman.update(gradient)

@@ -106,8 +106,9 @@ def translate_store_error(error: errors.VicinalError, *, changes_data: bool = Fa
         detail = (
             "Your audience has no calibration for 'coverage', or the data changed since. The "
             "operator can evaluate past answers on known outcomes. Answers stored under an older "
-            "Idempotency-Key have no sets: use a new key. Stores that release labels "
-            "alone, and stores of label sets, have none. Nothing was charged."
+            "Idempotency-Key have no sets: repeat the request without 'coverage', or use a new "
+            "key. Stores that release labels alone, and stores of label sets, have no sets at all. "
+            "Nothing was charged."
         )
         return Problem(422, "no-coverage", detail)
     if isinstance(error, errors.UnusableRows):

@@ -247,7 +247,8 @@ class ErasureOutcome(BaseModel):
     erased: int = Field(description="Ids erased earlier.")
     unknown: int = Field(description="Ids that were never in the store.")
     similar: int = Field(
-        description="Unknown ids that differ in spelling only from an enrolled or erased id. "
+        description="Unknown ids that differ in spelling only from the id of a subject that is "
+        "enrolled, or was erased or evaluated; several spellings of one id count once. "
         "Erase that id if it denotes the same subject."
     )
 

@@ -221,8 +221,8 @@ class RequestBatch:
             else:
                 replies[index] = NoCoverage(
                     "The 'coverage' parameter requires answers given since the last change of the "
-                    "data. Those of this 'idempotency_key' are older: use another key. Nothing was "
-                    "charged."
+                    "data. Those of this 'idempotency_key' are older: use another key, or repeat "
+                    "the request without 'coverage' to get them. Nothing was charged."
                 )
         return replies
 

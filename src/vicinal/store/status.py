@@ -73,7 +73,8 @@ class Presence:
     unknown : int
         All other subjects, also those with evaluated rows alone.
     similar : int
-        Unknown ids that differ in spelling only from an enrolled or erased id.
+        Unknown ids that differ in spelling only from a known id: of a subject that is enrolled, or
+        was erased or evaluated. Several spellings of one id count once.
     """
 
     enrolled: int

@@ -54,7 +54,7 @@ function showGuarantee({ audience, guarantee }) {
       + `every result would be at most ${numberFormat.format(Math.ceil(factor * 10) / 10)} times more or less likely, `
       + `except with probability ${formatDecimal(guarantee.delta)}.`
     : "No guarantee holds for these answers.";
-  byId("epsilon").textContent = formatDecimal(guarantee.epsilon);
+  byId("epsilon").textContent = guarantee.epsilon === null ? "none" : formatDecimal(guarantee.epsilon);
   byId("delta").textContent = formatDecimal(guarantee.delta);
   byId("audience").textContent = audience;
   const terms = [
