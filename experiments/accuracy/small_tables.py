@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -94,15 +95,19 @@ def _score_split(
     table: SmallTable, n_records: int, epsilon: float, run: int
 ) -> tuple[float, float, float]:
     """Return the scores of vicinal, of a constant and of a linear model on split `run`."""
-    data = table.load(as_frame=True)
+    data = table.load()
+    # A table of pyarrow, because pandas is not among the core dependencies.
+    columns = pa.table(dict(zip(data.feature_names, data.data.T, strict=True)))
     # These rows are published with their ranges, so the schema may be drafted from all of them.
-    schema, _ = draft_schema(data.data)
-    private, queries, targets, truth = train_test_split(
-        data.data, data.target, train_size=n_records, random_state=run,
+    schema, _ = draft_schema(columns)
+    private, queries = train_test_split(
+        np.arange(len(data.target)),
+        train_size=n_records,
+        random_state=run,
         stratify=None if table.bounds else data.target,
-    )  # fmt: skip
+    )
     queries = queries[:N_QUERIES]
-    truth = truth[:N_QUERIES]
+    targets, truth = data.target[private], data.target[queries]
     options: dict[str, Any] = {"n_queries": N_QUERIES, "simulation_seed": run}
     model: IndKNNClassifier | IndKNNRegressor
     if table.bounds is None:
@@ -116,9 +121,13 @@ def _score_split(
     with warnings.catch_warnings():
         # `fit` warns that some sizes are too small, which is what this table measures.
         warnings.simplefilter("ignore")
-        model.fit(private, targets, schema=schema)
-    rivals = [rival.fit(private, targets).score(queries, truth) for rival in (constant, linear)]
-    return float(model.score(queries, truth)), float(rivals[0]), float(rivals[1])
+        model.fit(columns.take(private), targets, schema=schema)
+        score = model.score(columns.take(queries), truth)
+    rivals = [
+        rival.fit(data.data[private], targets).score(data.data[queries], truth)
+        for rival in (constant, linear)
+    ]
+    return float(score), float(rivals[0]), float(rivals[1])
 
 
 def format_small_tables(scores: Iterable[SmallTableScores]) -> str:
