@@ -100,11 +100,9 @@ def _score_split(
     columns = pa.table(dict(zip(data.feature_names, data.data.T, strict=True)))
     # These rows are published with their ranges, so the schema may be drafted from all of them.
     schema, _ = draft_schema(columns)
+    strata = None if table.bounds else data.target
     private, queries = train_test_split(
-        np.arange(len(data.target)),
-        train_size=n_records,
-        random_state=run,
-        stratify=None if table.bounds else data.target,
+        np.arange(len(data.target)), train_size=n_records, random_state=run, stratify=strata
     )
     queries = queries[:N_QUERIES]
     targets, truth = data.target[private], data.target[queries]
