@@ -21,7 +21,7 @@ BLOCK = 5
 def set_block_size(source):
     """Have a store or a cluster answer `BLOCK` queries in each block, and return it."""
     for state in source._audience_states.values():
-        state.engine = dataclasses.replace(state.engine, block=BLOCK)
+        state.engine = dataclasses.replace(state.engine, block_size=BLOCK)
     return source
 
 

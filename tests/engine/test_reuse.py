@@ -62,7 +62,7 @@ def test_a_sequential_walk_learns_after_every_query():
     classifier = published(reuse_predictions=True)
     memory = classifier._engine.answered_neighbours
     classifier.predict(np.repeat(query, 5, axis=0))
-    assert classifier._engine.block == 1
+    assert classifier._engine.block_size == 1
     encoded = classifier._engine.votes.kernel.encode(query)
     assert memory.sum_votes(encoded, classifier._engine.radius.thresholds(encoded)).counts[0] == 5
 

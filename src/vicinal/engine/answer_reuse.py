@@ -13,7 +13,7 @@ from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 
 @dataclass(frozen=True, slots=True)
 class PublicVotes:
-    """Public votes for a block of queries, added to the private votes.
+    """Public votes for a block of q queries, added to the private votes.
 
     `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): number of
     earlier answers that voted on each query.
@@ -23,7 +23,7 @@ class PublicVotes:
     counts: Places
 
     def slice_queries(self, queries: slice) -> PublicVotes:
-        """Return the public votes for some queries; `queries`: their positions in the block."""
+        """Return the public votes for the queries at these positions in the block."""
         return PublicVotes(self.votes[queries], self.counts[queries])
 
 

@@ -26,7 +26,7 @@ BLOCK_SIZE = 256
 """Queries answered together. With private counts, all counts of a block are charged before its
 first vote, so larger blocks lose accuracy once budgets run out."""
 
-Released = tuple[AnyArray, Floats]
+ReleasedAndNoise = tuple[AnyArray, Floats]
 """Noisy votes, float64 (q, c), or class indices, int64 (q,); and the standard deviation of the
 noise on every vote, float64 (q,), in votes."""
 
@@ -39,8 +39,8 @@ class QueryAnswers:
     - `votes`, float64 (q, c): noisy votes; None if only labels are released. With a private model:
       pooled votes, that is, probabilities times the expected number of votes.
     - `asked`, bool (q,): whether private records voted. If not, the private model answered alone.
-    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; for other
-      queries, the deviation that a vote would have had.
+    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; that which it
+      would have had if no records voted.
     - `probabilities`, float64 (q, c): class probabilities of the private model, pooled with private
       votes where there are any. None without a model, or if only labels are released.
     """
@@ -75,6 +75,9 @@ class QueryAnswers:
 class QueryEngine:
     """Answers queries from private records; noise scales and radii are public.
 
+    Arguments of methods: `queries`, integer features (q, d); `block`, those of at most
+    `block_size` consecutive queries; `predicted`, the private model's predictions for them.
+
     - `shard`: the private records, on one shard or several, and the accounts that are charged.
     - `radius`: selects the records that vote on a query.
     - `votes`: the mechanism that releases noisy votes, or labels only.
@@ -89,7 +92,7 @@ class QueryEngine:
     - `interaction`: registration of this use of the records; None if the store keeps track of it.
     - `model_gate`: the private model, and the rule that selects queries for private votes, or None.
     - `proxies`: public points with virtual budgets, if there are a public reference and count.
-    - `block`: number of queries answered together; earlier answers vote from the next block on.
+    - `block_size`: queries answered together; earlier answers vote from the next block on.
     - `lock`: must be held while records or budgets are used.
     """
 
@@ -106,18 +109,16 @@ class QueryEngine:
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
-    block: int = BLOCK_SIZE
+    block_size: int = BLOCK_SIZE
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def answer(
         self, queries: IntegerMatrix, *, predicted: Predictions | None = None
     ) -> QueryAnswers:
-        """Return the answers to all queries, (q, d), computed block by block.
+        """Return the answers to all `queries`, computed block by block.
 
-        `predicted`: predictions for the queries by the private model, if the engine has one.
-
-        Raises PrivacyRefused, before anything is charged or sampled, if the delta reserved for
-        rounding does not cover all answers (:meth:`check_rounding_delta`).
+        `predicted` is None without a private model. Raises PrivacyRefused, before anything is
+        charged or sampled, if the delta reserved for rounding does not cover all answers.
         """
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.check_rounding_delta(len(queries))
@@ -125,12 +126,12 @@ class QueryEngine:
             self.interaction.begin_release()
         answers = []
         report_progress = begin_progress("answers", len(queries))
-        for start in range(0, len(queries), self.block):
-            block = queries[start : start + self.block]
+        for start in range(0, len(queries), self.block_size):
+            block = queries[start : start + self.block_size]
             if predicted is None:
                 answers.append(self._answer_block(block))
             else:
-                predictions = predicted[start : start + self.block]
+                predictions = predicted[start : start + self.block_size]
                 answers.append(self._answer_with_model(block, predictions))
             if report_progress is not None:
                 report_progress(len(block))
@@ -139,34 +140,26 @@ class QueryEngine:
     def check_rounding_delta(self, n_queries: int) -> None:
         """Raise PrivacyRefused if the delta reserved for rounding ends within `n_queries` answers.
 
-        Their delta is taken at the smallest possible noise: it depends on the plan, not on counts.
+        The delta that they cost is computed at the smallest possible noise, which depends on the
+        plan alone, not on noisy counts.
         """
         count_slack = 0.0 if self.count is None else self.count.slack_per_count
         self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
-        """Return answers to a `block` of queries, (q, d), by private votes.
+        """Return answers to a `block` of queries by private votes.
 
         In the algorithm of ZZGW23 (section 3.1) these answers vote on the queries of later blocks.
         """
         released, noise = self._release_votes(block)
-        labels = released
-        votes = None
-        if not self.votes.label_only:
-            votes = released
-            if self.decision.is_plurality:
-                labels = votes.argmax(axis=1)
-            else:
-                labels = self.decision.decide_labels(votes, noise)
+        votes = None if self.votes.label_only else released
+        labels = released if votes is None else self.decision.decide_labels(votes, noise)
         if self.answered_neighbours is not None:
             self.answered_neighbours.add_answers(block, labels)
         return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
     def _answer_with_model(self, block: IntegerMatrix, predicted: Predictions) -> QueryAnswers:
-        """Return answers by the model, pooled with private votes where the model is uncertain.
-
-        `block`, (q, d): queries. `predicted`: the model's predictions for them.
-        """
+        """Return answers by the model, pooled with private votes where the model is uncertain."""
         assert self.model_gate is not None  # noqa: S101 (narrows the type)
         loss = self.model_gate.model.loss
         values = predicted.values
@@ -188,10 +181,12 @@ class QueryEngine:
         noise = np.asarray(loss.compute_pooled_std(noise, expected, predicted.score_std))
         return QueryAnswers(labels, pooled, queried, noise, probabilities)
 
-    def _release_votes(self, queries: IntegerMatrix, model_votes: Floats | None = None) -> Released:
-        """Charge the neighbours; return noisy votes or labels, and noise standard deviations, (q,).
+    def _release_votes(
+        self, queries: IntegerMatrix, model_votes: Floats | None = None
+    ) -> ReleasedAndNoise:
+        """Charge the neighbours; return noisy votes or labels, and noise standard deviations.
 
-        `queries`, (q, d). `model_votes`, (q, c): public votes to add to the private ones.
+        `model_votes`, float64 (q, c): votes of the public model, to add to the private votes.
         """
         # Without queries, no subject is charged and no noise is sampled.
         if not len(queries):
@@ -226,11 +221,12 @@ class QueryEngine:
 
     def _release_after_count(
         self, rounds: TwoRounds, public: PublicVotes | None, counter: NoisyCount
-    ) -> Released:
-        """Return noisy votes or labels, and their noise, with a scale that noisy counts determine.
+    ) -> ReleasedAndNoise:
+        """Charge neighbours for a count and a vote; return noisy votes or labels, and their noise.
 
-        `rounds`: queries with their neighbours. `public`: votes of earlier answers, or None.
-        `counter`: the private count mechanism. Only subjects that could pay for the count vote.
+        The noisy counts determine the noise of the votes. `rounds`: queries with their neighbours;
+        those that cannot pay for the count do not vote. `public`: votes of earlier answers, or
+        None. `counter`: the private count mechanism.
         """
         counter.charge_slack(rounds.queries.stop - rounds.queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
@@ -241,7 +237,7 @@ class QueryEngine:
         return release.publish(total), release.noise
 
     def _plan_release(self, counts: Floats) -> BlockRelease:
-        """Return the prepared release of a block, with the noise scale that each count determines.
+        """Return the prepared release of a block, with the noise that each of `counts` determines.
 
         `counts`, float64 (q,): public or noisy number of records that vote on each query.
         """

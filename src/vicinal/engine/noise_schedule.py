@@ -15,11 +15,17 @@ The number of neighbours k trades noise against nearness: the votes' signal-to-n
 sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and with the dimension
 of the data, since in many dimensions twice the neighbours are hardly more distant.
 docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
+
+Everywhere in this module `n_records` is the declared number n of private records, `n_queries` the
+planned number T of answers, and `budget` a subject's zCDP budget B. `n_classes` is the number of
+classes that answers distinguish, `reference` has the public points, and `neighbors_per_noise` is
+the factor in k = factor * dimension * noise multiplier. All of these are public.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -68,10 +74,7 @@ def compute_n_neighbors(
 ) -> int:
     """Return k, the expected number of neighbours of a query, from public numbers alone.
 
-    - `n_records`: declared number of private records. `n_queries`: planned number of answers.
-    - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
-    - `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
-    - `neighbors_per_noise`: the factor in k = factor * dimension * noise multiplier.
+    `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
     """
     # The noise multiplier that spends a typical record's budget, with weights of 1.
     multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
@@ -91,16 +94,19 @@ def fit_n_neighbors(
 ) -> int:
     """Return k, the expected number of neighbours of a query, fitted to the dimension of the data.
 
-    The intrinsic dimension is estimated on the public points `reference`.
-
-    - `n_records`: declared number of private records. `n_queries`: planned number of answers.
-    - `budget`: zCDP budget of a subject. `n_classes`: number of classes that answers distinguish.
-    - `neighbors_per_noise`: the factor in k = factor * dimension * noise multiplier.
+    The intrinsic dimension is estimated on the public points.
     """
-    plan = n_records, n_queries, budget, n_classes, len(reference)
-    n_neighbors = compute_n_neighbors(*plan, neighbors_per_noise=neighbors_per_noise)
-    rank = round(n_neighbors * len(reference) / n_records)
-    return compute_n_neighbors(*plan, estimate_dimension(reference, rank), neighbors_per_noise)
+    choose_k = partial(
+        compute_n_neighbors,
+        n_records,
+        n_queries,
+        budget,
+        n_classes,
+        len(reference),
+        neighbors_per_noise=neighbors_per_noise,
+    )
+    rank = round(choose_k() * len(reference) / n_records)
+    return choose_k(dimension=estimate_dimension(reference, rank))
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
@@ -116,16 +122,13 @@ def estimate_dimension(reference: Reference, rank: int) -> float:
     if near_rank < 1:
         return 0.0
     probes = reference.points[:_MAX_PROBES]
-    # Ranks are one higher here, as every point is its own nearest neighbour.
-    log_distances = [
-        np.log(
-            reference.kernel.squared_distance(
-                reference.find_similarity_at_rank(probes, k + 1), probes.shape[1]
-            )
-        )
-        for k in (near_rank, far_rank)
-    ]
-    growth = float(np.mean(log_distances[1] - log_distances[0])) / 2
+    log_squares = []
+    for rank_of_others in (near_rank, far_rank):
+        # Ranks are one higher here, as every point is its own nearest neighbour.
+        similarities = reference.find_similarity_at_rank(probes, rank_of_others + 1)
+        squares = reference.kernel.squared_distance(similarities, probes.shape[1])
+        log_squares.append(np.log(squares))
+    growth = float(np.mean(log_squares[1] - log_squares[0])) / 2
     return math.log(far_rank / near_rank) / growth if growth > 0 else 0.0
 
 
@@ -141,11 +144,10 @@ def compute_noise_multiplier(
     The formula in the header of this module holds for charges proportional to the squared
     contribution. Those of label-only releases are not, so the budget is converted.
 
-    `participation`: measured on public points. `n_records`: declared number of records.
-    `n_queries`: planned number of answers. `count`: expected number of records that vote on a
-    query. `compute_equivalent_budget`: maps a contribution, in noise standard deviations, to the
-    zCDP budget from which squared charges would pay for as many contributions of this size as the
-    charges of the release pay for from the subject's budget.
+    `count`: expected number of records that vote on a query. `compute_equivalent_budget`: maps a
+    contribution, in noise standard deviations, to the zCDP budget from which squared charges would
+    pay for as many contributions of this size as the charges of the release pay for from the
+    subject's budget.
     """
     spread = participation.spread
     squared_weight = participation.mean_squared_weight
@@ -163,17 +165,17 @@ def compute_noise_multiplier(
 def compute_count_noise(n_queries: int, budget: float) -> float:
     """Return sigma1, the noise standard deviation of a private count (ZZGW23), in records.
 
-    It is sqrt(T / (6 B)) for T = `n_queries` and a subject's zCDP `budget` B, but at least 1. With
-    less noise no record would be counted: the largest contribution is the noise's deviation.
+    It is sqrt(T / (6 B)), but at least 1: with less noise no record would be counted, as the
+    largest contribution is the noise's standard deviation.
     """
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_CHARGE * budget)))
 
 
 def measure_participation(reference: Reference, radius: Radius, n_features: int) -> Participation:
-    """Return how often, and with what weight, records take part in votes, from public points.
+    """Return how often, and with what weight, public points take part in each other's votes.
 
-    The points of `reference` are both queries and records: each takes part in the votes on others
-    within `radius`. `n_features`: number of columns of their integer features.
+    They are both queries and records. `radius`: rule that selects the points which vote on a query.
+    `n_features`: number of columns of their integer features.
     """
     kernel = reference.kernel
     weights = kernel.table(n_features)

@@ -5,6 +5,9 @@ are distributed like the records, and the queries, radii and noise of every rele
 each release also charges the points by the same rule, and the points' usage estimates that of the
 records. The estimate is a function of public data alone and may be released freely.
 docs/decisions/0008-automatic-plan.md has the measurements.
+
+Everywhere in this module r is the number of points of the public reference, and m that of the
+charged ones among them.
 """
 
 import math
@@ -80,7 +83,7 @@ class ProxyLedger:
 
     @property
     def used_shares(self) -> Floats:
-        """The spent share of the virtual budget of each of m charged points, float64 (m,)."""
+        """The spent share, 0 to 1, of each charged point's virtual budget, float64 (m,)."""
         return np.asarray(1 - self._subjects.remaining / self._full_units)
 
     @property
@@ -90,10 +93,9 @@ class ProxyLedger:
         return np.asarray(np.ceil(self.used_shares * FULL_SHARE), dtype=np.uint16)
 
     def restore_shares(self, shares: Shares) -> None:
-        """Set the spent shares of virtual budgets to stored values.
+        """Set the spent shares of virtual budgets to the stored values of :attr:`stored_shares`.
 
-        `shares`, uint16 (m,): spent share of each charged point, in steps of 1 / `FULL_SHARE`;
-        empty for full budgets. Raises InvalidInput if there are neither m nor none.
+        `shares` is uint16 (m,), or empty for full budgets. Raises InvalidInput for other sizes.
         """
         if len(shares) not in (0, len(self)):
             raise InvalidInput(f"Shares must be one for each of {len(self)} points.")
@@ -102,7 +104,8 @@ class ProxyLedger:
     def set_used_shares(self, used: Floats) -> None:
         """Set the spent shares of virtual budgets.
 
-        `used`, float64 (r,): share, 0 to 1, of all r reference points, also of uncharged ones.
+        `used`, float64: share, 0 to 1, of every point of the reference (r,), or of every charged
+        point (m,).
         """
         used = used[:: -(-len(used) // len(self))]
         self._subjects.remaining[:] = np.floor((1 - used) * self._full_units).astype(np.int64)
@@ -110,7 +113,7 @@ class ProxyLedger:
     def deduct_shares(self, shares: Floats) -> None:
         """Deduct shares of the full virtual budgets, such as those spent on training a model.
 
-        `shares`, float64 (r,): share, 0 to 1, for all r reference points, also for uncharged ones.
+        `shares`, float64 (r,): share, 0 to 1, for every point of the reference.
         """
         shares = shares[:: -(-len(shares) // len(self))]
         units = np.ceil(shares * self._full_units).astype(np.int64)
@@ -119,14 +122,13 @@ class ProxyLedger:
     def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
         """Charge the points for answers to queries, as records are charged; discard their votes.
 
-        `release`: the charging rule, noise scales and budget rule of the queries.
-        `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii, as the smallest
-        similarity of a point that is charged.
+        `release`: the charging rule and noise scales of the queries. `queries`, (q, d): integer
+        features. `thresholds`, int64 (q,): radii, as the smallest similarity of a charged point.
         """
         release.contribute_and_charge(self._index.search(queries, thresholds), self._subjects)
 
     def budget_usage(self) -> BudgetUsage:
-        """Return the estimate of spent shares of the private budgets. Public."""
+        """Return statistics of the spent shares, which estimate those of the private budgets."""
         used = self.used_shares
         quantiles = tuple(np.quantile(used, QUANTILES).tolist())
         return BudgetUsage(float(used.mean()), quantiles, float((used >= SPENT_SHARE).mean()))

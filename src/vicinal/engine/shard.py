@@ -5,12 +5,18 @@ integer votes, to which the engine adds noise once. All records of a subject are
 subject's contribution does not depend on other subjects' records (mechanisms/votes.md), and integer
 sums do not depend on the order. So any split of the records gives the same sums and charges.
 
-Everywhere in this module `release` is the charging rule, noise scales and budget rule of a block of
-q queries; `queries`, int8 or float32 (q, d), are their integer features, `thresholds`, int64 (q,),
-their radii as least similarities of a record that votes. Sums of votes, int64 (q, c) in grid steps,
-are private: only ``release.publish``, which adds the noise, may release them. Records are given as
-`integers`, (n, d), their `targets`, class indices int32 (n,) or RecordVectors, and their `subjects`
-(ids) or these subjects' `slots`, int32 (n,).
+Everywhere in this module:
+
+- `release`: charging rule, noise scales and budget rule of a block of q queries.
+- `queries`, int8 or float32 (q, d): integer features of the queries.
+- `thresholds`, int64 (q,): radii of the queries, as smallest similarities of a record that votes.
+- Sums of votes, int64 (q, c) in grid steps, are private: only ``release.publish``, which adds the
+  noise, may release them.
+- `neighbours`: the search result for q queries, a list of neighbours for each.
+- `integers`, (n, d): integer features of records. `targets`: their class indices, int32 (n,), or
+  RecordVectors. `subjects`, `slots`: ids of their subjects, and these subjects' indices in the
+  ledger, int32 (n,).
+- `blocks`, iterable of (m, d): integer features of all records of a shard, in consecutive blocks.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ class MappedIndex:
     map_rows: Callable[[IntegerMatrix], IntegerMatrix]
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as the shard's integer features, (m, d)."""
+        """Append records, which are given by the shard's integer features."""
         self.index.add(self.map_rows(integers))
 
 
@@ -68,7 +74,6 @@ class Shards(Protocol):
     ) -> Iterator[TwoRounds]:
         """Search the queries' neighbours, and yield them for a count and then a vote (ZZGW23).
 
-        The caller first releases a noisy number of these neighbours, then their noisy votes.
         `together`: yield all queries as one object, instead of one object for each query.
         """
 
@@ -94,13 +99,10 @@ class LocalShardBase(ABC):
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Charge the neighbours of the queries; return the sums of their votes, (q, c).
-
-        The search yields the queries in chunks whose sizes depend on private counts. No result
-        depends on the chunks: the release covers the block, and subjects are independent.
-        """
-        # Every subject is charged in the order of the queries, for any division of them
-        # (mechanisms/votes.md).
+        """Charge the neighbours of the queries; return the sums of their votes, (q, c)."""
+        # The sizes of the chunks depend on private counts. No result depends on the chunks: the
+        # release covers the block, and every subject is charged by itself, in the order of the
+        # queries (mechanisms/votes.md).
         sums = np.zeros((len(queries), release.mechanism.n_coordinates), dtype=np.int64)
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
@@ -125,10 +127,7 @@ class LocalShardBase(ABC):
                 start += 1
 
     def charge_and_sum_neighbours(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:
-        """Charge the subjects of `neighbours`; return the sums of votes on each query, (q, c).
-
-        `neighbours`: the result of a search, lists of the q queries' neighbours.
-        """
+        """Charge the subjects of `neighbours`; return the sums of votes on each query, (q, c)."""
         sums, spent = release.contribute_and_charge(neighbours, self.subject_table)
         self.ledger.note_charged_total(spent)
         return sums
@@ -141,8 +140,7 @@ class TwoRounds:
     All queries are counted before the first vote. They must not be divided to save memory, since
     the division would depend on private counts and change which subjects can pay. Private.
 
-    `shard`: holds the records. `queries`: positions in the block of the queries that this object
-    answers. `neighbours`: the neighbour lists of these queries.
+    `shard`: holds the records. `queries`: positions of the queries in their block.
     """
 
     shard: LocalShardBase
@@ -152,7 +150,7 @@ class TwoRounds:
     def charge_counts(self, counter: NoisyCount) -> Steps:
         """Charge the neighbours for the count; return the private counts, (q,), in grid steps.
 
-        `counter`: the private count mechanism. Only subjects that could pay remain for the vote.
+        `counter`: the private count mechanism. Neighbours that could not pay are removed.
         """
         counts, is_counted, spent = counter.contribute_and_charge(
             self.neighbours, self.shard.subject_table
@@ -166,21 +164,11 @@ class TwoRounds:
         return self.shard.charge_and_sum_neighbours(release, self.neighbours)
 
 
-def sum_shard_votes(shard_sums: Iterable[Steps]) -> Steps:
-    """Return the total of `shard_sums`, the sums of votes (q, c) of all shards."""
-    first, *remaining = shard_sums
-    total = first.copy()
-    for shard_sum in remaining:
-        total += shard_sum
-    return total
-
-
 class Shard(LocalShardBase):
     """Records in memory, with the methods that charge their subjects and sum their votes.
 
     `kernel`: similarity of the search. `n_features`: columns of the records. `register`: assigns
-    slots to subjects; by default, a new ledger in memory. `index`: class of the search index. All
-    records of a subject must be on the same shard.
+    slots to subjects; by default, a new ledger in memory. `index`: class of the search index.
     """
 
     def __init__(
@@ -213,8 +201,11 @@ class Shard(LocalShardBase):
         return SubjectTable(self._targets, self._slots, self._n_records, account.remaining)
 
     def get_index(self) -> Index:
-        """Return the index of all records."""
-        self.check_consistent()
+        """Return the index of all records.
+
+        Raises PrivacyRefused if a change of the records was interrupted.
+        """
+        self._check_consistent()
         return self.index
 
     def add(
@@ -222,7 +213,8 @@ class Shard(LocalShardBase):
     ) -> Ints32:
         """Add records and return the private slot of each record's subject, int32 (n,).
 
-        A subject that is or was enrolled continues with its remaining budget.
+        All records of a subject must be added to the same shard. A subject that is or was enrolled
+        continues with its remaining budget.
         """
         # Raises errors of invalid targets before a subject is enrolled.
         all_targets = join_targets(self._targets, targets)
@@ -250,7 +242,7 @@ class Shard(LocalShardBase):
     def erase_rows(self, rows: Ints) -> Iterator[None]:
         """Erase `rows` from all arrays and indexes; the with-block removes subjects' enrolment.
 
-        `rows`, int64 (m,): ascending indices of all records of some subjects.
+        `rows`, int64 (m,): ascending indices of all records of the subjects to erase.
         """
         movers = find_movers(rows, len(self))
         new_size = len(self) - len(rows)
@@ -266,10 +258,7 @@ class Shard(LocalShardBase):
             yield
 
     def attach_index(self, mapped: MappedIndex, blocks: Iterable[IntegerMatrix]) -> None:
-        """Add all records to a further index, and update it with every later change of records.
-
-        `mapped`: the new index. `blocks`, iterable of (m, d): integer features of all records.
-        """
+        """Add all records to the new index `mapped`, and update it with every later change."""
         with self._mark_changing():
             for block in blocks:
                 mapped.add(block)
@@ -286,11 +275,7 @@ class Shard(LocalShardBase):
     def load_enrolled(
         self, blocks: Iterable[IntegerMatrix], targets: RecordTargets, slots: Ints32
     ) -> None:
-        """Load records of subjects that are already enrolled into an empty shard.
-
-        `blocks`, iterable of (m, d): integer features in consecutive blocks, together n rows.
-        `targets`: encoded targets of the n rows. `slots`, int32 (n,): slots of their subjects.
-        """
+        """Load records of subjects that are already enrolled into an empty shard."""
         with self._mark_changing():
             for block in blocks:
                 self.index.add(block)
@@ -306,13 +291,13 @@ class Shard(LocalShardBase):
 
         An interrupted change could leave rows next to wrong subjects, which would then be charged.
         """
-        self.check_consistent()
+        self._check_consistent()
         self._consistent = False
         # No `finally`: after an error in the with-block the shard must stay unusable.
         yield
         self._consistent = True
 
-    def check_consistent(self) -> None:
+    def _check_consistent(self) -> None:
         """Raise PrivacyRefused if a change of the records was interrupted."""
         if not self._consistent:
             raise PrivacyRefused(

@@ -29,10 +29,8 @@ SharedBudgetDeclaration = tuple[Hashable, int]
 class _Claim:
     """A claim on records, and the objects that may still release something from them.
 
-    - `records`: digests of the claimed records.
-    - `declaration`: plan, and largest number of interactions that share its budget.
     - `is_released`: whether anything except `noisy_count` was released.
-    - `noisy_count`: the first noisy count of the records that was released; None before that.
+    - `noisy_count`: the first noisy number of the records that was released; None before that.
     - `holders`: the existing interactions that have this claim.
     """
 
@@ -61,10 +59,9 @@ class Interaction:
         claim.holders.add(self)
 
     def begin_release(self) -> None:
-        """Mark the claim as one with releases; call this before the noise of a release is sampled.
+        """Mark the claim as released; call this before the noise of a release is sampled.
 
-        Raises PrivacyRefused after a withdrawal, as another interaction may have claimed the
-        records.
+        Raises PrivacyRefused after a withdrawal: another interaction may have claimed the records.
         """
         if self.is_withdrawn:
             raise PrivacyRefused("The estimator was fitted again: this fit can release no answers.")
@@ -77,9 +74,9 @@ class Interaction:
             self._claim.holders.discard(self)
 
     def keep_first_noisy_count(self, noisy_count: float) -> float:
-        """Return the first noisy count of the claimed records, so that no second one is released.
+        """Return the claim's first noisy number of records, so that no second one is released.
 
-        `noisy_count`: a fresh noisy count of the records, stored and returned if there is none yet.
+        `noisy_count`: a fresh noisy number of the records, which is kept if it is the first.
         """
         if self._claim.noisy_count is None:
             self._claim.noisy_count = noisy_count
@@ -91,8 +88,10 @@ class FitRegistry:
     """All claims of this process. All methods may be called from any thread.
 
     Arguments: `records`, digests of all records that an interaction uses; `declaration`, its plan
-    and the largest number of interactions that share the plan's budget. The public methods raise
-    PrivacyRefused if a record is in too many interactions, or in one with another declaration.
+    and the largest number of interactions that share the plan's budget; `new`, a claim that is not
+    yet registered; `exempt`, claims that `new` replaces or continues, so that they are no overlaps
+    (None is skipped). The public methods raise PrivacyRefused if a record is in too many
+    interactions, or in one with another declaration.
     """
 
     _claims: list[_Claim] = field(default_factory=list)
@@ -110,17 +109,20 @@ class FitRegistry:
 
         - `replacing`: the previous interaction of the same fitted object, or None. If it released
           nothing, its claim is not regarded as an overlap.
-        - `releases_count`: whether a noisy count of the records will be released and charged. An
-          earlier noisy count is reused if the records have released nothing else and no other
-          object claims them.
+        - `releases_count`: whether a noisy number of the records will be released and charged. An
+          earlier one is reused if the records have released nothing else and no other object
+          claims them.
         """
         new = _Claim(records, declaration)
         previous = None if replacing is None or replacing._claim.is_released else replacing._claim
         with self._lock:
-            claim = (self._find_counted_claim(new, previous) if releases_count else None) or new
+            counted = self._find_counted_claim(new, previous) if releases_count else None
             unused = previous if previous is not None and previous.noisy_count is None else None
-            self._refuse_overlap(new, (claim, unused))
-            return self._register_claim(claim)
+            self._refuse_overlap(new, (counted, unused))
+            if counted is not None:
+                return Interaction(counted)
+            self._claims.append(new)
+            return Interaction(new)
 
     def resume_interaction(
         self, records: RecordDigests, declaration: SharedBudgetDeclaration
@@ -134,17 +136,17 @@ class FitRegistry:
         with self._lock:
             exempt = [claim for claim in self._claims if claim.declaration == declaration]
             self._refuse_overlap(new, exempt)
-            interaction = self._register_claim(new)
-            interaction.begin_release()
-            return interaction
+            self._claims.append(new)
+            new.is_released = True
+            return Interaction(new)
 
     def extend_claim(
         self, interaction: Interaction, added: RecordDigests, *, same_records: bool
     ) -> None:
-        """Add records to the claim of an `interaction`.
+        """Add digests of records to the claim of an `interaction`.
 
-        `added`: digests of the records to add. `same_records`: whether they describe the records
-        that are already claimed, possibly with other features; otherwise they are further records.
+        `same_records`: whether `added` are digests of the records that are already claimed,
+        possibly with other features; otherwise they are those of further records.
         """
         claim = interaction._claim
         with self._lock:
@@ -152,16 +154,10 @@ class FitRegistry:
             self._refuse_overlap(_Claim(merged, claim.declaration), (claim,))
             claim.records = merged
 
-    def _register_claim(self, claim: _Claim) -> Interaction:
-        """Register `claim` if it is not yet registered, and return a new interaction with it."""
-        if claim not in self._claims:
-            self._claims.append(claim)
-        return Interaction(claim)
-
     def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
-        """Return a registered claim equal to `new` that released only its noisy count, or None.
+        """Return a registered claim equal to `new` that released only its noisy number, or None.
 
-        `previous`: the claim that `new` replaces, or None. Other claims must have no holder.
+        It is `previous`, the claim that `new` replaces (or None), or has no holder.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released
@@ -172,21 +168,14 @@ class FitRegistry:
         return None
 
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
-        """Raise PrivacyRefused if the claim `new` overlaps with too many others.
-
-        `exempt`: claims that `new` replaces or continues, which are no overlaps; None is skipped.
-        """
+        """Raise PrivacyRefused if the claim `new` overlaps with too many others."""
         if self._find_refusal_reason(new, exempt):
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
             if reason := self._find_refusal_reason(new, exempt):
                 raise PrivacyRefused(reason)
 
     def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return the reason to refuse the claim `new`, or "" if it may be registered.
-
-        `exempt`: claims that are not compared with it; None is skipped. Claims that are no longer
-        active are dropped from the registry first.
-        """
+        """Drop inactive claims, and return the reason to refuse `new`, or "" if there is none."""
         self._claims = [claim for claim in self._claims if claim.is_active]
         _, max_interactions = new.declaration
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)

@@ -31,10 +31,9 @@ _BLOCK_WORDS = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordDigests:
-    """Sorted digests of n records of s subjects.
+    """Sorted digests of the features of n records, (n,), and of the ids of their s subjects, (s,).
 
-    `rows`, uint64 (n,): digest of each record's features. `ids`, uint64 (s,): digest of each
-    subject's id, or None if the records came without ids.
+    `ids` is None if the records came without ids.
     """
 
     rows: UInts64
@@ -47,16 +46,16 @@ class RecordDigests:
         return cls(np.sort(compute_row_digests(features)), id_digests)
 
     def merge(self, other: RecordDigests, *, same_records: bool) -> RecordDigests:
-        """Return the digests of the records of both; without ids if one has none.
+        """Return the digests of the records of both; without ids if `self` or `other` has none.
 
-        `same_records`: whether `other` has digests of the records in `self`, possibly with other
-        features; then a row occurs as often in the result as in the one with more repetitions. If
-        false, `other` has further records, and the occurrences of a row are added.
+        `same_records`: whether `other` describes the records of `self`, possibly with other
+        features; a row then occurs as often in the result as in the table where it is more
+        frequent. If false, `other` has further records, and the occurrences of a row are added.
         """
         added = other.rows
         if same_records:
-            repetition = np.arange(len(added)) - np.searchsorted(added, added)
-            added = added[repetition >= count_matches(added, self.rows)]
+            n_earlier_copies = np.arange(len(added)) - np.searchsorted(added, added)
+            added = added[n_earlier_copies >= count_matches(added, self.rows)]
         rows = np.insert(self.rows, np.searchsorted(self.rows, added), added)
         if self.ids is None or other.ids is None:
             return RecordDigests(rows, None)
@@ -181,13 +180,13 @@ def detect_copied_records(public: FloatMatrix, records: FloatMatrix) -> bool:
     knows six records could test a further row by whether `fit` refuses. The result is private; see
     docs/explanation/public.md.
     """
-    record_digests = np.sort(compute_row_digests(records))
     public_digests, public_counts = np.unique(compute_row_digests(public), return_counts=True)
-    n_matches = int((count_matches(public_digests, record_digests) > 0).sum())
-    duplicated_records = float((count_matches(record_digests, record_digests) > 1).mean())
-    duplicated_public = float(public_counts[public_counts > 1].sum() / public_counts.sum())
-    match_probability = max(duplicated_records, duplicated_public)
-    return detect_excess_matches(n_matches, len(public_digests), match_probability)
+    record_digests, record_counts = np.unique(compute_row_digests(records), return_counts=True)
+    n_matches = int(np.isin(public_digests, record_digests).sum())
+    duplicate_shares = [
+        float(counts[counts > 1].sum() / counts.sum()) for counts in (public_counts, record_counts)
+    ]
+    return detect_excess_matches(n_matches, len(public_digests), max(duplicate_shares))
 
 
 def detect_excess_matches(n_matches: int, n_public: int, match_probability: float) -> bool:
