@@ -133,25 +133,23 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     """
     try:
         with translate_damage(f"{path} is damaged, or is not a file of answers."):
-            return _read_answers(Path(path))
+            return _unpack_answers(path, read_arrays(Path(path)))
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
 
 
-def _read_answers(path: Path) -> ReleasedLabels:
-    """Return the released labels in the file at `path`.
+def _unpack_answers(path: str | Path, arrays: dict[str, AnyArray]) -> ReleasedLabels:
+    """Return the released labels in the arrays, by name, of the file at `path`.
 
-    A damaged file can raise any error, which the caller converts to InvalidInput.
+    Those of a damaged file can raise any error, which the caller converts to InvalidInput.
     """
-    arrays = read_arrays(path)
     about = parse_json(str(arrays["about"]))
-    rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
-    shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
     checks.check_file_format(path, about["format"], _FORMAT)
-    if not shapes_match or rows.dtype.kind != "i":
-        raise ValueError("another layout")
+    rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
     columns = about["columns"]
-    if columns is not None and not all(isinstance(name, str) for name in columns):
+    shapes_match = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
+    has_names = columns is None or all(isinstance(name, str) for name in columns)
+    if not (shapes_match and rows.dtype.kind == "i" and has_names):
         raise ValueError("another layout")
     classes = tuple(about["classes"])
     soft_labels = arrays.get("soft_labels")

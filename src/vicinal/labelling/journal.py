@@ -20,7 +20,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -62,16 +62,23 @@ class RoundAnswers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JournalEntry:
-    """The state from which a run resumes: completed rounds, and the labeller's state after them.
+    """The state from which a run resumes: the rounds that have begun, and the spent budgets.
 
     `input_digest`: digest of the data, labeller and plan; a run with another digest must not resume
-    from this entry. `rounds`: the rounds that have begun. `state`: spent budgets of the labeller;
-    private.
+    from this entry. `state`: spent budgets of the labeller; private.
     """
 
     input_digest: str
     rounds: tuple[RoundAnswers, ...]
     state: State
+
+
+class _Contents(NamedTuple):
+    """The content of a journal file."""
+
+    entry: JournalEntry
+    identity: bytes  # 16 random bytes, which identify the journal
+    entry_tokens: list[bytes]  # the 32-byte token of each entry so far
 
 
 class FileJournal:
@@ -95,7 +102,6 @@ class FileJournal:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Create the folder, and lock it."""
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
         self._entry_tokens: list[bytes] = []
@@ -124,11 +130,9 @@ class FileJournal:
                         self.folder.rmdir()
 
     def __enter__(self) -> Self:
-        """Return the journal."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the locks."""
         self.close()
 
     def read(self) -> JournalEntry | None:
@@ -171,17 +175,16 @@ class FileJournal:
             )
         assert self._witness is not None  # noqa: S101 (narrows the type: set by read() or above)
         self._entry_tokens.append(fresh_key())
-        write_arrays(
-            self._path, _pack_entry(entry, self._witness.state.identity, self._entry_tokens)
-        )
+        contents = _Contents(entry, self._witness.state.identity, self._entry_tokens)
+        write_arrays(self._path, _pack_contents(contents))
         self._witness.record_commit(len(self._entry_tokens), self._entry_tokens[-1])
         if len(self._entry_tokens) == 1:
             self._witness.sync()
 
-    def _read_file(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
-        """Return the last entry, the journal's identity (16 bytes), and the tokens of all entries.
+    def _read_file(self) -> _Contents | None:
+        """Return the content of the journal file; None if there is none.
 
-        None if there is no file. Raises InvalidInput if it is damaged.
+        Raises InvalidInput if it is damaged.
         """
         damage = (
             f"{self._path} is damaged. It holds what was paid for: restore it, or take the "
@@ -189,7 +192,7 @@ class FileJournal:
         )
         try:
             with translate_damage(damage):
-                return _unpack_entry(self._path, read_arrays(self._path))
+                return _unpack_contents(self._path, read_arrays(self._path))
         except FileNotFoundError:
             return None
 
@@ -206,14 +209,9 @@ class FileJournal:
         )
 
 
-def _pack_entry(
-    entry: JournalEntry, identity: bytes, entry_tokens: list[bytes]
-) -> dict[str, AnyArray]:
-    """Return the arrays of a journal file with `entry`, by name.
-
-    `identity`: 16 random bytes that identify the journal. `entry_tokens`: the 32-byte token of each
-    entry so far.
-    """
+def _pack_contents(contents: _Contents) -> dict[str, AnyArray]:
+    """Return the arrays of a journal file with these `contents`, by name."""
+    entry, identity, entry_tokens = contents
     header = {
         "format": _FORMAT,
         "identity": identity.hex(),
@@ -230,13 +228,10 @@ def _pack_entry(
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _unpack_entry(
-    path: Path, arrays: dict[str, AnyArray]
-) -> tuple[JournalEntry, bytes, list[bytes]]:
-    """Return the entry, identity and entry tokens stored in a journal file.
+def _unpack_contents(path: Path, arrays: dict[str, AnyArray]) -> _Contents:
+    """Return the contents of a journal file from its `arrays` by name.
 
-    `arrays`: those of the file, by name, as :func:`_pack_entry` returns them. `path`: of the file,
-    for error messages. The identity has 16 bytes, and each token 32.
+    `path`: of the file, for error messages.
     """
     header = parse_json(str(arrays["head"]))
     checks.check_file_format(path, header["format"], _FORMAT)
@@ -253,8 +248,5 @@ def _unpack_entry(
     state_names = [name for name in arrays if name.startswith(prefix)]
     state = {name.removeprefix(prefix): arrays[name] for name in state_names}
     entry_tokens = [row.tobytes() for row in arrays["heads"]]
-    return (
-        JournalEntry(header["run"], rounds, state),
-        bytes.fromhex(header["identity"]),
-        entry_tokens,
-    )
+    entry = JournalEntry(header["run"], rounds, state)
+    return _Contents(entry, bytes.fromhex(header["identity"]), entry_tokens)

@@ -41,7 +41,7 @@ from vicinal.progress import Begin
 from vicinal.tabular import read_column
 
 State = dict[str, AnyArray]
-"""Arrays from which a labeller resumes after a crash. **As private as the records.**"""
+"""Arrays, by name, from which a labeller resumes after a crash. **As private as the records.**"""
 
 _NO_MODEL_REASON = "features change from round to round"
 """The reason given in plans and guarantees why several rounds train no private model."""
@@ -115,7 +115,7 @@ class Labeller(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return the budgets spent to date as arrays by name, for :meth:`restore`. Private."""
+        """Return the budgets spent to date, for :meth:`restore`. Private."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
@@ -129,10 +129,10 @@ class Labeller(ABC):
         """Return the guarantee of all planned rounds together, fixed before the first query."""
 
     def digest(self) -> str:
-        """Return a SHA-256 digest of the private labels, subjects and parameters, in hexadecimal.
+        """Return the SHA-256 of private labels, subjects and parameters, in hexadecimal digits.
 
-        It is private. A journal with another digest is refused.
-        Subject ids are normalised first, so that the file format they come from has no effect.
+        It is private. Subject ids are normalized first, so that the file format they come from has
+        no effect. A journal of a labeller with another digest is refused.
         """
         ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
         labels = np.asarray(read_column("labels", self._labels)).tolist()
@@ -217,25 +217,18 @@ class IndKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        """Class names (c,), as declared."""
         return checks.check_class_names(self._classifier.classes)
 
     def begin_round(
         self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
     ) -> Floats | None:
-        """Begin or resume a round: fit the classifier to the features of the private records.
-
-        Returns the class probabilities (m, c) of the public examples by the private model, which
-        are released values; None if no private model is trained. The first call gives each subject
-        a full budget; later calls, and calls after :meth:`restore`, continue with the remaining
-        budgets. `record_features` (n, d): of all private records, in the order of their labels.
-        `public_features` (m, d): of all public examples. `planned_round`: the round of the plan.
-        """
+        # The first call gives each subject a full budget; later calls, and calls after restore(),
+        # continue with the remaining budgets.
         if self._fitted:
             self._spent = get_budget_state(self._classifier)
         if self._spent is None:
-            classifier = self._configure_classifier(planned_round)
-            classifier.fit(record_features, self._labels, self._subjects, public_features)
+            self._configure_classifier(planned_round)
+            self._classifier.fit(record_features, self._labels, self._subjects, public_features)
             share = self._classifier.model_share_
             reason = ""
             if self._model_share == AUTO and not share:
@@ -256,8 +249,8 @@ class IndKNNLabeller(Labeller):
         # Computed from released model weights, so these probabilities are not charged.
         return self._classifier.model_probabilities(public_features)
 
-    def _configure_classifier(self, first_round: Round) -> IndKNNClassifier:
-        """Return the classifier with the number of queries and the model share of the run set.
+    def _configure_classifier(self, first_round: Round) -> None:
+        """Set the classifier's number of queries and model share to those of the whole run.
 
         The number is that of queries which the whole budget would pay for at the rate of
         `first_round`, the plan's first round. A private model is trained only if this round has the
@@ -266,14 +259,14 @@ class IndKNNLabeller(Labeller):
         n_queries = scale_planned_queries(first_round.queries, first_round.share)
         model_share = self._model_share if first_round.share == 1 else 0
         self._classifier.set_params(n_queries=n_queries, model_share=model_share)
-        return self._classifier
 
     def plan(self, first_round: Round) -> IndKNNPlan:
         """Return the Ind-KNN plan of a run: noise, number of neighbours and guarantee.
 
         `first_round`: the first round of the labelling plan; its rate of spending counts.
         """
-        return IndKNNPlan.from_estimator(self._configure_classifier(first_round))
+        self._configure_classifier(first_round)
+        return IndKNNPlan.from_estimator(self._classifier)
 
     def label(self, queries: AnyArray) -> Answers:
         """Return released answers to `queries`, features (q, d), and charge the records for them.
@@ -286,22 +279,13 @@ class IndKNNLabeller(Labeller):
         return Answers(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        """Return the budgets spent to date, and the reason why no model was trained, as arrays.
-
-        They are private, and have the names that :meth:`restore` expects.
-        """
+        """Return the budgets spent to date, and the reason why no model was trained. Private."""
         state = get_budget_state(self._classifier)
-        if self._model_choice is not None:
-            _, reason = self._model_choice
-            if reason:
-                state = state | {"why_no_model": np.array(reason)}
+        if self._model_choice is not None and self._model_choice[1]:
+            state["why_no_model"] = np.array(self._model_choice[1])
         return state
 
     def restore(self, state: State) -> None:
-        """Resume with the remaining budgets of a `state` that :meth:`state` returned.
-
-        Raises InvalidInput if it is the state of another kind of labeller.
-        """
         check_budget_state(state)
         self._spent = state
         model_share = float(state.get("model_share", 0))
@@ -317,17 +301,11 @@ class IndKNNLabeller(Labeller):
             share, reason = self._model_choice
             plan = plan.changed(model_share=share, no_model_reason=reason)
         elif plan.may_train():
-            # Whether a model is trained is decided by the fit. The guarantee with a model also
-            # holds without one.
-            share = plan.model_share or MAX_TRAINING_SHARE
-            plan = plan.changed(model_share=share)
+            # The fit decides on that. The guarantee with a model also holds without one.
+            plan = plan.changed(model_share=plan.model_share or MAX_TRAINING_SHARE)
         return create_ind_knn_guarantee(plan)
 
     def _get_parameters(self) -> list[Any]:
-        """Return the classifier's parameters as pairs (name, value) by name, for :meth:`digest`.
-
-        Parameters that rounds change have the values that the labeller's constructor set.
-        """
         # Rounds change these two parameters of the classifier, so the constructor's values count.
         constructor_values = {"n_queries": None, "model_share": self._model_share}
         return sorted({**self._classifier.get_params(), **constructor_values}.items())
@@ -363,12 +341,12 @@ class Learner(Protocol[AnyStudent]):
         begin: Begin,
         soft_labels: Floats32 | None,
     ) -> AnyStudent:
-        """Train and return a student on released answers.
+        """Return a student trained on released answers; training may use no other data.
 
         `examples` (m, ...) are all public examples, `rows` (a,) the indices of those with a label,
         and `labels` (a,) their class indices. `round_index` is from 0. `begin` starts a progress
         display from a name and a number of steps. `soft_labels` (m, c) are class probabilities of
-        all examples; None without a private model. Training may use no other data.
+        all examples; None without a private model.
         """
         ...
 
@@ -378,9 +356,6 @@ class Learner(Protocol[AnyStudent]):
 
     def load(self, path: Path) -> AnyStudent:
         """Return the student that :meth:`save` wrote to `path`."""
-
-
-# ---------------------------------------------------------------- all queries cost the same
 
 
 class PrivateKNNLabeller(Labeller):
@@ -444,7 +419,6 @@ class PrivateKNNLabeller(Labeller):
 
     @property
     def classes(self) -> AnyArray:
-        """Class names (c,), as declared."""
         return checks.check_class_names(self._make_classifiers()[0].classes)
 
     def begin_round(
@@ -453,11 +427,7 @@ class PrivateKNNLabeller(Labeller):
         public_features: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
         planned_round: Round,  # noqa: ARG002 (the plan is known)
     ) -> None:
-        """Begin the next planned round, or resume an incomplete one for its remaining queries.
-
-        `record_features`, (n, d): of all private records. The other arguments are not used. Raises
-        PrivacyRefused if all rounds have ended.
-        """
+        # An incomplete round is resumed for its remaining queries.
         rounds = self._plan.rounds
         n_begun = len(self._n_answered)
         if not n_begun or self._n_answered[-1] == rounds[n_begun - 1].queries:
@@ -492,10 +462,6 @@ class PrivateKNNLabeller(Labeller):
         return {"asked": np.array(self._n_answered, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        """Resume after the answered queries in a `state` that :meth:`state` returned.
-
-        Raises InvalidInput if their numbers do not fit the plan.
-        """
         n_answered = state.get("asked", np.array([-1])).tolist()
         n_planned = [planned.queries for planned in self._plan.rounds]
         n_complete = len(n_answered) - 1  # every round before the last begun one is complete
@@ -521,7 +487,6 @@ class PrivateKNNLabeller(Labeller):
         return plan.composition().compute_min_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of all planned rounds together, composed of their costs."""
         classifiers = self._make_classifiers()
         plans = [classifier._get_plan() for classifier in classifiers]
         return create_guarantee(
@@ -535,10 +500,6 @@ class PrivateKNNLabeller(Labeller):
         )
 
     def _get_parameters(self) -> list[Any]:
-        """Return the parameters of each round's classifier for :meth:`digest`.
-
-        For each round a list of pairs (name, value), sorted by name.
-        """
         return [sorted(c.get_params().items()) for c in self._make_classifiers()]
 
     def _make_classifiers(self) -> list[PrivateKNNClassifier]:

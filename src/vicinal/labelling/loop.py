@@ -2,6 +2,9 @@
 
 Each round extracts features, queries the labeller, selects the most certain answers, and trains a
 student model on them, whose features the next round uses.
+
+Everywhere in this module an *example* is a row of the public pool, and indices of rows are those of
+examples in the pool. `soft_labels`, float32 (m, c), are class probabilities of all m examples.
 """
 
 import hashlib
@@ -24,7 +27,7 @@ from vicinal.labelling.labellers import (
     Learner,
     StudentModel,
 )
-from vicinal.labelling.plan import LEAST_CERTAIN, LabellingPlan, Round
+from vicinal.labelling.plan import LEAST_CERTAIN, LabellingPlan
 from vicinal.progress import Begin
 from vicinal.tabular import align_columns, is_table, read_matrix
 
@@ -40,7 +43,7 @@ class LabellingTask:
     Attributes
     ----------
     records : array (n, ...), or table of numbers
-        Private examples before feature extraction. The labeller has their labels and subjects.
+        Private records before feature extraction. The labeller has their labels and subjects.
     pool : array (m, ...), or table of numbers
         Public examples without labels, of the same shape. Table columns are matched by name.
     extractor : FeatureExtractor
@@ -76,7 +79,7 @@ class LabellingTask:
             )
 
     def digest(self) -> str:
-        """Return a SHA-256 digest of the private records and the public pool. It is private."""
+        """Return the SHA-256 of records and pool, in hexadecimal digits. It is private."""
         digest = hashlib.sha256()
         for examples in (self.records, self.pool):
             digest.update(f"{examples.dtype}{examples.shape}".encode())
@@ -126,8 +129,8 @@ def run_labelling(
 ) -> TransferResult:
     """Run all rounds of a plan: query the labeller and train students; return answers and students.
 
-    After the process was killed, a call with the same arguments resumes from the journal. Raises
-    InvalidInput if the journal belongs to another run.
+    A call with the same arguments resumes a killed run from the journal. Raises InvalidInput if the
+    journal belongs to another run.
 
     Parameters
     ----------
@@ -145,7 +148,19 @@ def run_labelling(
     >>> result.student.predict_proba(images).shape  # doctest: +SKIP
     (100, 10)
     """
-    return _LabellingRun(task, labeller, plan, journal, begin_progress, learner).run_all_rounds()
+    run = _LabellingRun(task, labeller, plan, journal, begin_progress)
+    run.resume_from_journal()
+    students: list[StudentModel] = []
+    for round_index in range(len(plan.rounds)):
+        run.complete_round(round_index, students)
+        students.append(run.load_or_train_student(round_index, learner))
+    return TransferResult(
+        students[-1],
+        tuple(students),
+        tuple(run.rounds),
+        tuple(run.select_answers(round_index) for round_index in range(len(run.rounds))),
+        labeller.guarantee(),
+    )
 
 
 def label(
@@ -157,10 +172,9 @@ def label(
 ) -> tuple[RoundAnswers, Ints]:
     """Query the labeller for a plan of one round, without training a student.
 
-    Subjects are charged for the answers. After the process was killed, a call with the same
-    arguments resumes from the journal. Arguments are those of :func:`run_labelling`. Raises
-    InvalidInput if the plan has several rounds, which need a student, or the journal belongs to
-    another run.
+    Subjects are charged for the answers. Arguments are those of :func:`run_labelling`, and a killed
+    run is resumed in the same way. Raises InvalidInput if the plan has several rounds, which need a
+    student, or the journal belongs to another run.
 
     Returns
     -------
@@ -194,14 +208,19 @@ def label(
     """
     if len(plan.rounds) != 1:
         raise InvalidInput("The plan must be of one round: more need a student between them.")
-    return _LabellingRun(task, labeller, plan, journal, begin_progress).run_first_round()
+    run = _LabellingRun(task, labeller, plan, journal, begin_progress)
+    run.resume_from_journal()
+    run.complete_round(0, [])
+    return run.rounds[0], run.select_answers(0)
 
 
 @dataclass(slots=True)
 class _LabellingRun:
-    """A run in progress: `rounds` are those begun, `input_digest` identifies data and parameters.
+    """A run in progress. The first fields are the arguments of :func:`run_labelling`.
 
-    The other fields are the arguments of :func:`run_labelling`. A `round_index` is from 0.
+    `rounds`: queries and answers of all rounds that have begun. `input_digest`: identifies data and
+    parameters. In all methods `round_index` is the number of a round, from 0, and `students` are
+    those of all previous rounds.
     """
 
     task: LabellingTask
@@ -209,49 +228,18 @@ class _LabellingRun:
     plan: LabellingPlan
     journal: FileJournal
     begin_progress: Begin
-    learner: Learner[Any] | None = None
     rounds: list[RoundAnswers] = field(default_factory=list)
     input_digest: str = ""
 
-    def run_all_rounds(self) -> TransferResult:
-        """Return the answers and students of all rounds, starting where the journal ends."""
-        self._resume_from_journal()
-        students: list[StudentModel] = []
-        for round_index in range(len(self.plan.rounds)):
-            self._complete_round(round_index, students)
-            students.append(self._load_or_train_student(round_index))
-        return TransferResult(
-            students[-1],
-            tuple(students),
-            tuple(self.rounds),
-            tuple(self._select_answers(round_index) for round_index in range(len(self.rounds))),
-            self.labeller.guarantee(),
-        )
-
-    def run_first_round(self) -> tuple[RoundAnswers, Ints]:
-        """Return queries and answers of the first round, and the indices of the answers selected.
-
-        The indices, int64 (k,), are of answers to train a student on. The round starts where the
-        journal ends.
-        """
-        self._resume_from_journal()
-        self._complete_round(0, [])
-        return self.rounds[0], self._select_answers(0)
-
-    def _complete_round(self, round_index: int, students: list[StudentModel]) -> None:
-        """Choose the queries of a round, unless it has begun, and query the labeller for them all.
-
-        `students`: the student of each previous round.
-        """
-        planned_round = self.plan.rounds[round_index]
+    def complete_round(self, round_index: int, students: list[StudentModel]) -> None:
+        """Choose the queries of a round, unless it has begun, and query the labeller for them."""
         if round_index == len(self.rounds):
-            queries = self._choose_queries(planned_round, students)
+            queries = self._choose_queries(round_index, students)
             self.rounds.append(RoundAnswers(queries, np.zeros(0, dtype=np.int64), np.zeros(0)))
         if not self.rounds[round_index].complete:
-            extractor = students[-1] if students else self.task.extractor
-            self._query_labeller(round_index, planned_round, extractor)
+            self._query_labeller(round_index, students[-1] if students else self.task.extractor)
 
-    def _resume_from_journal(self) -> None:
+    def resume_from_journal(self) -> None:
         """Restore answered rounds and the labeller's budgets from the journal.
 
         Raises InvalidInput if the journal belongs to another run.
@@ -274,29 +262,27 @@ class _LabellingRun:
         self.rounds = list(entry.rounds)
         self.labeller.restore(entry.state)
 
-    def _choose_queries(self, planned_round: Round, students: list[StudentModel]) -> Ints:
-        """Return the row indices, int64 (q,), of the public examples that a round queries.
+    def _choose_queries(self, round_index: int, students: list[StudentModel]) -> Ints:
+        """Return the row indices, int64 (q,), of the examples that a round queries.
 
-        Where `planned_round.choose` is "unsure", they are those to which the last of `students`,
-        trained in the previous rounds, gives the smallest maximal class probability. Otherwise they
-        are the next ones of the public order; examples that an earlier round queried come last.
+        If the plan says "unsure", they are those to which the last student gives the smallest
+        maximal class probability. Otherwise they are the next ones of the public order; examples
+        that an earlier round queried come last.
         """
+        planned_round = self.plan.rounds[round_index]
         order = self.plan.order(len(self.task.pool))
         if planned_round.choose == LEAST_CERTAIN:
             confidence = students[-1].predict_proba(self.task.pool).max(axis=1)
             return np.sort(np.argsort(confidence, kind="stable")[: planned_round.queries])
-        # Examples that no earlier round queried come first.
         queried = np.isin(order, np.concatenate([r.queries for r in self.rounds] or [order[:0]]))
         return np.concatenate([order[~queried], order[queried]])[: planned_round.queries]
 
-    def _query_labeller(
-        self, round_index: int, planned_round: Round, extractor: FeatureExtractor
-    ) -> None:
+    def _query_labeller(self, round_index: int, extractor: FeatureExtractor) -> None:
         """Extract the features of a round, and query the labeller for its remaining answers.
 
-        `planned_round`: the parameters of the round. `extractor`: maps public examples and private
-        records to features.
+        `extractor`: maps examples and private records to features.
         """
+        planned_round = self.plan.rounds[round_index]
         step = self.begin_progress(f"round {round_index + 1}: features", 2)
         features = extractor.transform(self.task.pool)
         public_map = PublicMap(planned_round.components).fit(features)
@@ -308,8 +294,8 @@ class _LabellingRun:
         if probabilities is not None and self.rounds[round_index].soft_labels is None:
             soft_labels = np.asarray(probabilities, dtype=np.float32)
             self.rounds[round_index] = replace(self.rounds[round_index], soft_labels=soft_labels)
-        # The first embedding may release a noisy number of records, which must be durable before
-        # any answer depends on it.
+        # The first fit may release a noisy number of records, which must be durable before any
+        # answer depends on it.
         self._commit()
         round_answers = self.rounds[round_index]
         step = self.begin_progress(f"round {round_index + 1}: answers", len(round_answers.queries))
@@ -320,7 +306,7 @@ class _LabellingRun:
     def _query_block(self, round_index: int, public_features: AnyArray) -> int:
         """Query the labeller for a round's next block, and store the answers; return their number.
 
-        `public_features`, (m, d): features of all public examples.
+        `public_features`, (m, d): features of all examples.
         """
         round_answers = self.rounds[round_index]
         n_answered = len(round_answers.labels)
@@ -341,7 +327,7 @@ class _LabellingRun:
             JournalEntry(self.input_digest, tuple(self.rounds), self.labeller.state())
         )
 
-    def _select_answers(self, round_index: int) -> Ints:
+    def select_answers(self, round_index: int) -> Ints:
         """Return the indices of a round's answers that a student is trained on, int64 (k,).
 
         They are ascending; queries without an answer are left out.
@@ -356,52 +342,44 @@ class _LabellingRun:
             )
         ]
 
-    def _load_or_train_student(self, round_index: int) -> StudentModel:
+    def load_or_train_student(self, round_index: int, learner: Learner[Any]) -> StudentModel:
         """Return the student of a round: from its file, or trained now and written to its file."""
-        assert self.learner is not None  # noqa: S101 (narrows the type: run_labelling() has a learner)
         path = self.journal.folder / f"student-{round_index + 1}.pt"
+        student: StudentModel
         if path.exists():
-            stored: StudentModel = self.learner.load(path)
-            return stored
+            student = learner.load(path)
+            return student
         rows, labels = self._collect_training_set(round_index)
-        student: StudentModel = self.learner.learn(
-            self.task.pool,
-            rows,
-            labels,
-            round_index,
-            self.begin_progress,
-            self.rounds[round_index].soft_labels,
+        soft_labels = self.rounds[round_index].soft_labels
+        student = learner.learn(
+            self.task.pool, rows, labels, round_index, self.begin_progress, soft_labels
         )
-        self.learner.save(student, path, self.labeller.guarantee())
+        learner.save(student, path, self.labeller.guarantee())
         return student
 
     def _collect_training_set(self, round_index: int) -> tuple[Ints, Ints]:
-        """Return the training set of a round's student: row and class indices of public examples.
+        """Return the training set of a round's student: row and class indices of examples.
 
         Both are int64 (k,), by ascending row index. They are the selected answers of this and all
         earlier rounds. Where rounds answered the same example, the last selected answer counts.
         """
         label_of: dict[int, int] = {}
-        for index in range(round_index + 1):
-            round_answers = self.rounds[index]
-            selected = self._select_answers(index)
-            label_of |= zip(
-                round_answers.queries[selected].tolist(),
-                round_answers.labels[selected].tolist(),
-                strict=True,
-            )
-        rows = np.array(sorted(label_of), dtype=np.int64)
-        return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
+        for index, round_answers in enumerate(self.rounds[: round_index + 1]):
+            selected = self.select_answers(index)
+            rows = round_answers.queries[selected].tolist()
+            label_of |= zip(rows, round_answers.labels[selected].tolist(), strict=True)
+        training_set = np.array(sorted(label_of.items()), dtype=np.int64).reshape(-1, 2)
+        return training_set[:, 0].copy(), training_set[:, 1].copy()
 
 
 def _update_soft_labels(
     soft_labels: Floats32 | None, rows: Ints, answers: Answers
 ) -> Floats32 | None:
-    """Return a copy of soft labels (m, c), updated by `answers` to the queries `rows` (q,).
+    """Return a copy of `soft_labels`, updated by `answers`; None if there are none.
 
-    `soft_labels`: class probabilities of all public examples; None stays None. `rows`: indices of
-    the queried examples. An answer with class probabilities replaces its row. A label alone that
-    differs from the row's most probable class is averaged with the row, with equal weights.
+    `rows`, int64 (q,): indices of the queried examples. An answer with class probabilities replaces
+    its row. A label alone that differs from the row's most probable class is averaged with the row,
+    with equal weights.
     """
     if soft_labels is None:
         return None

@@ -75,13 +75,10 @@ class Round:
             checks.check_integer("components", self.components, minimum=1)
 
     def select_answers(self, margins: Floats, labels: Ints) -> Ints:
-        """Return the indices of the share `keep` of answers with the largest margins.
+        """Return the ascending indices, int64, of the share `keep` of answers with largest margins.
 
-        They are in ascending order, int64. The share is taken of each class separately if
-        `by_class` is true.
-
-        `margins`, float64 (a,): noisy margins of the answers, the lead of the best class over the
-        second. `labels`, int64 (a,): class indices of the answers.
+        The share is taken of each class separately if `by_class` is true. `margins`, float64 (a,):
+        noisy leads of the best class over the second. `labels`, int64 (a,): class indices.
         """
         if not self.by_class:
             return np.sort(self._select_largest(np.arange(len(margins)), margins))
@@ -156,7 +153,7 @@ class LabellingPlan:
 def default_plan(
     rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False
 ) -> LabellingPlan:
-    """Return a plan of `rounds` rounds, which gave the best students on MNIST at epsilon .47.
+    """Return the plan that gave the best students on MNIST at epsilon .47.
 
     Every round queries 30 % of the public examples. The first has 30 % of the budgets, and three
     quarters of its answers are used: its features are the weakest, and a first student needs few
@@ -220,7 +217,7 @@ def find_smallest_noise(compute_epsilon: Callable[[float], float], epsilon: floa
     """Return the smallest noise scale, in votes, at which a plan costs at most `epsilon`.
 
     The result may be too large by two parts in 100,000, and is never below 0.1.
-    `compute_epsilon`: maps a noise scale to the epsilon of the whole plan, and must decrease.
+    `compute_epsilon`: maps a noise scale in votes to the epsilon of the whole plan; it decreases.
     Raises PrivacyRefused if no noise on the votes suffices, because another release, such as that
     of the queries that pass a noisy screening, costs too much.
     """
@@ -231,29 +228,19 @@ def find_smallest_noise(compute_epsilon: Callable[[float], float], epsilon: floa
         # The floor avoids the logarithm of an epsilon of 0.
         return math.log(max(compute_epsilon(math.exp(log_noise)), 1e-6 * target) / target)
 
-    low, high = _bracket_root(lambda noise: log_excess(math.log(noise)))
-    if low == high:
-        return low
-    noise = math.exp(brentq(log_excess, math.log(low), math.log(high), xtol=_PRECISION))
-    while compute_epsilon(noise) > target:
-        noise *= 1 + _PRECISION
-    return noise
-
-
-def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float]:
-    """Return two noise scales in votes, one that is too small and one that suffices.
-
-    `excess` maps a noise scale to a value that is positive where the noise is too small. Both
-    results are 0.1 (`_MIN_NOISE`) if that already suffices.
-    """
     low = high = _INITIAL_NOISE
-    while excess(high) > 0:
+    while log_excess(math.log(high)) > 0:
         low, high = high, high * _BRACKET_FACTOR
         if high > _MAX_NOISE:
             raise PrivacyRefused(
                 "No noise on the votes can keep this epsilon, because the screening alone costs "
                 "more. Take a larger epsilon, or more noise on the screening."
             )
-    while excess(low) <= 0 and low > _MIN_NOISE:
+    while log_excess(math.log(low)) <= 0:
+        if low == _MIN_NOISE:
+            return low
         low, high = max(low / _BRACKET_FACTOR, _MIN_NOISE), low
-    return (low, high) if excess(low) > 0 else (low, low)
+    noise = math.exp(brentq(log_excess, math.log(low), math.log(high), xtol=_PRECISION))
+    while compute_epsilon(noise) > target:
+        noise *= 1 + _PRECISION
+    return noise
