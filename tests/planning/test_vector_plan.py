@@ -40,7 +40,7 @@ def test_the_expected_error_is_what_noise_does():
     (stated,) = choice.list_expected_errors()
     sums = choice.n_neighbors * wish.target.encode([stated.value], 1).to_dense()
     noise = choice.noise * np.random.default_rng(0).normal(size=(20_000, 2))
-    found = wish.target.compute_answers(sums + noise, np.full(20_000, choice.noise)).means
+    found = wish.target.compute_answers(sums + noise, np.full(20_000, choice.noise)).predictions
     assert found.std() == pytest.approx(stated.error, rel=0.05)
 
 

@@ -207,7 +207,7 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
     sums = 1e6 * settings.target.encode(y, 4).to_dense()
     found = settings.target.compute_answers(sums, np.full(4, 1e-3))
-    np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
+    np.testing.assert_allclose(found.predictions[:, 0], y, rtol=1e-6)
     plain = restore_plan(bounds=(500, 300_000), scale="log")
     wide = plain.target.compute_answers(
         1e6 * plain.target.encode(y, 4).to_dense(), np.full(4, 1e-3)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
@@ -13,18 +12,17 @@ from vicinal.parameters import document_parameters
 from vicinal.planning.parameter_tables import MultiLabelParameters, RegressorParameters
 from vicinal.predictors.ind_knn import IndKNNClassifier
 from vicinal.predictors.ind_knn_base import IndKNNEstimator
-from vicinal.targets.label_sets import LabelAnswers
-from vicinal.targets.numbers import NumberAnswers, Numbers, warn_of_noise
-from vicinal.targets.target import CLASSES, LABELS, NUMBERS
+from vicinal.targets.numbers import Numbers, warn_of_noise
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS, VectorAnswers
 
 
 class AveragingEstimator(IndKNNEstimator):
     """Answers queries with averages of the target vectors of private records."""
 
-    def _compute_averages(self, X: npt.ArrayLike) -> Any:
-        """Return the averages for queries: :class:`NumberAnswers` or :class:`LabelAnswers`.
+    def _compute_averages(self, X: npt.ArrayLike) -> VectorAnswers:
+        """Return the averages for public queries `X`, (q, d).
 
-        `X`, (q, d): public queries. Charged, except cached answers to an identical array.
+        Charged, except cached answers to an identical array.
         """
         check_is_fitted(self)
         answers = self._query_cached(X)
@@ -99,8 +97,8 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         ndarray, or pair of them
             Predictions; with `return_std` also errors.
         """
-        answers: NumberAnswers = self._compute_averages(X)
-        means, errors = answers.means, answers.errors
+        answers = self._compute_averages(X)
+        means, errors = answers.predictions, answers.errors
         target = self._plan.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         warn_of_noise(target.names, means, errors)
@@ -167,16 +165,16 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         X : array (q, d)
             Queries. They are public.
         """
-        answers: LabelAnswers = self._compute_averages(X)
-        return answers.present.astype(np.int64)
+        return self._compute_averages(X).predictions
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the noisy share of neighbours with each label, float64 (q, c).
 
         `X`, array (q, d): public queries; an identical array is charged only once.
         """
-        answers: LabelAnswers = self._compute_averages(X)
-        return answers.shares
+        shares = self._compute_averages(X).shares
+        assert shares is not None  # noqa: S101 (label sets have shares)
+        return shares
 
 
 ESTIMATORS: dict[str, type[IndKNNEstimator]] = {

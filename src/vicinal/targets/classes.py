@@ -83,10 +83,6 @@ class Classes(ClassesParameter, Target):
         """Return artificial labels of `n_records` records: all class names in turn."""
         return np.resize(np.array(self.names, dtype=object), n_records)
 
-    def describe(self) -> str:
-        """Return a description of the targets with the class names, for messages."""
-        return f"the classes {', '.join(map(str, self.names))}"
-
 
 def encode_labels(y: npt.ArrayLike | None, n_records: int, classes: AnyArray) -> Ints32:
     """Return the class index of every record's label, int32 (n,); private.

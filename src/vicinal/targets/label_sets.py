@@ -1,10 +1,14 @@
-"""Label-set targets: every record has any of c labels; answers are shares among neighbours."""
+"""Label-set targets: every record has any of c labels; answers are shares among neighbours.
+
+Everywhere in this module: `sums`, float64 (q, 1 + c), are released noisy sums of target vectors for
+q queries; `noise`, float64 (q,), is the standard deviation of the noise on each coordinate of a
+sum. Both are in votes: a neighbour of kernel weight 1 adds its vector once.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,7 @@ from vicinal.targets._averages import (
     compute_noisy_averages,
     split_unit_length,
 )
-from vicinal.targets.target import LABELS, ExpectedError, VectorTarget
+from vicinal.targets.target import LABELS, ExpectedError, VectorAnswers, VectorTarget
 
 
 @parameter_table
@@ -77,32 +81,27 @@ class LabelSets(LabelSetsParameters, VectorTarget):
             values = is_present * (b / np.sqrt(np.maximum(n_present, self.tau)))
         return RecordVectors.from_rows(np.column_stack([np.full(n_records, a), values]))
 
-    def compute_answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        """Return each label's prediction, share among the neighbours, and error of the share.
-
-        `sums`, (q, 1 + c): released noisy sums of target vectors. `noise`, (q,): standard deviation
-        of the noise on each coordinate. Both are in votes: a neighbour of kernel weight 1 adds its
-        vector once.
-        """
+    def compute_answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
+        """Return each label's prediction, share among the neighbours, and error of the share."""
         tau = self.tau
         a, b = self._vector_factors
         b = b / np.sqrt(len(self.labels) if tau is None else tau)
         means, errors = compute_noisy_averages(sums, noise, a, b)
         if tau is None:
             means, errors = (means + 1) / 2, errors / 2
-        return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
+        return VectorAnswers((means >= 0.5).astype(np.int64), errors, np.clip(means, 0, 1))
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
         """Return the standard error that the noise causes in each label's share, if it is one half.
 
-        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
-        deviation of the noise on each coordinate, in votes.
+        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): the `noise`.
         """
         # Two records with complementary label sets average to a share of one half for every label.
         complementary_sets = np.zeros((2, len(self.labels)), dtype=int)
         complementary_sets[0, ::2] = complementary_sets[1, 1::2] = 1
         sums = weight * self.encode(complementary_sets, 2).to_dense().mean(axis=0, keepdims=True)
         answers = self.compute_answers(sums, noise_std)
+        assert answers.shares is not None  # noqa: S101 (label sets have shares)
         label_errors = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
         return [
             ExpectedError(str(name), float(share), float(error))
@@ -133,10 +132,6 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         """All labels, and no label, each as a row of `y`."""
         return [1] * len(self.labels), [0] * len(self.labels)
 
-    def describe(self) -> str:
-        """Return a description of the targets with the label names, for messages."""
-        return f"the labels {', '.join(map(str, self.names))}"
-
 
 def read_label_matrix(y: Any, n_records: int, names: Sequence[Any]) -> Bools:
     """Return whether each record has each label, bool (n, c); private.
@@ -154,26 +149,3 @@ def read_label_matrix(y: Any, n_records: int, names: Sequence[Any]) -> Bools:
             "record, a column for each label."
         )
     return table.astype(np.bool_)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelAnswers:
-    """Predictions of c labels for q queries; public.
-
-    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, float64
-    (q, c): noisy share of the neighbours with each label, in 0..1. `errors`, float64 (q, c): the
-    standard errors of the shares from the noise.
-    """
-
-    present: Bools
-    shares: Floats
-    errors: Floats
-
-    @property
-    def reply_arrays(self) -> dict[str, AnyArray]:
-        """The arrays of a reply: predicted labels as 0 and 1, shares, and standard errors."""
-        return {
-            "labels": self.present.astype(np.int64),
-            "shares": self.shares,
-            "errors": self.errors,
-        }

@@ -1,4 +1,9 @@
-"""Number targets within declared bounds, averaged arithmetically or as logarithms."""
+"""Number targets within declared bounds, averaged arithmetically or as logarithms.
+
+Everywhere in this module: a record has p numbers. `sums`, float64 (q, 1 + p), are released noisy
+sums of target vectors for q queries; `noise`, float64 (q,), is the standard deviation of the noise
+on each coordinate of a sum. Both are in votes: a neighbour of kernel weight 1 adds its vector once.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Floats
+from vicinal.arrays import Floats
 from vicinal.errors import InvalidInput, SmallDataWarning, warn_caller
 from vicinal.mechanisms.subject_table import RecordVectors
 from vicinal.parameters import (
@@ -28,7 +33,7 @@ from vicinal.parameters import (
 )
 from vicinal.tabular import align_columns, read_column, read_numbers, refuse_missing
 from vicinal.targets._averages import WEIGHT_SHARE, compute_noisy_averages, split_unit_length
-from vicinal.targets.target import NUMBERS, ExpectedError, VectorTarget
+from vicinal.targets.target import NUMBERS, ExpectedError, VectorAnswers, VectorTarget
 
 LINEAR = "linear"
 LOG = "log"
@@ -75,10 +80,6 @@ class TargetBounds:
         """The bounds in JSON types: a pair, or a mapping of names to pairs."""
         pairs = np.stack([self.low, self.high], axis=1).tolist()
         return pairs[0] if self.names is None else dict(zip(self.names, pairs, strict=True))
-
-    def take_logarithms(self) -> TargetBounds:
-        """Return the bounds of the targets' logarithms."""
-        return TargetBounds(self.names, np.log(self.low), np.log(self.high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,43 +167,6 @@ class NumbersParameters:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TypicalRange:
-    """The typical range of each of p targets, relative to the target's bounds.
-
-    Relative numbers z are -1 and 1 at the bounds. `centre`, `half_width`, float64 (p,): the
-    numbers z of the declared range have |z - centre| <= half_width.
-    """
-
-    centre: Floats
-    half_width: Floats
-
-    @classmethod
-    def from_bounds(cls, bounds: TargetBounds, typical: TargetBounds | None) -> Self:
-        """Return the ranges `typical` (None: all of `bounds`) relative to `bounds`.
-
-        Both are in the same unit: numbers, or their logarithms.
-        """
-        if typical is None:
-            return cls(np.zeros(len(bounds)), np.ones(len(bounds)))
-        half_bounds = (bounds.high - bounds.low) / 2
-        centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
-        return cls(centre / half_bounds, (typical.high - typical.low) / 2 / half_bounds)
-
-    @property
-    def typical_norm(self) -> float:
-        """Norm of a vector with all targets at ends of typical ranges; the largest norm is 1."""
-        max_deviation = (1 + np.abs(self.centre)) / self.half_width
-        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(max_deviation).mean())
-        return 1 / math.sqrt(square)
-
-    @property
-    def vector_factors(self) -> tuple[float, float]:
-        """Factors (a, b) of the constant first coordinate and of the numbers in a target vector."""
-        a, b = split_unit_length(WEIGHT_SHARE)
-        return self.typical_norm * a, self.typical_norm * b
-
-
 class Numbers(NumbersParameters, VectorTarget):
     """Targets that are numbers, encoded as vectors of a weight and one value per number."""
 
@@ -227,7 +191,7 @@ class Numbers(NumbersParameters, VectorTarget):
             )
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
-        if self.relative_typical_range.typical_norm < _MIN_TYPICAL_NORM:
+        if self.typical_norm < _MIN_TYPICAL_NORM:
             raise InvalidInput(
                 "The 'typical_range' parameter must be at least a fiftieth of the 'bounds' "
                 "parameter. Give narrower bounds: numbers beyond are clipped to them."
@@ -247,12 +211,13 @@ class Numbers(NumbersParameters, VectorTarget):
         """Return the target vectors of `n_records` records, (n, 1 + p); private.
 
         `y`: numbers, (n,) or (n, p). With z the p numbers of a record, scaled to -1..1 at bounds,
-        its vector is (a, b (z - centre) / half_width / sqrt(p)); see :class:`TypicalRange`.
+        its vector is (a, b (z - centre) / half_width / sqrt(p)), where the typical range of a
+        number is centre - half_width to centre + half_width.
         """
         values = scale_numbers(y, n_records, self.bounds, log=self.scale == LOG)
-        scale = self.relative_typical_range
-        a, b = scale.vector_factors
-        components = (values - scale.centre) / scale.half_width
+        centre, half_width = self._relative_typical_range
+        a, b = self._vector_factors
+        components = (values - centre) / half_width
         components = components * (b / math.sqrt(values.shape[1]))
         return RecordVectors.from_rows(np.column_stack([np.full(n_records, a), components]))
 
@@ -264,60 +229,71 @@ class Numbers(NumbersParameters, VectorTarget):
     @property
     def typical_norm(self) -> float:
         """Norm of a vector with all targets at ends of typical ranges; the largest norm is 1."""
-        return self.relative_typical_range.typical_norm
+        centre, half_width = self._relative_typical_range
+        max_deviation = (1 + np.abs(centre)) / half_width
+        square = WEIGHT_SHARE + (1 - WEIGHT_SHARE) * float(np.square(max_deviation).mean())
+        return 1 / math.sqrt(square)
+
+    @property
+    def _vector_factors(self) -> tuple[float, float]:
+        """Factors (a, b) of the constant first coordinate and of the numbers in a target vector."""
+        a, b = split_unit_length(WEIGHT_SHARE)
+        return self.typical_norm * a, self.typical_norm * b
 
     @cached_property
-    def relative_typical_range(self) -> TypicalRange:
-        """The declared typical range, rescaled so that the bounds of each target are at -1 and 1.
+    def _relative_typical_range(self) -> tuple[Floats, Floats]:
+        """Centres and half widths of the typical ranges, (p,) each, with bounds scaled to -1 and 1.
 
-        With ``scale="log"``, bounds and range are replaced by their logarithms first. Without a
-        declared range it is -1 to 1.
+        With ``scale="log"``, bounds and ranges are replaced by their logarithms first. Without a
+        declared range they are 0 and 1.
         """
-        typical = self.typical_range
-        if typical is not None and self.scale == LOG:
-            typical = typical.take_logarithms()
-        return TypicalRange.from_bounds(self.scaled_bounds, typical)
+        bounds = self.scaled_bounds
+        if self.typical_range is None:
+            return np.zeros(len(bounds)), np.ones(len(bounds))
+        typical = self._take_scale(self.typical_range)
+        half_bounds = (bounds.high - bounds.low) / 2
+        centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
+        return centre / half_bounds, (typical.high - typical.low) / 2 / half_bounds
 
     @property
     def scaled_bounds(self) -> TargetBounds:
         """The bounds, or their logarithms if these are averaged."""
-        return self.bounds.take_logarithms() if self.scale == LOG else self.bounds
+        return self._take_scale(self.bounds)
+
+    def _take_scale(self, bounds: TargetBounds) -> TargetBounds:
+        """Return `bounds` of numbers on the scale that is averaged: unchanged, or logarithms."""
+        if self.scale != LOG:
+            return bounds
+        return TargetBounds(bounds.names, np.log(bounds.low), np.log(bounds.high))
 
     @property
     def n_coordinates(self) -> int:
         """Number of coordinates of a target vector: the weight, and one for each number."""
         return 1 + len(self.bounds)
 
-    def compute_answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        """Return predictions and their standard errors, both (q, p), in the units of the targets.
-
-        `sums`, (q, 1 + p): released noisy sums of target vectors. `noise`, (q,): standard deviation
-        of the noise on each coordinate. Both are in votes: a neighbour of kernel weight 1 adds its
-        vector once.
-        """
-        a, b = self.relative_typical_range.vector_factors
+    def compute_answers(self, sums: Floats, noise: Floats) -> VectorAnswers:
+        """Return predictions and standard errors, both (q, p), in the units of the targets."""
+        a, b = self._vector_factors
         b /= math.sqrt(len(self.bounds))
         means, errors = compute_noisy_averages(sums, noise, a, b)
-        typical = self.relative_typical_range
+        centre, half_width = self._relative_typical_range
         bounds = self.scaled_bounds
         units_per_scale = (bounds.high - bounds.low) / 2
-        scaled_means = np.clip(means * typical.half_width + typical.centre, -1, 1)
+        scaled_means = np.clip(means * half_width + centre, -1, 1)
         values = bounds.low + units_per_scale * (scaled_means + 1)
         if self.scale == LOG:
             values = np.exp(values)
             # The derivative of exp converts the errors of logarithms (delta method).
             units_per_scale = values * units_per_scale
-        return NumberAnswers(values, units_per_scale * (errors * typical.half_width))
+        return VectorAnswers(values, units_per_scale * (errors * half_width))
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
         """Return the standard error that the noise causes in each number's typical answer.
 
         A typical answer is at `_TYPICAL_POSITION` (three quarters) of the typical range.
-        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): standard
-        deviation of the noise on each coordinate, in votes.
+        `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): the `noise`.
         """
-        typical = self.typical_range or self.bounds
-        typical = typical.take_logarithms() if self.scale == LOG else typical
+        typical = self._take_scale(self.typical_range or self.bounds)
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).to_dense()
@@ -332,13 +308,13 @@ class Numbers(NumbersParameters, VectorTarget):
     @property
     def weight_coordinate(self) -> float:
         """The first coordinate of every target vector: the factor a."""
-        return self.relative_typical_range.vector_factors[0]
+        return self._vector_factors[0]
 
     @property
     def residual_norm(self) -> float:
         """Typical distance of a record's number coordinates from their mean: half the factor b."""
         # At the ends of the typical range the distance from its centre is b.
-        return self.relative_typical_range.vector_factors[1] / 2
+        return self._vector_factors[1] / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:
@@ -372,8 +348,7 @@ def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) ->
             "The 'y' parameter must hold a number for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    expected = None if bounds.names is None else tuple(bounds.names)
-    table = align_columns("y", y, expected, "the 'bounds' parameter", read_numbers)
+    table = align_columns("y", y, bounds.names, "the 'bounds' parameter", read_numbers)
     refuse_missing("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = np.asarray(read_column("y", table))
@@ -383,19 +358,17 @@ def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) ->
         raise InvalidInput(
             f"The 'y' parameter must hold numbers in shape {described}, a row for each record."
         )
-    values = table.reshape(n_records, len(bounds)).astype(np.float64)
     low, high = bounds.low, bounds.high
-    values = np.clip(values, low, high)
+    values = np.clip(table.reshape(n_records, len(bounds)).astype(np.float64), low, high)
     if log:
         values, low, high = np.log(values), np.log(low), np.log(high)
     return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
 
 
 def warn_of_noise(names: Sequence[str], means: Floats, errors: Floats) -> None:
-    """Warn of targets for which most of the variance of released answers is noise.
+    """Warn of targets, called `names`, for which most of the variance of answers is noise.
 
-    - `names`: of the p targets.
-    - `means`, `errors`, float64 (q, p): predictions for q queries, and their standard errors.
+    `means`, `errors`, float64 (q, p): predictions for q queries, and their standard errors.
     """
     if len(means) < _MIN_COMPARED_ANSWERS:
         return
@@ -410,20 +383,3 @@ def warn_of_noise(names: Sequence[str], means: Floats, errors: Floats) -> None:
             "typical range.",
             SmallDataWarning,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NumberAnswers:
-    """Predictions of p targets for q queries; public.
-
-    `means`, `errors`, float64 (q, p): predictions, and their standard errors from the noise, both
-    in the units of the targets.
-    """
-
-    means: Floats
-    errors: Floats
-
-    @property
-    def reply_arrays(self) -> dict[str, AnyArray]:
-        """The arrays of a reply: predictions ("labels") and their standard errors."""
-        return {"labels": self.means, "errors": self.errors}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,28 @@ LABELS = "labels"
 NEIGHBORS_PER_NOISE = 20
 """Planned number of neighbours k per unit of noise multiplier and of the features' intrinsic
 dimension, for answers that are the largest of several sums, such as votes."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAnswers:
+    """Predictions of m numbers or labels for q queries, computed from noisy sums; public.
+
+    - `predictions`, (q, m): numbers, float64; or 1 for a label whose noisy share is at least one
+      half and 0 for others, int64.
+    - `errors`, float64 (q, m): standard errors, from the noise, of the numbers or shares.
+    - `shares`, float64 (q, m): noisy share of the neighbours with each label, in 0..1; None for
+      numbers.
+    """
+
+    predictions: AnyArray
+    errors: Floats
+    shares: Floats | None = None
+
+    @property
+    def reply_arrays(self) -> dict[str, AnyArray]:
+        """The arrays by their names in a reply, in which predictions are called "labels"."""
+        arrays = {"labels": self.predictions, "errors": self.errors}
+        return arrays if self.shares is None else {**arrays, "shares": self.shares}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +173,9 @@ class Target(CheckedParameters, ABC):
     def make_examples(self, n_records: int) -> AnyArray:
         """Return artificial, valid targets of `n_records` records, in the form passed to `fit`."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Return a description of the targets with their names, for messages."""
+        return f"the {self.kind} {', '.join(map(str, self.names))}"
 
 
 class VectorTarget(Target):
@@ -212,10 +234,6 @@ class VectorTarget(Target):
     def extremes(self) -> tuple[Any, Any]:
         """Two opposite targets in the form of a row of `y`; the first has the largest norm."""
 
-    @abstractmethod
-    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
-        """Return the private target vectors of records; `y`: their targets as passed to `fit`."""
-
     @property
     def row_width(self) -> int:
         """Number of int32 values stored for a record: one for each coordinate of its vector."""
@@ -238,11 +256,3 @@ class VectorTarget(Target):
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None
-
-
-class VectorAnswers(Protocol):
-    """Predictions computed from the noisy sums of q queries; public."""
-
-    @property
-    def reply_arrays(self) -> dict[str, AnyArray]:
-        """The arrays of a reply by name: predictions ("labels") and their errors."""
