@@ -278,11 +278,9 @@ def load_texts(folder: str | Path) -> Dataset:
     file that is not UTF-8; TooLittleMemory if the texts need more memory than there is.
     """
     folder = Path(folder)
-
-    def count_bytes(path: Path) -> int:
-        return (folder / path).stat().st_size
-
-    return _load_folder(folder, partial(_read_text, folder), count_bytes, "texts")
+    return _load_folder(
+        folder, partial(_read_text, folder), lambda path: (folder / path).stat().st_size, "texts"
+    )
 
 
 def _load_folder(

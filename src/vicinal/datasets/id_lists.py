@@ -17,7 +17,7 @@ _HEADERS = frozenset({
     "caseid", "record", "recordid", "who",
 })  # fmt: skip
 _WORD_BREAKS = re.compile(r"[\s_.:-]+")
-_SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a quotation mark"))
+_SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", '"': "a quotation mark"}
 
 _SIGNAL_INTERVAL_S = 0.1
 """Longest wait, in seconds, for a pipe before Python handles pending signals such as Ctrl-C."""
@@ -53,9 +53,9 @@ def read_ids(path: str | Path) -> list[SubjectId]:
 
 def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
     """Return the canonical id in a `line`; `path` and `line_number`, from 1, are for messages."""
-    for separator, description in _SEPARATORS:
+    for separator, name in _SEPARATORS.items():
         if separator in line:
-            reason = f"holds {description}. Write one id per line, and nothing else"
+            reason = f"holds {name}. Write one id per line, and nothing else"
             raise _build_line_error(path, line_number, reason)
     problem = checks.describe_id_fault(line)
     if problem:
@@ -64,18 +64,11 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
 
 
 def _is_header(first_line: str, other_lines: list[str]) -> bool:
-    """Return whether `first_line` is a usual column name, or the only line without a digit.
-
-    `other_lines`: the remaining lines of the file.
-    """
+    """Return whether the first line is a usual column name, or the only one without a digit."""
     if _WORD_BREAKS.sub("", first_line).casefold() in _HEADERS:
         return True
-    return bool(other_lines) and not _has_digit(first_line) and all(map(_has_digit, other_lines))
-
-
-def _has_digit(line: str) -> bool:
-    """Return whether a line contains a digit."""
-    return any(character.isdigit() for character in line)
+    has_digit = [any(map(str.isdigit, line)) for line in (first_line, *other_lines)]
+    return bool(other_lines) and not has_digit[0] and all(has_digit[1:])
 
 
 def _build_line_error(path: str | Path, line_number: int, reason: str) -> InvalidInput:
@@ -86,8 +79,7 @@ def _build_line_error(path: str | Path, line_number: int, reason: str) -> Invali
 def read_to_end(descriptor: int) -> bytes:
     """Return all bytes up to the end of a file or pipe, given its file `descriptor`.
 
-    It waits in short intervals, between which Python handles signals. A signal that arrives between
-    two reads of a single long call would wait for more content, from a pipe possibly for ever.
+    Between short waits Python handles signals, which a read of a pipe could delay for ever.
     """
     chunks: list[bytes] = []
     while True:

@@ -2,8 +2,8 @@
 
 Arguments of several functions: `path`, the file; `form`, the format of a CSV file (delimiter,
 decimal mark, encoding, quote, escape and comment), which has no effect on other files; `columns`,
-all columns of a table; `name`, the normalized name of a column; `description`, words for it in
-messages.
+all columns of a table; `name`, the normalized name of a column (:func:`normalize_column_name`);
+`description`, words for a column in messages, such as "label column".
 """
 
 import codecs
@@ -11,7 +11,7 @@ import csv as python_csv
 import datetime as dt
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,9 +133,10 @@ def read_label_columns(
     no ids.
     """
     columns = _Columns(table)
-    roles = [("label column", label)] + ([] if subject is None else [("subject column", subject)])
     is_complete = np.ones(table.num_rows, dtype=np.bool_)
-    for description, name in roles:
+    for description, name in (("label column", label), ("subject column", subject)):
+        if name is None:
+            continue
         column = columns.get(normalize_column_name(name), description, allow_missing=True)
         is_complete &= ~np.asarray(pc.is_null(column, nan_is_null=True))
         if is_text(column):
@@ -171,7 +172,6 @@ class _ColumnRoles:
     targets: Sequence[str]
 
     def __post_init__(self) -> None:
-        """Normalize the names, and refuse conflicts."""
         if self.text is not None and self.columns is not None:
             raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
         for role in ("label", "subject", "text"):
@@ -219,8 +219,9 @@ class _ColumnRoles:
         columns = _Columns(table)
         labels = None if self.label is None else _read_labels(columns, self.label)
         if self.targets:
-            descriptions = [f"target column {name!r}" for name in self.targets]
-            labels = _read_matrix(columns, self.targets, descriptions)
+            labels = _read_matrix(
+                columns, {name: f"target column {name!r}" for name in self.targets}
+            )
         subjects = None if self.subject is None else _read_subjects(columns, self.subject)
         return Dataset(self._read_features(columns), labels, subjects)
 
@@ -231,39 +232,31 @@ class _ColumnRoles:
             return columns.table.drop_columns(sorted(label_columns))
         if self.text is not None:
             return _read_texts(columns, self.text)
-        names: list[str] = []
-        descriptions: list[str] = []
         if self.columns is not None:
-            names = list(self.columns)
-            descriptions = [f"feature column {name!r}" for name in names]
+            descriptions = {name: f"feature column {name!r}" for name in self.columns}
         else:
-            for number, name in enumerate(columns.table.column_names, 1):
-                if name not in label_columns:
-                    names.append(name)
-                    # In a file without a header this name is a private value.
-                    descriptions.append(f"column {number} of the file")
-        if not names:
+            # Without names, because in a file without a header a name is a private value.
+            descriptions = {
+                name: f"column {number} of the file"
+                for number, name in enumerate(columns.table.column_names, 1)
+                if name not in label_columns
+            }
+        if not descriptions:
             raise InvalidInput("The table must have at least one feature column.")
-        return _read_matrix(columns, names, descriptions)
+        return _read_matrix(columns, descriptions)
 
 
 class _Columns:
-    """The columns of a table by name; a lookup takes constant time."""
+    """The columns of a `table` by their normalized names; a lookup takes constant time."""
 
     def __init__(self, table: pa.Table) -> None:
-        """Index the columns of `table` by their normalized names."""
         self.table = table
         self._index_of = {name: index for index, name in enumerate(table.column_names)}
-
-    def list_missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` that no column has."""
-        return [name for name in names if name not in self._index_of]
 
     def get(self, name: str, description: str, *, allow_missing: bool = False) -> pa.ChunkedArray:
         """Return the column `name`, with dictionary codes replaced by their values.
 
-        `description`: the column's role for messages, such as "label column". Missing values are
-        refused unless `allow_missing`.
+        Raises InvalidInput if there is none, and for missing values unless `allow_missing`.
         """
         if name not in self._index_of:
             is_feature = description.startswith("feature")
@@ -296,8 +289,6 @@ def detect_csv_format(
     and comment are taken. For another kind of file, what is not given is as in plain CSV.
     """
     path = _check_exists(path)
-    if _find_reader(path) is _read_csv:
-        require_csv_memory(path)
     declared = replace(
         base_format,
         delimiter=delimiter or ",",
@@ -306,6 +297,7 @@ def detect_csv_format(
     )
     if _find_reader(path) is not _read_csv:
         return declared
+    require_csv_memory(path)
     try:
         form, n_columns = _detect_delimiter(path, delimiter, encoding, base_format)
         if decimal is None and (form.delimiter != "," or n_columns == 1):
@@ -370,10 +362,7 @@ def _is_readable(path: Path, form: CsvForm, n_columns: int) -> bool:
 
 
 def _detect_decimal(table: pa.Table) -> str:
-    """Return the decimal mark of most columns of strings: "." if none decides, "," on a tie.
-
-    `table`: all columns are strings.
-    """
+    """Return the mark of decimals in most columns of strings: "." if none has any, "," on a tie."""
 
     def count_columns(pattern: str) -> int:
         matches = (pc.any(pc.match_substring_regex(c, pattern)).as_py() for c in table.columns)
@@ -521,10 +510,7 @@ def _read_csv(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
-    """Return the table of a CSV file, with all columns as strings.
-
-    `names`: the column names in its header.
-    """
+    """Return the table of a CSV file whose header has `names`, with all columns as strings."""
     # They are converted later, because types guessed from the first rows may not fit the rest.
     from pyarrow import csv
 
@@ -539,10 +525,7 @@ def _read_header(path: Path, form: CsvForm) -> list[str]:
 
 
 def _open_source(path: Path, form: CsvForm) -> Any:
-    """Return Arrow's input for a CSV file: its path, or its content in memory.
-
-    The content, in UTF-8 and without comments, is returned if the format has comments.
-    """
+    """Return a CSV file for Arrow: its path, or the text without comments if it may have some."""
     if not form.comment:
         return path
     content = io.StringIO(newline="")
@@ -652,20 +635,17 @@ def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
     return tuple(column.to_pylist())
 
 
-def _read_matrix(columns: _Columns, names: Sequence[str], descriptions: Sequence[str]) -> Floats:
-    """Return columns of numbers as float64 (n, d).
-
-    `names` (d,): their names. `descriptions` (d,): words for each of them in messages.
-    """
-    missing_names = columns.list_missing(names)
+def _read_matrix(columns: _Columns, descriptions: Mapping[str, str]) -> Floats:
+    """Return columns of numbers as float64 (n, d), given their `descriptions` by name."""
+    present_names = set(columns.table.column_names)
+    missing_names = [name for name in descriptions if name not in present_names]
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))
         raise InvalidInput(
             f"The table has no columns {listed_names}, which hold features."
             f"{checks.suggest_columns(missing_names, columns.table.column_names)}"
         )
-    pairs = zip(names, descriptions, strict=True)
-    return np.stack([_read_numbers(columns, *pair) for pair in pairs], axis=1)
+    return np.stack([_read_numbers(columns, *item) for item in descriptions.items()], axis=1)
 
 
 def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
@@ -687,12 +667,17 @@ def _read_labels(columns: _Columns, name: str) -> AnyArray:
     column = columns.get(name, "label column")
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
-    if not is_text(column):
-        return _convert_integer_labels(column)
-    texts = list(map(plain_text, column.to_pylist()))
-    if "" in texts:
-        raise _build_missing_values_error("label column")
-    return build_label_column(texts)
+    if is_text(column):
+        texts = list(map(plain_text, column.to_pylist()))
+        if "" in texts:
+            raise _build_missing_values_error("label column")
+        return build_label_column(texts)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        with suppress(ValueError, pa.ArrowException):  # fractions, and integers of more bits
+            return np.asarray(column.cast(pa.int64()).to_numpy())
+    raise InvalidInput(
+        "The label column must hold integers or strings; integers have at most 64 bits."
+    )
 
 
 def _read_subjects(columns: _Columns, name: str) -> AnyArray:
@@ -707,16 +692,6 @@ def _read_subjects(columns: _Columns, name: str) -> AnyArray:
             "because a record without an id cannot be charged to any subject."
         )
     return build_subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
-
-
-def _convert_integer_labels(column: pa.ChunkedArray) -> AnyArray:
-    """Return a `column` of labels as int64 (n,); fractions and other types are refused."""
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        with suppress(ValueError, pa.ArrowException):
-            return np.asarray(column.cast(pa.int64()).to_numpy())
-    raise InvalidInput(
-        "The label column must hold integers or strings; integers have at most 64 bits."
-    )
 
 
 def _build_missing_values_error(description: str) -> InvalidInput:
