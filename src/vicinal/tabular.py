@@ -14,14 +14,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from vicinal.arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput, InvalidType, warn_caller
-
-T = TypeVar("T")
 
 Names = tuple[Any, ...]
 """Labels of columns, in their order: usually texts; pandas also has numbers and tuples."""
@@ -62,7 +60,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
     to columns, a list of mappings, or a structured array.
     Raises InvalidInput for sparse and masked input, and for other values, with their column's name.
     """
-    refuse_sparse(argument, refuse_masked(argument, table))
+    refuse_masked_and_sparse(argument, table)
     if isinstance(table, np.ndarray) and table.dtype.names is None:
         return NumberTable(_require_numbers(argument, table), None)
     if _is_frame(table):
@@ -114,7 +112,7 @@ def read_matrix(argument: str, table: Any) -> NumberTable:
             f"The {argument!r} parameter must have at least one row and one column. Found array "
             f"with 0 {lacking} (shape={values.shape}) while a minimum of 1 is required."
         )
-    _refuse_infinite(argument, matrix)
+    _refuse_nonfinite_columns(argument, matrix)
     return matrix
 
 
@@ -130,7 +128,7 @@ def convert_to_floats(argument: str, matrix: NumberTable, dtype: Any = None) -> 
     with np.errstate(all="ignore"):  # a warning would be about a private value
         floats = np.ascontiguousarray(values, dtype=dtype)
     if floats.dtype != values.dtype:
-        _refuse_infinite(argument, NumberTable(floats, matrix.names))
+        _refuse_nonfinite_columns(argument, NumberTable(floats, matrix.names))
     return floats
 
 
@@ -182,8 +180,7 @@ def _compare_names(names: Names, expected: Names) -> tuple[list[str], list[str]]
     """Return the unexpected and the missing names of a table's columns, two lists of text.
 
     None if columns are matched by position: pandas numbers columns without names from 0, and such
-    numbers are names only for a table that has the same numbers, in any order. `names`: of the
-    columns. `expected`: those that the table should have.
+    numbers are names only if both the table's `names` and the `expected` ones have them.
     """
     present = set(_normalize_names(names))
     required = set(_normalize_names(expected))
@@ -254,10 +251,9 @@ def refuse_other_width(values: AnyArray, n_features: int, holder: str) -> None:
 
 
 def set_column_attributes(estimator: Any, n_features: int, names: Names | None) -> None:
-    """Set the attributes of a fitted estimator: number and names of the columns of its data.
+    """Set the attributes of a fitted estimator: number and `names` of the columns of its data.
 
-    `n_features`: the number of columns. `names`: their names, or None. scikit-learn's own attribute
-    `feature_names_in_` is set only if all names are texts, `_column_names` always.
+    scikit-learn's attribute `feature_names_in_` is set only if all names are texts.
     """
     estimator.n_features_in_ = n_features
     estimator._column_names = names
@@ -328,8 +324,8 @@ def _check_names(argument: str, labels: Iterable[Any]) -> Names:
 # ---------------------------------------------------------------- types of input
 
 
-def refuse_masked(argument: str, values: T) -> T:
-    """Return `values` unchanged; raise InvalidInput for a masked array, or a list of them.
+def refuse_masked_and_sparse(argument: str, values: Any) -> None:
+    """Raise InvalidInput for a masked array, a list of them, and a sparse matrix of SciPy.
 
     NumPy reads the masked values as if they were valid, or a whole array as one None.
     """
@@ -339,11 +335,6 @@ def refuse_masked(argument: str, values: T) -> T:
             f"The {argument!r} parameter must not be a masked array, because masked values would "
             "count. Drop or fill those rows, and pass a plain array."
         )
-    return values
-
-
-def refuse_sparse(argument: str, values: Any) -> None:
-    """Raise InvalidInput if values are a sparse matrix or array of SciPy."""
     # SciPy's classes are in modules of this name, so SciPy need not be imported here.
     if hasattr(values, "toarray") and "sparse" in type(values).__module__:
         raise InvalidInput(
@@ -378,11 +369,13 @@ def _is_frame(table: Any) -> bool:
 
 
 def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
-    """Return pairs of name and column of a table that is not of pandas; None for other input.
+    """Return pairs of name and column of a table; None for other input.
 
-    `table`: an Arrow table or any other that exports Arrow, a mapping of names to columns, a list
-    of mappings, or a structured array.
+    `table`: of pandas or Arrow, or any other that exports Arrow; a mapping of names to columns, a
+    list of mappings, or a structured array.
     """
+    if _is_frame(table):
+        return [(name, table.iloc[:, index]) for index, name in enumerate(table.columns)]
     if isinstance(table, list | tuple):
         if not table or not all(isinstance(row, Mapping) for row in table):
             return None
@@ -411,15 +404,14 @@ def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
 
 def _read_frame(argument: str, frame: Any) -> NumberTable:
     """Return the numbers and column names of a pandas table; missing values are NaN."""
-    names = _check_names(argument, frame.columns)
     dtypes = list(frame.dtypes)
-    if dtypes and all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in dtypes):
+    if not dtypes:
+        return NumberTable(np.empty((len(frame), 0)), ())
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in dtypes):
+        # Faster than column by column.
         values = np.array(frame.to_numpy(dtype=_find_common_dtype(dtypes)), order="C")
-        return NumberTable(values, names)
-    columns = [(name, frame.iloc[:, index]) for index, name in enumerate(names)]
-    if not columns:
-        return NumberTable(np.empty((len(frame), 0)), names)
-    return _stack_columns(argument, columns)
+        return NumberTable(values, _check_names(argument, frame.columns))
+    return _stack_columns(argument, _list_columns(argument, frame) or [])
 
 
 def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
@@ -441,10 +433,7 @@ def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> Numbe
 
 
 def _find_common_dtype(dtypes: list[Any]) -> Any:
-    """Return NumPy's type for a matrix of columns of several types.
-
-    It is float64 for booleans beside numbers. `dtypes`: NumPy's types of the columns.
-    """
+    """Return the dtype of a matrix of columns with `dtypes`; float64 for bool beside numbers."""
     distinct = set(dtypes)
     if len(distinct) > 1 and any(dtype.kind == "b" for dtype in distinct):
         return np.dtype(np.float64)
@@ -474,10 +463,7 @@ def _read_number_column(argument: str, name: Any, column: Any) -> AnyArray:
 
 
 def _convert_arrow_numbers(column: Any) -> Any:
-    """Return an Arrow column of numbers as an array, without conversion to Python objects.
-
-    Columns of other types are returned unchanged.
-    """
+    """Return an Arrow column of numbers as an array, directly; other Arrow columns unchanged."""
     import pyarrow as pa
 
     kind = column.type
@@ -559,10 +545,7 @@ def _convert_objects(argument: str, values: AnyArray, location: str) -> AnyArray
 def _build_not_numeric_error(
     argument: str, location: str, content: str, error_type: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
-    """Return the error, of class `error_type`, for values that are no numbers.
-
-    `content`: their type, in words.
-    """
+    """Return the error, an `error_type`, for values that are no numbers; `content`: their type."""
     # scikit-learn's checks of estimators search for Python's message of a TypeError.
     is_type_error = error_type is InvalidType
     quote = " (float() argument must be a string or a real number)" if is_type_error else ""
@@ -572,7 +555,7 @@ def _build_not_numeric_error(
     )
 
 
-def refuse_missing(argument: str, values: AnyArray) -> None:
+def refuse_nonfinite(argument: str, values: AnyArray) -> None:
     """Raise InvalidInput if numbers of any shape are NaN or infinite."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InvalidInput(
@@ -581,7 +564,7 @@ def refuse_missing(argument: str, values: AnyArray) -> None:
         )
 
 
-def _refuse_infinite(argument: str, matrix: NumberTable) -> None:
+def _refuse_nonfinite_columns(argument: str, matrix: NumberTable) -> None:
     """Raise InvalidInput, naming the columns, if numbers of a matrix are NaN or infinite."""
     values = matrix.values
     if values.dtype.kind != "f":
@@ -609,21 +592,18 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     `column`: an array, any iterable, a column of pandas, polars or Arrow, or a table of one column.
     Raises InvalidInput for a single value, and for several columns.
     """
-    refuse_sparse(argument, refuse_masked(argument, column))
+    refuse_masked_and_sparse(argument, column)
     if isinstance(column, np.ndarray):
         return _flatten_array(argument, column)
     if isinstance(column, str | bytes | Mapping):
         raise _build_shape_error(argument, _SINGLE_VALUE)
     if is_table(column):
-        if _is_frame(column):
-            columns = [column.iloc[:, index] for index in range(len(column.columns))]
-        else:
-            columns = [values for _, values in _list_columns(argument, column) or []]
+        columns = _list_columns(argument, column) or []
         if len(columns) != 1:
             problem = f"Got a table of {len(columns)} columns. Choose one of them."
             raise _build_shape_error(argument, problem)
         _warn_of_column_vector(argument)
-        return read_column(argument, columns[0])
+        return read_column(argument, columns[0][1])
     dtype = getattr(column, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "biuU":
         return _flatten_array(argument, np.asarray(column))

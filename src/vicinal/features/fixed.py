@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from vicinal.arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput
 from vicinal.progress import Step
-from vicinal.tabular import refuse_masked
+from vicinal.tabular import refuse_masked_and_sparse
 
 
 def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
@@ -218,7 +218,7 @@ def convert_to_pixels(images: Any, shape_message: str) -> AnyArray:
     Raises InvalidInput, whose message quotes no pixel, for other values; for images or rows of
     unequal sizes the message is `shape_message`.
     """
-    refuse_masked("images", images)
+    refuse_masked_and_sparse("images", images)
     try:
         pixels = np.asarray(images)
     except ValueError:

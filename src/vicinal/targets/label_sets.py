@@ -18,7 +18,7 @@ from vicinal.arrays import AnyArray, Bools, Floats
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import RecordVectors
 from vicinal.parameters import ClassNames, Given, Real, Unless, parameter, parameter_table
-from vicinal.tabular import align_columns, read_numbers, refuse_missing
+from vicinal.tabular import align_columns, read_numbers, refuse_nonfinite
 from vicinal.targets._averages import (
     CENTRED_WEIGHT_SHARE,
     WEIGHT_SHARE,
@@ -142,7 +142,7 @@ def read_label_matrix(y: Any, n_records: int, names: Sequence[Any]) -> Bools:
     if y is None:
         raise InvalidInput("The 'y' parameter must be passed: which labels every record has.")
     table = align_columns("y", y, tuple(names), "the declared labels", read_numbers)
-    refuse_missing("y", table)
+    refuse_nonfinite("y", table)
     if table.shape != (n_records, len(names)) or not np.isin(table, (0, 1)).all():
         raise InvalidInput(
             f"The 'y' parameter must hold 0 and 1 in shape (n, {len(names)}): a row for each "

@@ -31,7 +31,7 @@ from vicinal.parameters import (
     parse_number_or_text,
     split_list,
 )
-from vicinal.tabular import align_columns, read_column, read_numbers, refuse_missing
+from vicinal.tabular import align_columns, read_column, read_numbers, refuse_nonfinite
 from vicinal.targets._averages import WEIGHT_SHARE, compute_noisy_averages, split_unit_length
 from vicinal.targets.target import NUMBERS, ExpectedError, VectorAnswers, VectorTarget
 
@@ -349,7 +349,7 @@ def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) ->
             "but the target y is None."
         )
     table = align_columns("y", y, bounds.names, "the 'bounds' parameter", read_numbers)
-    refuse_missing("y", table)
+    refuse_nonfinite("y", table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:
         table = np.asarray(read_column("y", table))
     shape = (n_records,) if len(bounds) == 1 else (n_records, len(bounds))
