@@ -181,7 +181,7 @@ def test_parts_are_the_search_in_pieces(make):
 class PrivateHyperplanes(neighbours.HyperplaneLSH):
     """Broken on purpose: the hyperplanes go through the mean of the private records."""
 
-    def _scan(self, queries, block, allowed):
+    def _scan(self, queries, min_scores, allowed):
         shift = np.rint(self.features.mean(axis=0)).astype(queries.dtype)
         moved = neighbours.HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
         moved.add(self.features - shift)
@@ -189,7 +189,7 @@ class PrivateHyperplanes(neighbours.HyperplaneLSH):
         hash_rows = self.hash_rows
         self.hash_rows = lambda rows: moved.hash_rows(rows - shift)
         try:
-            return super()._scan(queries, block, allowed)
+            return super()._scan(queries, min_scores, allowed)
         finally:
             self.hash_rows = hash_rows
 

@@ -88,7 +88,7 @@ def test_a_label_costs_more_of_what_is_nearly_spent(table):
     left, charges = UNITS, []
     for query in range(60):
         release.select_queries(slice(query, query + 1)).contribute_and_charge(
-            near.select_query(query), people
+            near.select_queries(query, query + 1), people
         )
         charges.append(left - int(people.remaining[0]))
         left = int(people.remaining[0])

@@ -106,12 +106,11 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
     records = ScanRecords(pad_rows(x), offsets, np.arange(n, dtype=np.int32) + 7)
     block = worker.prepare(pad_rows(queries), min_scores, factor)
     inside = similarities >= min_scores[:, None]
+    chosen = None
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
         inside[:, np.setdiff1d(np.arange(n), chosen)] = False
-        hits = worker.scan_subset(block, records, chosen, HitBudget(n * q))
-    else:
-        hits = worker.scan(block, records, HitBudget(n * q))
+    hits = worker.scan(block, records, HitBudget(n * q), chosen)
     check_hits(hits, inside, similarities, 7)
 
 
@@ -126,22 +125,6 @@ def test_engines_are_exact_across_their_own_tiles(name, n, q):
     records = ScanRecords(x, offsets, np.arange(n, dtype=np.int32))
     hits = worker.scan(block, records, HitBudget(n * q))
     check_hits(hits, similarities >= min_scores[:, None], similarities)
-
-
-@engines
-def test_picked_queries_are_those_of_a_block_of_their_own(name):
-    worker = require_engine(name)
-    x, queries, offsets, _, min_scores = make_scene(5, 300, 90, 40, 2)
-    records = ScanRecords(x, offsets, np.arange(300, dtype=np.int32))
-    block = worker.prepare(queries, min_scores, 2)
-    for chosen in ([3], [0, 89], list(range(0, 90, 4)), list(range(90))):
-        indices = np.array(chosen)
-        picked = worker.scan(worker.select_queries(block, indices), records, HitBudget(10**6))
-        alone = worker.prepare(queries[indices], min_scores[indices], 2)
-        for actual, expected in zip(
-            picked, worker.scan(alone, records, HitBudget(10**6)), strict=True
-        ):
-            np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", _choice.COMPILED)
@@ -165,7 +148,7 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
     for chosen in ([50], [-1, 3]):
         indices = np.array(chosen, dtype=np.int32)
         with pytest.raises(InvalidInput, match="'records'"):
-            worker.scan_subset(block, ScanRecords(x, offsets, names), indices, HitBudget(10**6))
+            worker.scan(block, ScanRecords(x, offsets, names), HitBudget(10**6), indices)
 
 
 @engines
@@ -207,9 +190,6 @@ class AlteredEngine(ScanEngine):
 
     def prepare(self, queries, min_scores, factor):
         return self._engine.prepare(queries, min_scores, factor)
-
-    def select_queries(self, block, chosen):
-        return self._engine.select_queries(block, chosen)
 
     def scan(self, block, records, room):
         return self._alter(*self._engine.scan(block, records, room))

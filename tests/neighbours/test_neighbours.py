@@ -115,7 +115,7 @@ def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     thresholds = rng.integers(-(2**24), 2**23, q)
     lists = index.search(Q, thresholds)
     for j in range(q):
-        single = lists.select_query(j)
+        single = lists.select_queries(j, j + 1)
         expected = np.flatnonzero(similarities[:, j] >= thresholds[j])
         np.testing.assert_array_equal(single.rows, expected)
         np.testing.assert_array_equal(single.similarities, similarities[expected, j])

@@ -123,7 +123,8 @@ class LocalShardBase(ABC):
         start = 0
         for neighbours in self.search_blocks(queries, thresholds):
             for query in range(len(neighbours)):
-                yield TwoRounds(self, slice(start, start + 1), neighbours.select_query(query))
+                single_list = neighbours.select_queries(query, query + 1)
+                yield TwoRounds(self, slice(start, start + 1), single_list)
                 start += 1
 
     def charge_and_sum_neighbours(self, release: BlockRelease, neighbours: NeighbourLists) -> Steps:

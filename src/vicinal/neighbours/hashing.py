@@ -13,7 +13,7 @@ from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.neighbours.index import GrowableArray, Index
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
-from vicinal.neighbours.scan import HitBudget, Hits, QueryBlock, join_single_queries, map_in_threads
+from vicinal.neighbours.scan import HitBudget, Hits, MinScores, join_single_queries, map_in_threads
 
 _NORMAL_SCALE = 1 << 16
 """Integer steps per standard deviation of normals: float64 products stay exact, below 2^53."""
@@ -111,12 +111,12 @@ class HyperplaneLSH(Index):
         return buckets
 
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
+        self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
         """Return the hits of each query among the records that share a bucket with it in any table.
 
-        None if there are more hits than `hit_budget` allows. `queries`, (q, d): integer features.
-        `block`: the same queries in the engine's layout, with their minimum scores.
+        `queries`, (q, d): integer features. `min_scores`, int64 (q,): minimum scores of hits. None
+        if there are more hits than `hit_budget` allows.
         """
         buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
@@ -126,16 +126,12 @@ class HyperplaneLSH(Index):
 
         def scan_query(query: int) -> list[Hits] | None:
             """Return the hits of the query of this index in each block of records."""
-            query_block = self.engine.select_queries(block, np.array([query]))
-            by_block = [
-                self.engine.scan_subset(
-                    query_block,
-                    block_records,
-                    _find_matches(block_buckets, buckets[query], len(block_records)),
-                    hit_budget,
-                )
-                for block_records, block_buckets in records
-            ]
+            single = slice(query, query + 1)
+            block = self._prepare(queries[single], min_scores[single])
+            by_block = []
+            for block_records, block_buckets in records:
+                matches = _find_matches(block_buckets, buckets[query], len(block_records))
+                by_block.append(self.engine.scan(block, block_records, hit_budget, matches))
             hits = [block_hits for block_hits in by_block if block_hits is not None]
             return hits if len(hits) == len(by_block) else None
 

@@ -21,6 +21,7 @@ from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import (
     HitBudget,
     Hits,
+    MinScores,
     NeighbourLists,
     Pairs,
     QueryBlock,
@@ -125,7 +126,8 @@ def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
 MAX_HITS = 1 << 24
 """Hits held at a time by :meth:`Index.search_in_blocks`: some 350 MB while they are ordered."""
 
-_MAX_THRESHOLD = 1 << 40  # thresholds beyond this, in either direction, select all records or none
+NO_THRESHOLD = -(1 << 40)
+"""A threshold that all similarities reach; none reaches its opposite."""
 
 Thresholds = Ints
 """The smallest similarity of a neighbour, for each query, (q,)."""
@@ -211,13 +213,18 @@ class Index(ABC):
 
     @abstractmethod
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, hit_budget: HitBudget
+        self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
         """Return each query's hits among its candidates, for consecutive blocks of records.
 
-        None if there are more hits than `hit_budget` allows. The queries are given twice: as
-        integer features (q, d), and as a `block` in the engine's layout, with their minimum scores.
+        `queries`, (q, d): integer features. `min_scores`, int64 (q,): minimum scores of hits. None
+        if there are more hits than `hit_budget` allows.
         """
+
+    def _prepare(self, queries: IntegerMatrix, min_scores: MinScores) -> QueryBlock:
+        """Return integer `queries` (q, d) with their `min_scores` (q,) in the engine's layout."""
+        padded = pad_columns(queries, self.stride)
+        return self.engine.prepare(padded, min_scores, self.kernel.product_factor)
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
         """Return the neighbours: candidates with a similarity to query j >= ``thresholds[j]``.
@@ -261,13 +268,10 @@ class Index(ABC):
         there are more hits than `hit_budget` allows.
         """
         query_offsets = self.kernel.offsets(queries)
-        min_scores = np.clip(thresholds, -_MAX_THRESHOLD, _MAX_THRESHOLD) + query_offsets.astype(
-            np.int64
-        )
-        padded = pad_columns(queries, self.stride)
-        block = self.engine.prepare(padded, min_scores, self.kernel.product_factor)
+        clipped_thresholds = np.clip(thresholds, NO_THRESHOLD, -NO_THRESHOLD)
+        min_scores = clipped_thresholds + query_offsets.astype(np.int64)
         with self.engine.limit_threads():
-            hits = self._scan(queries, block, hit_budget)
+            hits = self._scan(queries, min_scores, hit_budget)
         return None if hits is None else merge_hits(hits, query_offsets)
 
     def _check_queries(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
@@ -341,21 +345,20 @@ class ExactIndex(Index):
         self._tile = tile
 
     def _scan(
-        self,
-        queries: IntegerMatrix,  # noqa: ARG002 (every record is a candidate)
-        block: QueryBlock,
-        hit_budget: HitBudget,
+        self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits of all queries in each block of records.
+        """Return the hits of integer queries (q, d) in each block of records.
 
-        None if there are more than `hit_budget` allows. `block`: the queries in engine layout.
+        `min_scores`, int64 (q,): minimum scores of hits. None if there are more hits than
+        `hit_budget` allows.
         """
+        block = self._prepare(queries, min_scores)
 
         def scan_block(records: ScanRecords) -> Hits | None:
             """Return the hits of all queries among `records`, or None."""
             return self.engine.scan(block, records, hit_budget) if hit_budget else None
 
-        tasks = list(self.store.iterate_records(self._choose_task_size(len(block.min_scores))))
+        tasks = list(self.store.iterate_records(self._choose_task_size(len(queries))))
         hits = map_in_threads(scan_block, tasks)
         complete = [block_hits for block_hits in hits if block_hits is not None]
         return complete if len(complete) == len(hits) else None
@@ -365,9 +368,8 @@ class ExactIndex(Index):
     ) -> NeighbourLists:
         """Return the similarities of each query with given records, as lists of neighbours.
 
-        - `queries`, (q, d): integer features.
-        - `starts`, int64 (q + 1,), `rows`, int32 (pairs,): the rows of the records of query j are
-          ``rows[starts[j]:starts[j + 1]]``, ascending.
+        `queries`, (q, d): integer features. `starts`, int64 (q + 1,), `rows`, int32 (pairs,): the
+        rows of the records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
         """
         self._check_integers("queries", queries)
         similarities = np.empty(len(rows), dtype=np.int32)

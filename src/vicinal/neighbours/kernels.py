@@ -42,7 +42,6 @@ cost no privacy (docs/decisions/0003-integer-features.md).
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -64,13 +63,6 @@ INT8_LIMIT = 127
 
 IntegerMatrix = AnyArray
 """Integer features, (n, d): int8, or float32 that holds integers."""
-
-_ScaleFactor = Callable[[Floats, Floats], Floats]
-"""Function (peaks, relative_norms) -> factors, all float64 (n,).
-
-The peak of a row is its largest absolute entry. `relative_norms` are the norms of rows divided by
-their peaks; multiplying these rows by the factors gives the scaled rows.
-"""
 
 _CHUNK_ELEMENTS = 1 << 15  # numbers scaled and rounded together: they stay in the cache of a core
 
@@ -134,8 +126,7 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
     max_unit_norm = FLOAT32.scale(public.shape[1])
-    scale_factor = _compute_inverse_norms if bound is None else _make_norm_clipping_factor(bound)
-    rows = _scale_rows(public[:_MAX_PUBLIC_ROWS], scale_factor, 1.0)
+    rows = _scale_rows(public[:_MAX_PUBLIC_ROWS], bound, 1.0)
     unit_norms = np.geomspace(min(INT8_LIMIT, max_unit_norm), max_unit_norm, _N_UNIT_NORMS)
     distortions = [_compute_distortion(rows, unit_norm) for unit_norm in unit_norms]
     best_unit_norm = unit_norms[int(np.argmin(distortions))]
@@ -166,7 +157,7 @@ def quantise_directions(X: FloatMatrix, precision: Precision = FLOAT32) -> Integ
     The norm is :meth:`Precision.scale`, 4095 - sqrt(d) / 2 in float32. A row of zeros has no
     direction and stays zero: its cosine with every query is 0.
     """
-    return _quantise(X, _compute_inverse_norms, precision)
+    return _quantise(X, None, precision)
 
 
 def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
@@ -175,46 +166,21 @@ def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
     The result is float64 (n, d + 1); its last column makes all norms equal to 1. The cosine of two
     such rows is a function of their distance, so equal directions of different norms differ.
     """
-    rows = _scale_rows(X, _make_norm_clipping_factor(bound), 1.0)
+    rows = _scale_rows(X, bound, 1.0)
     complement = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
     return np.concatenate([rows, complement[:, None]], axis=1)
 
 
-def _compute_inverse_norms(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (the type is _ScaleFactor)
-    """Return factors, float64 (n,), that scale rows to norm 1; rows of zeros are kept.
-
-    `norms`, float64 (n,): norms of the rows after division by their largest absolute entries, the
-    `peaks`, which are not used.
-    """
-    return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
-
-
-def _make_norm_clipping_factor(bound: float) -> _ScaleFactor:
-    """Return a function that computes factors which divide rows by `bound` and clip to norm 1.
-
-    Its arguments, float64 (n,), are the rows' largest absolute entries, and their norms after
-    division by these; the factors apply to the divided rows.
-    """
-
-    def compute_factor(peaks: Floats, norms: Floats) -> Floats:
-        """Return the factors of rows whose norms are ``peaks * norms``."""
-        with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
-            divisors = np.maximum(peaks * norms, bound)
-        return np.where(np.isinf(divisors), _compute_inverse_norms(peaks, norms), peaks / divisors)
-
-    return compute_factor
-
-
-def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) -> IntegerMatrix:
+def _quantise(X: FloatMatrix, bound: float | None, precision: Precision) -> IntegerMatrix:
     """Return the rows of `X`, (n, d), scaled and rounded to the integers of a precision, (n, d).
 
-    `scale_factor` returns the factor of each row to norm at most 1, see :func:`_scale_rows`.
+    `bound`: the rows are divided by it and clipped to norm 1; None: they are scaled to norm 1.
     """
     integers = np.empty(X.shape, dtype=precision.dtype)
     unit_norm = precision.scale(X.shape[1])
     chunk_rows = max(1, _CHUNK_ELEMENTS // max(1, X.shape[1]))
     for start in range(0, len(X), chunk_rows):
-        rows = _scale_rows(X[start : start + chunk_rows], scale_factor, unit_norm)
+        rows = _scale_rows(X[start : start + chunk_rows], bound, unit_norm)
         np.rint(rows, out=rows)
         integers[start : start + chunk_rows] = np.clip(
             rows, -precision.limit, precision.limit, out=rows
@@ -222,19 +188,25 @@ def _quantise(X: FloatMatrix, scale_factor: _ScaleFactor, precision: Precision) 
     return integers
 
 
-def _scale_rows(X: FloatMatrix, scale_factor: _ScaleFactor, unit_norm: float) -> Floats:
-    """Return the rows of `X`, (n, d), scaled by their factors and by `unit_norm`, float64 (n, d).
+def _scale_rows(X: FloatMatrix, bound: float | None, unit_norm: float) -> Floats:
+    """Return the rows of `X`, (n, d), scaled to norm at most `unit_norm`, float64 (n, d).
 
-    Rows are divided by their largest absolute entries first, which prevents overflow and underflow
-    of squares. `scale_factor`: function of these entries and of the divided rows' norms, (n,) each,
-    to the factors of the divided rows, (n,). `unit_norm`: number of integer steps of norm 1.
+    `unit_norm`: number of integer steps of a vector of norm 1. `bound`: the norm that is scaled to
+    `unit_norm`; rows of larger norm are scaled to it, too. None: all rows are scaled to
+    `unit_norm`. Rows of zeros are kept.
     """
     rows = np.array(X, dtype=np.float64, order="C")
     magnitudes = np.abs(rows)
+    # Rows are divided by their largest entries, so that squares neither overflow nor underflow.
     peaks = magnitudes.max(axis=1, initial=0.0)
     rows /= np.where(peaks > 0, peaks, 1.0)[:, None]
     norms = np.sqrt(np.square(rows, out=magnitudes).sum(axis=1))
-    rows *= (unit_norm * scale_factor(peaks, norms))[:, None]
+    factors = 1.0 / np.where(norms > 0, norms, 1.0)
+    if bound is not None:
+        with np.errstate(over="ignore"):  # a warning would reveal a record beyond all bounds
+            divisors = np.maximum(peaks * norms, bound)
+        factors = np.where(np.isinf(divisors), factors, peaks / divisors)
+    rows *= (unit_norm * factors)[:, None]
     return rows
 
 
@@ -427,7 +399,7 @@ class RBF(Kernel):
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
         """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and rounded."""
-        return _quantise(X, _make_norm_clipping_factor(self.bound), self.precision)
+        return _quantise(X, self.bound, self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
         """Return |x|^2 of each row of integer features (n, d), int32 (n,)."""

@@ -28,7 +28,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import Bools, Ints, Ints32
 from vicinal.compiled import compiled
-from vicinal.neighbours.index import ExactIndex
+from vicinal.neighbours.index import NO_THRESHOLD, ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.radius import Reference, select_largest
 from vicinal.neighbours.scan import NeighbourLists
@@ -40,24 +40,12 @@ NearestRows = Ints32
 """Rows of the k nearest records of each query, (q, k)."""
 
 _N_PROBES = 1024  # records from whose similarities the radius is estimated
-_MARGIN_DEVIATIONS = (
-    3.0  # standard deviations added to expected counts of sampled records and of probes
-)
+_MARGIN_DEVIATIONS = 3.0  # standard deviations added to expected counts of subjects and probes
 _MAX_RADIUS_SHARE = 0.8  # with a larger share of candidates a radius saves nothing
 _SAMPLED_RECORD_COST = 2  # cost of a record that is sampled first, in candidates inside a radius
 
 _MIN_KEYS_TO_BIN = 512  # with fewer keys, selection without bins is faster
 _N_BINS = 1024  # bins of similarities
-
-_UNLIMITED_THRESHOLD = -(1 << 40)  # a threshold that all similarities reach
-
-
-def count_candidates(k: int, gamma: float) -> float:
-    """Return the number of candidates of which at least `k` are almost surely sampled.
-
-    `gamma`: probability with which each of them is sampled.
-    """
-    return (k + _MARGIN_DEVIATIONS * math.sqrt(k * (1 - gamma))) / gamma
 
 
 class PoissonKNN:
@@ -90,8 +78,10 @@ class PoissonKNN:
         self._index = ExactIndex(kernel, integers.shape[1])
         self._index.add(integers)
         self._has_shared_subjects = n_subjects < len(slots)
+        # Of so many subjects at least k are almost surely sampled.
+        n_needed_subjects = (k + _MARGIN_DEVIATIONS * math.sqrt(k * (1 - gamma))) / gamma
         self.n_expected_candidates = min(
-            count_candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots)
+            n_needed_subjects * len(slots) / max(n_subjects, 1), len(slots)
         )
         self.sample_first = (
             not self._has_shared_subjects
@@ -116,9 +106,7 @@ class PoissonKNN:
 
         `queries`, (q, d): integer features.
         """
-        return self._index.search(
-            queries, np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
-        )
+        return self._index.search(queries, np.full(len(queries), NO_THRESHOLD))
 
     def find_nearest_sampled(self, queries: IntegerMatrix, sample: Ints) -> NearestRows:
         """Return the rows of the k nearest sampled records, int32 (q, k), for samples drawn first.
@@ -155,7 +143,7 @@ class PoissonKNN:
 
     def _compute_thresholds(self, queries: IntegerMatrix) -> Ints:
         """Return the smallest similarity of a candidate of each of the `queries` (q, d), int64."""
-        unlimited = np.full(len(queries), _UNLIMITED_THRESHOLD, dtype=np.int64)
+        unlimited = np.full(len(queries), NO_THRESHOLD)
         if self._probes is None or self.n_expected_candidates > _MAX_RADIUS_SHARE * len(self):
             return unlimited
         expected_probes = self.n_expected_candidates / len(self) * len(self._probes)

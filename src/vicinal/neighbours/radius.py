@@ -13,7 +13,7 @@ from vicinal import checks
 from vicinal.arrays import Floats, Ints
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.neighbours.index import ExactIndex
+from vicinal.neighbours.index import NO_THRESHOLD, ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import NeighbourLists
 
@@ -132,8 +132,8 @@ class Reference:
         chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), chunk_size):
             chunk = queries[start : start + chunk_size]
-            # Every point reaches this threshold, and hits are in the order of the points.
-            yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
+            # Hits are in the order of the points.
+            yield self._index.search(chunk, np.full(len(chunk), NO_THRESHOLD))
 
 
 class Radius(ABC):

@@ -42,7 +42,7 @@ The query's own offset is not yet subtracted from the similarities.
 
 @dataclass(frozen=True, slots=True)
 class ScanRecords:
-    """Records to be scanned: a view of the memory of an index, never a copy.
+    """Records to be scanned, usually a view of the memory of an index.
 
     - `features`, int8 or float32 (n, stride): integer features, C-contiguous, padded with zeros.
     - `offsets`, int32 (n,): subtracted from the similarity of each record; at least 0.
@@ -57,8 +57,8 @@ class ScanRecords:
         """Return the number of records."""
         return len(self.row_ids)
 
-    def __getitem__(self, rows: slice) -> ScanRecords:
-        """Return the records at a slice of indices, `rows`, as a view."""
+    def __getitem__(self, rows: slice | Ints32) -> ScanRecords:
+        """Return the records at `rows`: a view for a slice, a copy for indices (k,)."""
         return ScanRecords(self.features[rows], self.offsets[rows], self.row_ids[rows])
 
 
@@ -141,33 +141,24 @@ class ScanEngine(ABC):
         """
 
     @abstractmethod
-    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
-
-    @abstractmethod
-    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+    def scan(
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        hit_budget: HitBudget,
+        indices: Ints32 | None = None,
+    ) -> Hits | None:
         """Return the hits of every query in the order of the records, and reduce `hit_budget`.
 
-        `block`: the prepared queries. None if there are more hits than `hit_budget` allows. Several
-        threads may call it at a time; it releases the interpreter's lock while it multiplies.
+        `block`: the prepared queries. `indices`, int32 (k,): compare only the records with these
+        indices in `records`, in this order. None if there are more hits than `hit_budget` allows.
+        Several threads may call it at a time; it releases the interpreter's lock while it
+        multiplies.
         """
 
     def limit_threads(self) -> AbstractContextManager[Any]:
         """Return a context for a search, in which each product uses only its own thread."""
         return nullcontext()
-
-    def scan_subset(
-        self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
-    ) -> Hits | None:
-        """Return the hits among some of the records, in the order of `indices`, or None.
-
-        `indices`, int32 (k,): indices in `records`, the same for all queries. None if more hits are
-        found than `hit_budget` allows.
-        """
-        selected = ScanRecords(
-            records.features[indices], records.offsets[indices], records.row_ids[indices]
-        )
-        return self.scan(block, selected, hit_budget)
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of each pair whose record is in `pairs.records`.
@@ -210,7 +201,7 @@ class NeighbourLists:
     >>> from vicinal.neighbours import NeighbourLists
     >>> rows, similarities = np.array([4, 7, 7], np.int32), np.array([90, 80, 85], np.int32)
     >>> lists = NeighbourLists(np.array([0, 2, 3]), rows, similarities)
-    >>> lists.select_query(0).rows
+    >>> lists.select_queries(0, 1).rows
     array([4, 7], dtype=int32)
     """
 
@@ -227,10 +218,6 @@ class NeighbourLists:
         hits = slice(self.starts[first], self.starts[stop])
         starts = self.starts[first : stop + 1] - self.starts[first]
         return NeighbourLists(starts, self.rows[hits], self.similarities[hits])
-
-    def select_query(self, query: int) -> NeighbourLists:
-        """Return the neighbours of the query with index `query`, as a block of one query."""
-        return self.select_queries(query, query + 1)
 
     def keep(self, is_kept: Bools) -> NeighbourLists:
         """Return only the hits at which `is_kept`, bool (hits,), is true."""

@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 
-from vicinal.arrays import Ints, Ints32
+from vicinal.arrays import Ints32
 from vicinal.compiled import compiled
 from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, allocate_aligned, lowest_bit
 from vicinal.neighbours.engines._intrinsics import is_supported as is_vnni_supported
@@ -284,20 +284,12 @@ class AMXEngine(VNNIEngine):
             return super().prepare(queries, min_scores, factor)
         return _pack_query_tiles(queries, min_scores, factor)
 
-    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
-        if not isinstance(block.packed, QueryTiles):
-            return super().select_queries(block, query_indices)
-        rows = block.packed.rows[query_indices]
-        return self.prepare(rows, block.min_scores[query_indices], block.factor)
-
     def _find_hits(
         self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows of the
-        records. `hit_budget`: number of hits that may still be kept.
+        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows.
         """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):

@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Ints
+from vicinal.arrays import Floats32, Ints32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines._amx import AMXEngine
@@ -52,17 +52,20 @@ class Float32Engine(ScanEngine):
         """Return the queries (q, stride) as float32, `min_scores` (q,) and the product `factor`."""
         return QueryBlock(min_scores, factor, queries.astype(np.float32))
 
-    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
-        return QueryBlock(
-            block.min_scores[query_indices], block.factor, block.packed[query_indices]
-        )
-
-    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+    def scan(
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        hit_budget: HitBudget,
+        indices: Ints32 | None = None,
+    ) -> Hits | None:
         """Return the hits of the prepared queries in `block` among `records`.
 
-        None if there are more than `hit_budget`, which counts the hits that may be kept, allows.
+        `indices`, int32 (k,): indices of the records to compare; None for all. Returns None if
+        there are more hits than `hit_budget` allows.
         """
+        if indices is not None:
+            records = records[indices]
         blocks = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
@@ -77,7 +80,7 @@ class Float32Engine(ScanEngine):
         starts, row_ids, similarities = merge_blocks(blocks, len(block))
         return np.diff(starts), row_ids, similarities
 
-    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
+    def multiply(self, queries: Floats32, features: IntegerMatrix) -> Floats32:
         """Return the products of `queries` (q, stride) and `features` (n, stride), float32."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 

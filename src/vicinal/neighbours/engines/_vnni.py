@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.arrays import Ints, Ints32
+from vicinal.arrays import Ints32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines._intrinsics import (
@@ -103,38 +103,38 @@ class VNNIEngine(ScanEngine):
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
         """Return the int8 queries (q, stride) in the layout that this engine's scan reads."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
-        return _pack_query_panels(rows, np.ascontiguousarray(min_scores, dtype=np.int64), factor)
+        min_scores = np.ascontiguousarray(min_scores, dtype=np.int64)
+        if len(rows) <= MAX_SINGLE_QUERIES:
+            return QueryBlock(min_scores, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
+        limits = compute_sum_limits(min_scores, factor, LANES)
+        panels = allocate_aligned(len(limits) * rows.shape[1])
+        _pack_panels(rows, len(limits), panels)
+        return QueryBlock(min_scores, factor, PackedQueries(rows, panels, limits))
 
-    def select_queries(self, block: QueryBlock, query_indices: Ints) -> QueryBlock:
-        """Return `block` with only the queries at `query_indices`, int64 (k,), ascending."""
-        rows = block.packed.rows[query_indices]
-        return _pack_query_panels(rows, block.min_scores[query_indices], block.factor)
-
-    def scan(self, block: QueryBlock, records: ScanRecords, hit_budget: HitBudget) -> Hits | None:
+    def scan(
+        self,
+        block: QueryBlock,
+        records: ScanRecords,
+        hit_budget: HitBudget,
+        indices: Ints32 | None = None,
+    ) -> Hits | None:
         """Return the hits of the prepared queries in `block` among `records`, ordered by query.
 
-        None if there are more than `hit_budget` allows.
+        `indices`, int32 (k,): indices of the records to compare; None for all. Returns None if
+        there are more hits than `hit_budget` allows.
         """
-        return self._scan(block, records, _ALL_RECORDS, hit_budget, len(records.row_ids))
-
-    def scan_subset(
-        self, block: QueryBlock, records: ScanRecords, indices: Ints32, hit_budget: HitBudget
-    ) -> Hits | None:
-        """Return the hits of the queries in `block` among some records, ordered by query.
-
-        `indices`, int32: indices of these records in `records`. None if there are more hits than
-        `hit_budget` allows.
-        """
-        if len(indices) == 0:
-            # The compiled code takes an empty array of indices for all records.
-            return self._scan(block, records[:0], _ALL_RECORDS, hit_budget, 0)
-        return self._scan(block, records, indices, hit_budget, len(indices))
+        n_rows = len(records) if indices is None else len(indices)
+        indices = _ALL_RECORDS if indices is None else indices
+        check_memory(block.packed.rows.shape[1], records, indices)
+        stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
+        hits = self._find_hits(block, stored, hit_budget)
+        ordered_hits: Hits = order_by_query(hits, len(block))
+        return ordered_hits if hit_budget else None
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of each pair of query and record in `pairs`.
 
-        `queries`, int8 (q, stride): integer features. `pairs`: the indices of queries and records,
-        and the array that is written.
+        `queries`, int8 (q, stride): integer features.
         """
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
@@ -151,43 +151,23 @@ class VNNIEngine(ScanEngine):
             pairs.similarities,
         )
 
-    def _scan(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        indices: Ints32,
-        hit_budget: HitBudget,
-        n_rows: int,
-    ) -> Hits | None:
-        """Return the hits of `block` among `n_rows` of `records`, ordered by query, or None.
-
-        They are the records with `indices`, int32, or the first `n_rows` if it is empty. None if
-        there are more hits than `hit_budget` allows.
-        """
-        check_memory(block.packed.rows.shape[1], records, indices)
-        stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
-        hits = self._find_hits(block, stored, hit_budget)
-        ordered_hits: Hits = order_by_query(hits, len(block.min_scores))
-        return ordered_hits if hit_budget else None
-
     def _find_hits(
         self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows of the
-        records. `hit_budget`: number of hits that may still be kept.
+        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows.
         """
-        rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
-        hits: Ints32 = (
-            _scan_one_query_at_a_time(
-                *stored, rows, block.min_scores, block.factor, hit_budget.remaining
+        remaining_hits = hit_budget.remaining
+        queries = block.packed
+        hits: Ints32
+        if len(block) <= MAX_SINGLE_QUERIES:
+            hits = _scan_one_query_at_a_time(
+                *stored, queries.rows, block.min_scores, block.factor, remaining_hits
             )
-            if len(block.min_scores) <= MAX_SINGLE_QUERIES
-            else _scan_panels(
-                *stored, block.min_scores, block.factor, panels, limits, hit_budget.remaining
-            )
-        )
+        else:
+            limits = (queries.panels, queries.limits)
+            hits = _scan_panels(*stored, block.min_scores, block.factor, *limits, remaining_hits)
         return hits
 
 
@@ -210,18 +190,6 @@ def check_memory(stride: int, records: ScanRecords, indices: Ints32) -> None:
             "The 'records' must be C-contiguous int8 rows as wide as the block was prepared for, "
             "with an offset and a name each, and those chosen must be among them."
         )
-
-
-def _pack_query_panels(
-    rows: npt.NDArray[np.uint8], min_scores: MinScores, factor: int
-) -> QueryBlock:
-    """Return a block of queries `rows`, uint8 (q, stride), in panels unless they are few."""
-    if len(rows) <= MAX_SINGLE_QUERIES:
-        return QueryBlock(min_scores, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
-    limits = compute_sum_limits(min_scores, factor, LANES)
-    panels = allocate_aligned(len(limits) * rows.shape[1])
-    _pack_panels(rows, len(limits), panels)
-    return QueryBlock(min_scores, factor, PackedQueries(rows, panels, limits))
 
 
 def compute_sum_limits(min_scores: MinScores, factor: int, group_size: int) -> Ints32:
