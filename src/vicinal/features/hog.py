@@ -3,9 +3,8 @@
 The compiled functions sum in the order of scikit-image and numpy, so the features equal those of
 ``skimage.feature.hog`` bit for bit (``tests/features/test_hog_against_scikit_image.py``).
 
-A *schedule* is the order in which numpy adds numbers pairwise: rows (start, stop, n_merges), one
-for every run of numbers. The numbers start .. stop - 1 are summed; then the last `n_merges` sums
-are added, one after another, to the sum before each.
+Everywhere in this module: `cell` is the side of a square cell in pixels, `block` that of a square
+block in cells. `bounds`, float64 (bins + 1,), are the edges of the bins of a histogram, in degrees.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import Floats, Floats32, Ints
+from vicinal.arrays import Floats, Floats32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features import fixed
@@ -32,7 +31,7 @@ _MAX_ENTRY = 0.2
 """Largest entry of a block after its first normalisation (the "Hys" of L2-Hys)."""
 
 _MAX_UNSPLIT_TERMS = 128
-"""Longest run that numpy's pairwise summation adds in eight interleaved sums without halving it."""
+"""Most numbers that numpy's pairwise summation adds in eight interleaved sums without halving."""
 
 _MAX_PARAMETERS = {"orientations": 360, "cell": 1 << 16, "block": 1 << 16}
 """Maximal values: two bins for each degree, and sides, in pixels and cells, beyond all images."""
@@ -123,18 +122,17 @@ def _compute_features(
 ) -> fixed.Vectors:
     """Return the features, float32 (n, d), of a chunk of images (n, h, w) or (n, h, w, 3).
 
-    `orientations`: number of bins of a histogram. `cell`: side of a cell in pixels. `block`: side
-    of a block in cells. `compress`: whether the square roots of intensities are used.
+    `orientations`: number of bins of a histogram. `compress`: whether the square roots of
+    intensities are used.
     """
     size = max(1, _CACHED_NUMBERS // images[0].size)
     width = np.float32(180.0 / orientations)
     # Bounds of the bins of 0 to 180 degrees, rounded to float32.
     bounds = np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
-    schedule = plan_pairwise_sums(block * block * orientations)
     features = []
     for start in range(0, len(images), size):
         lengths, angles = _compute_polar_gradients(images[start : start + size], compress)
-        features.append(compute_histograms(lengths, angles, bounds, schedule, cell, block))
+        features.append(compute_histograms(lengths, angles, bounds, cell, block))
     return np.concatenate(features)
 
 
@@ -142,7 +140,7 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     """Return lengths and angles, in radians, of the gradients at all pixels, both (n, h, w).
 
     `images`: (n, h, w) or (n, h, w, 3); in colour, the steepest channel counts. `compress`: whether
-    gradients are those of the square root of intensities.
+    the square roots of intensities are used.
     """
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
@@ -161,37 +159,13 @@ def _compute_polar_gradients(images: fixed.Images, compress: bool) -> tuple[Floa
     return np.hypot(dx, dy), np.arctan2(dy, dx)
 
 
-Schedule = Ints  # int64 (runs, 3)
-
-
-def plan_pairwise_sums(n: int) -> Schedule:
-    """Return the schedule in which numpy's pairwise summation adds `n` contiguous numbers."""
-    return np.array(_list_pairwise_runs(0, n, 0), np.int64)
-
-
-def _list_pairwise_runs(start: int, stop: int, n_merges: int) -> list[tuple[int, int, int]]:
-    """Return the part of a schedule that adds the numbers `start` to `stop` - 1.
-
-    `n_merges`: number of sums that are merged after the last run.
-    """
-    half = (stop - start) // 2
-    if stop - start <= _MAX_UNSPLIT_TERMS:
-        return [(start, stop, n_merges)]
-    middle = start + half - half % 8
-    return [
-        *_list_pairwise_runs(start, middle, 0),
-        *_list_pairwise_runs(middle, stop, n_merges + 1),
-    ]
-
-
 @compiled
 def compute_histograms(
-    lengths: Floats, angles: Floats, bounds: Floats, schedule: Schedule, cell: int, block: int
+    lengths: Floats, angles: Floats, bounds: Floats, cell: int, block: int
 ) -> Floats32:
     """Return the normalised histograms (n, d) of gradients with `lengths` and `angles` (n, h, w).
 
-    `angles`: in radians. `bounds` (bins + 1,): edges of the bins, in degrees. `schedule`: order in
-    which a block's squares are added. `cell`: side of a cell in pixels. `block`: side in cells.
+    `angles`: in radians.
     """
     n, height, width = lengths.shape
     n_cell_rows, n_cell_columns, n_bins = height // cell, width // cell, len(bounds) - 1
@@ -201,7 +175,7 @@ def compute_histograms(
     cells, values = np.empty((n_cell_rows, n_cell_columns, n_bins), np.float32), np.empty(size)
     for i in range(n):
         _fill_cells(lengths[i], angles[i], bounds, cell, cells)
-        _write_blocks(cells, block, schedule, values, features[i])
+        _write_blocks(cells, block, values, features[i])
     return features
 
 
@@ -212,8 +186,7 @@ def _fill_cells(
     """Write the histogram of every cell: for each bin, the mean over pixels of gradient lengths.
 
     Sums are rounded to single precision after every term. `lengths`, `angles`: gradients (h, w) of
-    one image, angles in radians. `bounds`: edges of the bins, in degrees. `cell`: side of a cell in
-    pixels. `cells`: the result, (cell rows, cell columns, bins).
+    one image, angles in radians. `cells`: the result, (cell rows, cell columns, bins).
     """
     cells[:] = 0.0
     for row in range(cells.shape[0]):
@@ -230,10 +203,7 @@ def _fill_cells(
 
 @compiled
 def _find_bin(degrees: float, bounds: Floats) -> int:
-    """Return the index of the bin of a direction, or -1 above the last bin.
-
-    `degrees`: between -180 and 180. `bounds` (bins + 1,): edges of the bins, 0 to 180 degrees.
-    """
+    """Return the bin's index of a direction, -180 to 180 `degrees`, or -1 above the last bin."""
     n_bins = len(bounds) - 1
     # Opposite directions share a bin.
     unsigned = degrees + 180.0 if degrees < 0 else degrees
@@ -248,23 +218,20 @@ def _find_bin(degrees: float, bounds: Floats) -> int:
 
 
 @compiled
-def _write_blocks(
-    cells: Floats32, block: int, schedule: Schedule, values: Floats, features: Floats32
-) -> None:
+def _write_blocks(cells: Floats32, block: int, values: Floats, features: Floats32) -> None:
     """Write all blocks of cells of an image, each normalised, clipped and normalised again.
 
-    `cells`: histograms (cell rows, cell columns, bins). `block`: side of a block in cells.
-    `schedule`: order in which a block's squares are added. `values`: a buffer for the numbers of
-    one block. `features` (blocks * numbers of a block,): the result, which is overwritten.
+    `cells`: histograms (cell rows, cell columns, bins). `values`: a buffer for the numbers of one
+    block. `features` (blocks * numbers of a block,): the result, which is overwritten.
     """
     start = 0
     for row in range(cells.shape[0] - block + 1):
         for column in range(cells.shape[1] - block + 1):
             _copy_block(cells[row : row + block, column : column + block], values)
-            _normalise(values, schedule)
+            _normalise(values)
             for i in range(len(values)):
                 values[i] = min(values[i], _MAX_ENTRY)
-            _normalise(values, schedule)
+            _normalise(values)
             features[start : start + len(values)] = values
             start += len(values)
 
@@ -281,29 +248,20 @@ def _copy_block(cells: Floats32, values: Floats) -> None:
 
 
 @compiled
-def _normalise(values: Floats, schedule: Schedule) -> None:
-    """Divide `values` (n,) by their Euclidean length, in place; the schedule orders its sum."""
-    length = np.sqrt(_sum_squares(values, schedule) + _MIN_SQUARED_LENGTH)
+def _normalise(values: Floats) -> None:
+    """Divide `values` (n,) by their Euclidean length, in place."""
+    length = np.sqrt(_sum_squares(values) + _MIN_SQUARED_LENGTH)
     for i in range(len(values)):
         values[i] /= length
 
 
 @compiled
-def _sum_squares(values: Floats, schedule: Schedule) -> float:
-    """Return the sum of the squares of `values` (n,), added in the order of the schedule."""
-    stack, top = np.empty(len(schedule)), 0
-    for start, stop, n_merges in schedule:
-        stack[top] = _sum_run_of_squares(values[start:stop])
-        for _ in range(n_merges):
-            stack[top - 1] += stack[top]
-            top -= 1
-        top += 1
-    return float(stack[0])
-
-
-@compiled
-def _sum_run_of_squares(values: Floats) -> float:
-    """Return the sum of the squares of `values` (n,), at most one run, added in numpy's order."""
+def _sum_squares(values: Floats) -> float:
+    """Return the sum of the squares of `values` (n,), added pairwise in numpy's order."""
+    if len(values) > _MAX_UNSPLIT_TERMS:
+        half = len(values) // 2
+        middle = half - half % 8
+        return float(_sum_squares(values[:middle]) + _sum_squares(values[middle:]))
     a = b = c = d = e = f = g = h = 0.0
     full = len(values) - len(values) % 8
     for i in range(0, full, 8):

@@ -4,7 +4,8 @@ Features are scaled so that two rows have distance one in a column, times its we
 differs by one standard deviation, or if a category or a truth value differs.
 
 The *code* of a cell is a float64: the number, days since 1970, seconds, or the index of a declared
-value; NaN for a missing or faulty cell.
+value; NaN for a missing or faulty cell. Everywhere in this module, `codes`, float64 (n,), are those
+of n cells, and `column` is the Arrow column of these cells.
 """
 
 import datetime as dt
@@ -54,6 +55,8 @@ class TableColumn(ABC):
     """
 
     kind: ClassVar[str]
+    _missing_indicator: ClassVar[float] = 1.0
+    """Value of the feature that indicates missing values."""
 
     name: str
     weight: float = 1.0
@@ -64,18 +67,18 @@ class TableColumn(ABC):
 
     @abstractmethod
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a column, in which missing-value markers are already nulls."""
+        """Return codes and faults of a column in which missing-value markers are already nulls."""
 
     @abstractmethod
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the features (n, w) of codes (n,) before weighting, without the missing indicator.
+        """Return the features (n, w) of codes before weighting, without the missing indicator.
 
-        NaN, the code of a missing value, has the features of the centre, or zeros.
+        NaN has the features of the centre, or zeros.
         """
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) of synthetic cells: quantiles of uniform samples (n,) in [0, 1)."""
+        """Return codes of synthetic cells: the quantiles at `uniforms` (n,), in [0, 1)."""
 
     @abstractmethod
     def _format_cell(self, code: float) -> object:
@@ -88,12 +91,12 @@ class TableColumn(ABC):
         )
 
     def parse_cells(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a table's column; missing values are faults if not allowed."""
+        """Return codes and faults of a column; missing values are faults if not allowed."""
         parsed = self._parse_cells_without_markers(column)
         return parsed if self.missing else parsed.refuse_missing()
 
     def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a table's column, with NaN for declared missing values."""
+        """Return codes and faults of a column, with NaN for missing-value markers."""
         if self._normalized_markers:
             column = cells.replace_by_null(column, self._normalized_markers)
         return self._parse(column)
@@ -106,14 +109,11 @@ class TableColumn(ABC):
         )
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
-        """Return whether each code (n,) is outside the declared bounds."""
+        """Return whether each code is outside the declared bounds, bool (n,)."""
         return np.zeros(len(codes), dtype=np.bool_)
 
     def compute_features(self, codes: Codes) -> Floats:
-        """Return the weighted features (n, d) of codes (n,).
-
-        If values may be missing, the last feature is nonzero for those that are.
-        """
+        """Return the weighted features (n, d); the last one may indicate missing values."""
         features = self._compute_value_features(codes)
         if self.missing:
             features = np.column_stack([features, np.isnan(codes) * self._missing_indicator])
@@ -123,11 +123,6 @@ class TableColumn(ABC):
     def declared_values(self) -> list[str] | None:
         """All values that a cell may have, as texts; None for kinds without a list of values."""
         return None
-
-    @property
-    def _missing_indicator(self) -> float:
-        """The value of the feature for missing values."""
-        return 1.0
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -166,9 +161,9 @@ class NumberColumn(TableColumn):
         return cells.parse_numbers(column, accept_censored=self.limits)
 
     def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a table's column, with NaN for declared missing values.
+        """Return codes and faults of a column, with NaN for markers and cells of equal code.
 
-        Cells are also missing if their code is that of a marker, such as 1e3 for 1000.
+        For example, 1e3 is missing if 1000 is a marker.
         """
         # In columns of numbers it is faster to compare codes only.
         if self.kind in ("number", "whole") and not cells.is_text(column):
@@ -185,9 +180,8 @@ class NumberColumn(TableColumn):
         return self._parse(pa.chunked_array([sorted(self._normalized_markers)])).present_codes
 
     def find_out_of_bounds(self, codes: Codes) -> Bools:
-        """Return whether each code (n,) is below `low` or above `high`."""
-        low = -math.inf if self.low is None else self.low
-        high = math.inf if self.high is None else self.high
+        """Return whether each code is below `low` or above `high`, bool (n,)."""
+        low, high = self._bounds
         return (codes < low) | (codes > high)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
@@ -211,8 +205,7 @@ class NumberColumn(TableColumn):
     def _transformed_bounds(self) -> tuple[float, float]:
         """Lowest and highest number that is standardised, or its logarithm if `log` is declared.
 
-        Both are at most four spreads from a declared centre.
-        NaN for an open bound without a declared centre.
+        They are at most four spreads from a declared centre. Without one, an open bound is NaN.
         """
         low = math.nan if self.low is None else self._apply_log(self.low)
         high = math.nan if self.high is None else self._apply_log(self.high)
@@ -224,11 +217,15 @@ class NumberColumn(TableColumn):
             high = highest if math.isnan(high) else min(high, highest)
         return low, high
 
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """The bounds `low` and `high`; infinite if open."""
+        low = -math.inf if self.low is None else self.low
+        return low, math.inf if self.high is None else self.high
+
     def _clip_to_bounds(self, codes: Codes) -> Codes:
-        """Return codes (n,), with the nearest bound in place of codes outside the bounds."""
-        if self.low is None and self.high is None:
-            return codes
-        return np.clip(codes, self.low, self.high)
+        """Return codes, with the nearest bound in place of codes outside the bounds."""
+        return np.clip(codes, *self._bounds)
 
     def _apply_log(self, number: float) -> float:
         """Return log(number), or log(1 + number) if `low` is 0; the number without `log`."""
@@ -241,14 +238,13 @@ class NumberColumn(TableColumn):
         return self._clip_to_bounds(numbers)
 
     def _format_cell(self, code: float) -> object:
-        """Return the code, which is the number itself."""
+        """Return the number, which is its own code."""
         return code
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) of synthetic cells: normal with declared centre and spread, or uniform.
+        """Return codes of synthetic cells, clipped to the bounds, given `uniforms` (n,) in [0, 1).
 
-        They are clipped to the bounds. `uniforms`: samples (n,) of the uniform distribution on
-        [0, 1), which are turned into quantiles.
+        They are normal with declared centre and spread, otherwise uniform.
         """
         low, high = self._transformed_bounds
         if self.center is not None and self.spread is not None:
@@ -317,9 +313,9 @@ class DateColumn(NumberColumn):
         return self._clip_to_bounds(np.rint(numbers))
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the standardised dates (n, 1) of codes (n,), clipped to four spreads; 0 for NaN.
+        """Return the standardised dates (n, 1), clipped to four spreads; 0 for NaN.
 
-        With `time` (n, 3): then the time of day as a point on a circle; zeros for NaN.
+        With `time` (n, 3): the last two are the time of day as a point on a circle.
         """
         features = super()._compute_value_features(codes)
         if not self.time:
@@ -328,7 +324,7 @@ class DateColumn(NumberColumn):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Suffixes of the names of the features: an empty one, then those of the time of day."""
+        """Suffixes of the names of features: an empty one, then those of the time of day."""
         return ("", *_CIRCLE_NAMES) if self.time else ("",)
 
 
@@ -359,10 +355,7 @@ class TimeColumn(NumberColumn):
         return np.minimum(np.rint(numbers), times.SECONDS_PER_DAY - 1.0)
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return every time of day as a point on the unit circle, (n, 2); zeros for NaN.
-
-        If not `cyclic`, return the standardised seconds (n, 1), clipped to four spreads.
-        """
+        """Return times of day as points on a circle (n, 2), or standardised (n, 1); 0 for NaN."""
         if not self.cyclic:
             return super()._compute_value_features(codes)
         return _map_to_circle(codes / times.SECONDS_PER_DAY)
@@ -441,10 +434,7 @@ class DeclaredColumn(TableColumn):
         return super()._normalized_markers - frozenset(map(cells.normalize_value, self.values))
 
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return the index of every cell among `values` as its code.
-
-        The code of undeclared values is the number of `values`, if the column has "other".
-        """
+        """Return the index of every cell in `values` as its code; ``len(values)`` is "other"."""
         other_code = float(len(self.values)) if self.n_values > len(self.values) else None
         return cells.parse_declared_values(column, self.values, other_code)
 
@@ -457,10 +447,7 @@ class DeclaredColumn(TableColumn):
         return max(self.values) + 1.0 if has_numbers else OTHER
 
     def sample_codes(self, uniforms: Floats) -> Codes:
-        """Return codes (n,) of synthetic cells with the declared shares, or uniform.
-
-        `uniforms`: samples (n,) of the uniform distribution on [0, 1).
-        """
+        """Return codes of synthetic cells, given `uniforms` (n,), with the shares of the values."""
         shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         cumulative = np.cumsum(shares) / shares.sum()
         codes = np.searchsorted(cumulative, uniforms, side="right")
@@ -474,7 +461,7 @@ class LevelsColumn(DeclaredColumn):
     kind: ClassVar[str] = "levels"
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the standardised indices of levels (n, 1) for codes (n,); 0 for missing values."""
+        """Return the standardised indices of levels (n, 1) ; 0 for missing values."""
         k = len(self.values)
         return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
 
@@ -487,6 +474,7 @@ class CategoryColumn(DeclaredColumn):
     """
 
     kind: ClassVar[str] = "category"
+    _missing_indicator: ClassVar[float] = _ONE_HOT
 
     other: bool = True
 
@@ -496,13 +484,8 @@ class CategoryColumn(DeclaredColumn):
         return len(self.values) + self.other
 
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return one-hot features (n, `n_values`) of codes (n,); zeros for missing values."""
+        """Return one-hot features (n, `n_values`) of codes; zeros for missing values."""
         return np.asarray((codes[:, None] == np.arange(self.n_values)) * _ONE_HOT)
-
-    @property
-    def _missing_indicator(self) -> float:
-        """The value of the feature for missing values, as of the one-hot features."""
-        return _ONE_HOT
 
     @property
     def value_names(self) -> tuple[str, ...]:
