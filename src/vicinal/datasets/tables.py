@@ -27,7 +27,7 @@ from vicinal.datasets.dataset import Dataset, build_label_column, build_subject_
 from vicinal.declared_sizes import require_csv_memory, require_parquet_memory, require_sheet_memory
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.csv_form import PLAIN_CSV, CsvForm, swap_decimal_marks
-from vicinal.features.table_columns import is_text, parse_numbers, plain_text, validate_ids
+from vicinal.features.table_columns import find_id_faults, is_text, parse_numbers, plain_text
 from vicinal.features.table_schema import TableSchema
 from vicinal.lazy import import_from_extra
 
@@ -685,7 +685,7 @@ def _read_subjects(columns: _Columns, name: str) -> AnyArray:
     column = columns.get(name, "subject column", allow_missing=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    parsed = validate_ids(column)
+    parsed = find_id_faults(column)
     if (np.isnan(parsed.codes) & (parsed.faults == 0)).any():
         raise InvalidInput(
             "The subject column has rows without an id. Fill in the ids, or drop these rows, "

@@ -1,8 +1,9 @@
 """Drafts of columns of public texts: as parsed values if they fit, else as levels or categories.
 
 A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
-*Levels* are ordered categories. `name` is the column's name, `column` its texts (n,), and `file`
-the CSV format of the public file.
+*Levels* are ordered categories. Everywhere in this module, `name` is the column's name, `column`
+its texts (n,), `file` the CSV format of the public file, and `order` the texts of an ordered
+category, from the lowest to the highest, or None.
 """
 
 import itertools
@@ -69,10 +70,7 @@ _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\
 def draft_text_column(
     name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
 ) -> Draft:
-    """Return the draft of a column of texts: parsed values, levels, a category, or no features.
-
-    `order`: the texts of an ordered category from the lowest to the highest, else None.
-    """
+    """Return the draft of a column of texts: parsed values, levels, a category, or no features."""
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
         return Draft(IGNORED, values.CONSTANT if distinct else values.EMPTY)
@@ -122,8 +120,8 @@ def _list_interpretations(
 ) -> list[_Interpretation]:
     """Return the possible meanings of a column of texts, the most probable first.
 
-    `column`: the texts as they are in the file. `pointed`: the same with decimal points, also if
-    the file has decimal commas. `distinct`: the distinct texts of `column` that are not missing.
+    `pointed`: the texts with decimal points in place of decimal commas, if the file has these.
+    `distinct`: the distinct texts of `column` that are not missing.
     """
     meanings = []
     if not any(map(cells.LEADING_ZERO.fullmatch, distinct)):
@@ -157,7 +155,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
     """Return the draft of texts that are truth values, numbers, dates or times, else None.
 
     In a column with more than 20 (:data:`SMALL_SAMPLE`) distinct texts, one cell in ten may have a
-    text that cannot be parsed. `file`: the format of the public file.
+    text that cannot be parsed.
     """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
@@ -198,8 +196,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
     """Return notes on numbers that float64 rounds, or whose points may separate thousands.
 
-    `texts`: the distinct numbers of a column, with decimal points. `file`: the format of the public
-    file; a note quotes its decimal mark.
+    `texts`: the distinct numbers of a column, with decimal points.
     """
     notes = []
     if any(map(values.is_rounded, texts)):
@@ -215,10 +212,7 @@ def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
 def _draft_categories(
     name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
 ) -> Draft:
-    """Return the draft of texts that are not parsed: levels, a category, or prose.
-
-    `order`: the texts of an ordered category from the lowest to the highest, else None.
-    """
+    """Return the draft of texts that are not parsed: levels, a category, or prose."""
     all_counts = Counter(map(cells.plain_text, column.drop_null().to_pylist()))
     counts = Counter({text: n for text, n in all_counts.items() if not cells.is_missing_text(text)})
     distinct = sorted(counts)
@@ -271,8 +265,8 @@ def _draft_categories(
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
     """Return a draft without features for prose, identifiers, and too many values; else None.
 
-    `counts`: number of rows by text. `n_others`: number of rows with texts that a category would
-    not declare, because other texts are more frequent.
+    `counts`: number of rows by text. `n_others`: number of rows with texts that are too rare to be
+    declared as values of a category.
     """
     n_texts = counts.total()
     other_share = n_others / n_texts
@@ -297,10 +291,9 @@ def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
 
 
 def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
-    """Return a note if all `distinct` texts are numbers, some in a form that is not parsed.
+    """Return a note, else "", if all `distinct` texts are numbers, some in a form that is not read.
 
     Such forms have separators of thousands, a currency, a % or another decimal mark than `file`.
-    Otherwise the note is empty.
     """
     joined = "\n".join(distinct)
     has_points = file.decimal == "," and "." in joined
@@ -318,8 +311,8 @@ def _describe_formatted_numbers(distinct: list[str], file: CsvForm) -> str:
 def _order_levels(distinct: list[str]) -> tuple[list[str] | None, str]:
     """Return `distinct` texts ordered by the numbers at their beginning, and a note for the editor.
 
-    None if there are fewer than three texts, or if one has no number at its beginning or a leading
-    zero. The note is empty unless the texts may be codes without an order.
+    None for fewer than three texts, and if one begins without a number or with a leading zero. The
+    note is empty unless the texts may be codes without an order.
     """
     matches = {}
     keys = {}

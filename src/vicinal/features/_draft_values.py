@@ -1,8 +1,9 @@
 """Drafts of columns of public numbers, truth values, dates and times.
 
 A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
-`name` is the column's name, `column` its cells (n,), and `parsed` their codes, float64 (n,):
-numbers, days since 1970, seconds, or 1 and 0 for truth values.
+In all functions, `name` is the column's name, `column` its cells (n,), and `parsed` their codes,
+float64 (n,): numbers, days since 1970, seconds, or 1 and 0 for truth values; NaN means a missing
+value. Other arrays of codes or numbers have no missing values.
 """
 
 import math
@@ -57,10 +58,6 @@ _COMPACT_DATE = re.compile(r"(19|20)\d{6}", re.ASCII)
 _NANOSECONDS = re.compile(r":\d\d[.,]\d{6}0*[1-9]")
 
 
-# In all functions that draft a column, `name` is the column's name and `parsed` holds its codes;
-# NaN means a missing value. Arrays of codes or numbers have no missing values.
-
-
 class Draft(NamedTuple):
     """The draft of a column.
 
@@ -83,7 +80,7 @@ class Draft(NamedTuple):
         """Return the draft with markers of missing values, and notes on them for the editor.
 
         `certain`: values, as numbers or texts, that mark a missing cell. `possible`: values that
-        may mark one; they are only named in a note.
+        may mark one, for a note only.
         """
         if not isinstance(self.column, kinds.TableColumn):
             return self
@@ -109,10 +106,7 @@ def describe_constant(codes: Codes) -> str:
 
 
 def get_missing_options(parsed: ParsedColumn) -> dict[str, Any]:
-    """Return the declared options of a public column on missing values, by name.
-
-    `missing` is always True; `missing_share` is the share of cells that are missing or faulty.
-    """
+    """Return the options "missing" and "missing_share", the share of missing and faulty cells."""
     share = round_digits(np.isnan(parsed.codes).mean())
     return {"missing": True, "missing_share": min(0.99, share)}
 
@@ -123,10 +117,7 @@ def round_digits(number: float) -> float:
 
 
 def draft_yes_no(name: str, parsed: ParsedColumn, *, allow_constant: bool = False) -> Draft:
-    """Return the draft of truth values `parsed`.
-
-    `allow_constant`: whether a column of equal truth values has features; otherwise it is ignored.
-    """
+    """Return the draft of truth values; they are ignored if equal, unless `allow_constant`."""
     codes = parsed.present_codes
     reason = describe_constant(codes)
     if reason and not (allow_constant and len(codes)):
@@ -142,8 +133,8 @@ def draft_numbers(
     """Return the draft of a column of numbers, in which sentinels such as -999 are missing.
 
     The column is ignored if it is constant or has row ids; its kind is "yes_no" if all numbers are
-    0 or 1, else "whole" or "number". `allow_whole`: whether integers may become a "whole" column,
-    as not for Arrow's floating types. `has_censored_cells`: whether cells such as <0.5 occur.
+    0 or 1, else "whole" or "number". `allow_whole`: whether the kind may be "whole"; false for
+    Arrow's floating types. `has_censored_cells`: whether cells such as <0.5 occur.
     """
     certain, possible = missing.find_sentinels(parsed.present_codes)
     parsed = parsed.exclude_codes(certain)
@@ -183,7 +174,7 @@ def _are_row_ids(numbers: Codes, distinct: Codes) -> bool:
 def _is_skewed(numbers: Codes, distinct: Codes) -> bool:
     """Return whether numbers (n,) are nonnegative with a tail so long that it needs a logarithm.
 
-    `distinct`: the distinct numbers; fewer than 20 have no logarithm.
+    `distinct`: the distinct ones; if they are fewer than 20, the result is False.
     """
     if numbers.min() < 0 or len(distinct) < SMALL_SAMPLE:
         return False
@@ -251,7 +242,7 @@ def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
 def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
     """Return the draft of dates such as 20260131, given as texts or as integers.
 
-    None for a column with another value, or with fewer than five distinct dates.
+    None if another value occurs, or if fewer than five dates differ.
     """
     is_date = _COMPACT_DATE.fullmatch
     if not all(map(is_date, list_distinct_texts(column.slice(0, SMALL_SAMPLE)))):
@@ -314,10 +305,7 @@ def count_faults(parsed: ParsedColumn) -> int:
 
 
 def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
-    """Return the time zone to declare for a column of dates or moments, or None; and a note.
-
-    `column`: texts, or Arrow's dates or timestamps. None if no value has a zone.
-    """
+    """Return the zone to declare for moments, None if none of them has one; and a note on it."""
     zone_names: list[str] = []
     if pa.types.is_timestamp(column.type):
         zone_names = [] if column.type.tz is None else [column.type.tz]
@@ -343,10 +331,7 @@ def _find_common_zone(column: pa.ChunkedArray) -> tuple[str | None, str]:
 
 
 def draft_times(name: str, parsed: ParsedColumn, *, may_be_durations: bool = False) -> Draft:
-    """Return the draft of times of day `parsed`, in seconds since midnight.
-
-    `may_be_durations`: whether all cells could also be durations, which a note then states.
-    """
+    """Return the draft of times of day; a note states if all cells `may_be_durations`."""
     reason = describe_constant(parsed.present_codes)
     if reason:
         return Draft(IGNORED, reason)
@@ -356,10 +341,7 @@ def draft_times(name: str, parsed: ParsedColumn, *, may_be_durations: bool = Fal
 
 
 def draft_durations(name: str, parsed: ParsedColumn, *, may_be_times: bool = False) -> Draft:
-    """Return the draft of durations `parsed`, in seconds.
-
-    `may_be_times`: whether all cells could also be times of day, which a note then states.
-    """
+    """Return the draft of durations; a note states if all cells `may_be_times` of day."""
     seconds = parsed.present_codes
     reason = describe_constant(seconds)
     if reason:

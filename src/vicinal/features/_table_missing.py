@@ -42,10 +42,9 @@ on, and from five rows on."""
 
 
 def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the texts that always mark a missing value, and those that do among numbers only.
+    """Return those `distinct` texts of a column that always mark a missing value.
 
-    `distinct`: the distinct texts of a column. In a column with "+", "-" is its opposite, and marks
-    a missing value only among numbers.
+    The second list are those that do among numbers only, with "-" if "+", its opposite, occurs.
     """
     texts = list(distinct)
     symbols = [text for text in texts if text.casefold() in _SYMBOLS]
@@ -57,10 +56,7 @@ def find_missing_texts(distinct: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def find_number_texts(distinct: Iterable[str]) -> list[str]:
-    """Return the texts that often stand for a missing number, such as -999.
-
-    `distinct`: the distinct texts of a category.
-    """
+    """Return those `distinct` texts of a category that often mark a missing number, as -999."""
     numbers = {normalize_value(number) for number in _NUMBERS if abs(number) >= 9}
     return [text for text in distinct if normalize_value(text) in numbers]
 
@@ -105,8 +101,8 @@ def _certainly_marks_missing(sentinel: float, count: int, other_codes: Codes) ->
     """Return whether a sentinel, such as -999, certainly marks a missing value.
 
     A single -1 beside few counts may be a number, and so may 9 or 99 on a scale that ends nearby.
-    `sentinel`: the number. `count`: number of rows with it. `other_codes` (k,): the column's
-    distinct numbers that are no sentinels, sorted.
+    `count`: number of rows with the sentinel. `other_codes` (k,): the column's distinct numbers
+    that are no sentinels, sorted.
     """
     low, high = float(other_codes[0]), float(other_codes[-1])
     gap = max(low - sentinel, sentinel - high)

@@ -1,6 +1,7 @@
 """Parsers of texts that are times of day, durations or moments; and offsets of time zones.
 
-Parsers return None or raise ValueError for other texts.
+Parsers return None or raise ValueError for other texts. A `zone` is a name such as UTC,
+Europe/Berlin or +02:00.
 """
 
 import datetime as dt
@@ -116,8 +117,8 @@ def find_zone(name: str) -> dt.tzinfo:
 def _find_offset(moment_index: int, zone: str) -> int:
     """Return the offset of a time zone from UTC at one moment, in seconds.
 
-    `moment_index`: the moment, in units of 900 s (:data:`_ZONE_STEP`) since 1970. `zone`: a name
-    such as Europe/Berlin or +02:00. The offset is 0 outside the years 1 to 9999.
+    `moment_index`: the moment, in units of 900 s (:data:`_ZONE_STEP`) since 1970. The offset is 0
+    outside the years 1 to 9999.
     """
     try:
         moment = _EPOCH + dt.timedelta(seconds=moment_index * _ZONE_STEP)
@@ -128,20 +129,14 @@ def _find_offset(moment_index: int, zone: str) -> int:
 
 
 def find_offsets(utc_seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """Return the offsets of a time zone from UTC, in seconds (n,), at n moments.
-
-    `utc_seconds`: the moments, in seconds since 1970. `zone`: a name such as Europe/Berlin.
-    """
+    """Return the offsets of a time zone from UTC, in seconds (n,), at `utc_seconds` since 1970."""
     moments, indices = np.unique(utc_seconds // _ZONE_STEP, return_inverse=True)
     offsets = [_find_offset(moment_index, zone) for moment_index in moments.tolist()]
     return np.asarray(offsets, dtype=np.int64)[indices.reshape(utc_seconds.shape)]
 
 
 def split_moment(text: str) -> tuple[str, str | None, str | None]:
-    """Return the parts of a moment's text: date, time of day, and offset from UTC.
-
-    Time of day and offset are None if the text has none.
-    """
+    """Return the date, time of day and offset from UTC in a moment's text; None if it has none."""
     match = _MOMENT.fullmatch(text)
     return (text, None, None) if match is None else (match[1], match[2], match[3])
 
@@ -149,10 +144,9 @@ def split_moment(text: str) -> tuple[str, str | None, str | None]:
 def parse_moment(text: str, date_format: str | None, zone: str) -> float:
     """Return the days from 1970 to a moment, with the time of day in `zone` as fraction.
 
-    `text`: a date, perhaps with a time of day and an offset from UTC. `date_format`: the strptime
-    format of the date; None for 2026-01-31, which is always accepted. `zone`: a name such as UTC or
-    Europe/Berlin. A moment with an offset is converted to it; one without an offset is local there.
-    Raises ValueError for another text.
+    `text`: a date, perhaps with a time of day and an offset from UTC; without an offset it is local
+    in `zone`. `date_format`: the strptime format of the date; None for 2026-01-31, which is always
+    accepted. Raises ValueError for another text.
     """
     date_text, clock, offset = split_moment(text)
     if _ISO_DATE.fullmatch(date_text):

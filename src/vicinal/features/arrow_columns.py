@@ -17,10 +17,9 @@ def read_arrow_columns(
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
     """Return the required columns of a table by name, its number of rows, and all column names.
 
-    `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
-    list of mappings, or a structured array. `required`: names of the columns to return. Names are
-    returned in composed form (NFC), in the order of the table; repeated ones are kept.
-    Raises InvalidInput if a required column is missing, occurs twice, or cannot be converted.
+    `table`: as for :func:`list_columns`. `required`: names of the columns to return. All names are
+    in composed form (NFC), in the order of the table; repeated ones are kept. Raises InvalidInput
+    if a required column is missing, occurs twice, or cannot be converted.
     """
     named_columns, n_rows = list_columns(table)
     names = [checks.normalize_text(name) for name, _ in named_columns]
@@ -90,10 +89,7 @@ def _unify_types(values: list[Any]) -> list[Any]:
 
 
 def _convert_column(name: str, column: Any) -> pa.ChunkedArray:
-    """Return a column of any library as an Arrow column of plain type, without dictionaries.
-
-    `name`: for the message of the InvalidInput that is raised for other values.
-    """
+    """Return a column of any library, called `name`, as an Arrow column without dictionaries."""
     try:
         array = _build_chunked_array(column)
         if isinstance(array.type, pa.ExtensionType):

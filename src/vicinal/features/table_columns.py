@@ -2,7 +2,8 @@
 
 The code of a cell is a float64: the number itself, days since 1970, seconds, the index of a
 declared value, or NaN for a missing or faulty cell. The code of a cell depends on that cell and on
-the public schema only. `column` is a column of a table, with n cells of any Arrow type.
+the public schema only. Everywhere in this module, `column` is a column of a table, with n cells of
+any Arrow type, and `zone` the name of a time zone.
 """
 
 import datetime as dt
@@ -80,7 +81,7 @@ VALUE_FIXES: dict[int, str] = FAULT_FIXES | {
     Fault.OTHER_TYPE: "Convert the column",
     Fault.MISSING: "Fill them in, or drop these rows",
 }
-"""Remedies without advice to change the schema, which clients of a service cannot do."""
+"""Remedies for clients of a service, who cannot change the schema."""
 
 PLAIN_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LEADING_ZERO = re.compile(r"-?0\d+")
@@ -108,11 +109,7 @@ _VALUE_TYPES = (
 
 @dataclass(frozen=True)
 class ParsedColumn:
-    """The codes and faults of a column's n cells.
-
-    `codes`, float64 (n,): NaN for a missing or faulty cell. `faults`, uint8 (n,): the
-    :class:`Fault` of every cell; 0 for none.
-    """
+    """The codes, float64 (n,), and the :class:`Fault` of each cell of a column, uint8 (n,)."""
 
     codes: Codes
     faults: Faults
@@ -146,8 +143,7 @@ class ParsedColumn:
 def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> ParsedColumn:
     """Return the numbers of a column; texts are parsed as decimal numbers with a point.
 
-    `accept_censored`: whether a text such as <0.5 is read as its limit, 0.5; otherwise it is a
-    fault.
+    `accept_censored`: whether a text such as <0.5 is read as 0.5; otherwise it is a fault.
     """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -166,10 +162,9 @@ def parse_numbers(column: pa.ChunkedArray, *, accept_censored: bool = False) -> 
 
 
 def apply_to_distinct(function: Callable[[float], float], values: Codes) -> Codes:
-    """Return the results of `function` for values (n,); NaN stays NaN.
+    """Return the results of `function` for values (n,), called once for each number; NaN stays NaN.
 
-    It is called once for each distinct number. A vectorised loop may round the last numbers of an
-    array differently from the first ones. Here equal numbers have equal results at every index.
+    Equal numbers have equal results. A vectorised loop may round an array's last numbers otherwise.
     """
     distinct, indices = np.unique(values, return_inverse=True)
     results = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
@@ -190,9 +185,8 @@ def parse_days(
 
     - `date_format`: the strptime format of texts, such as "%d.%m.%Y". Texts such as 2026-01-31 are
       always dates.
-    - `zone`: the time zone of the days and times of day. Values without a zone are local there.
-      Without `zone`, timestamps have the days of UTC, and texts the days that they contain; with
-      `with_time`, all moments are in UTC.
+    - `zone`: of the days and times of day, and of values without a zone. None: timestamps have the
+      days of UTC, and texts the days that they contain; with `with_time`, all moments are in UTC.
     - `with_time`: whether the time of day is the fraction of the day; otherwise it is left out.
     """
     if date_format == COMPACT_DATE and pa.types.is_integer(column.type):
@@ -278,10 +272,7 @@ def parse_durations(column: pa.ChunkedArray) -> ParsedColumn:
 
 
 def _get_time_units(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the integers of Arrow times, int64 (n,), and the number of their units per second.
-
-    `column`: timestamps, times of day or durations; the integer of a null is 0.
-    """
+    """Return Arrow times as integers, int64 (n,), 0 for null, and the units in a second."""
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()  # of time32
     units = column.cast(storage).cast(pa.int64()).fill_null(0).to_numpy()
     return units, _UNITS_PER_SECOND[column.type.unit]
@@ -325,10 +316,9 @@ def _parse_truth_value(value: Any) -> float | Fault:
 def parse_declared_values(
     column: pa.ChunkedArray, values: Sequence[Any], other_code: float | None
 ) -> ParsedColumn:
-    """Return the index of every cell among the declared `values` as its code.
+    """Return the index of every cell in the declared `values` (any JSON types) as its code.
 
-    `values`: texts, numbers or truth values. `other_code`: the code of undeclared values; None if
-    they are faults.
+    `other_code`: the code of undeclared values; None if they are faults.
     """
     if are_numbers(values):
         parsed = parse_numbers(column)
@@ -349,10 +339,10 @@ def parse_declared_values(
     return _parse_distinct(column, find_code)
 
 
-def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> ParsedColumn:
-    """Check a column of labels: code 0 for a valid label, else a fault; no label is returned.
+def find_label_faults(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> ParsedColumn:
+    """Return the faults of a column of labels; valid labels have code 0, missing ones are faults.
 
-    Missing labels are faults. `classes`: the names of all classes; None if every label is valid.
+    `classes`: the names of all classes; None if every label is valid.
     """
     index_of = None if classes is None else checks.build_class_index(classes)
 
@@ -363,28 +353,21 @@ def validate_labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> P
             return math.nan
         if index_of is None or text in index_of or checks.parse_label(text) in index_of:
             return 0.0
-        return (
-            0.0 if checks.parse_integer_label(text, index_of) in index_of else Fault.UNKNOWN_CLASS
-        )
+        is_class = checks.parse_integer_label(text, index_of) in index_of
+        return 0.0 if is_class else Fault.UNKNOWN_CLASS
 
     return _parse_distinct(column, validate_label).refuse_missing()
 
 
-def validate_ids(column: pa.ChunkedArray) -> ParsedColumn:
-    """Check a column of subject ids: code 0 for a valid id; no id is returned.
-
-    The code is NaN for a missing or invalid id; only an invalid one has a fault.
-    """
+def find_id_faults(column: pa.ChunkedArray) -> ParsedColumn:
+    """Return the faults of a column of subject ids; valid ids have code 0, missing ones NaN."""
 
     def validate_id(value: Any) -> float | Fault:
         """Return 0 for a valid id, NaN for a missing one, else the fault."""
         if plain_text(value) in MISSING_WORDS:
             return math.nan
-        return (
-            0.0
-            if isinstance(value, bool) or checks.describe_id_fault(value) is None
-            else Fault.INVALID_ID
-        )
+        is_id = isinstance(value, bool) or checks.describe_id_fault(value) is None
+        return 0.0 if is_id else Fault.INVALID_ID
 
     return _parse_distinct(column, validate_id)
 
@@ -407,8 +390,7 @@ def _parse_texts(
 ) -> ParsedColumn:
     """Return the codes of a column of texts; all cells of a column of another type are faulty.
 
-    `parse`: maps a stripped text to its code; it returns None or raises ValueError for a text that
-    has the `fault`.
+    `parse`: maps a stripped text to its code; None or ValueError mean that it has the `fault`.
     """
 
     def parse_text(value: str) -> float | Fault:
@@ -468,10 +450,7 @@ def plain_text(value: Any) -> str:
 
 
 def is_missing_text(text: str, declared: Container[str] = ()) -> bool:
-    """Return whether a stripped text marks a missing value and is not a `declared` value.
-
-    Such texts are the empty one and :data:`MISSING_WORDS`, as NA and null.
-    """
+    """Return whether a stripped text is empty, or in `MISSING_WORDS` and no `declared` value."""
     return text == "" or (text in MISSING_WORDS and text not in declared)
 
 
@@ -492,10 +471,9 @@ def fold_spelling(value: Any) -> str:
 
 
 def replace_by_null(column: pa.ChunkedArray, excluded: Container[str]) -> pa.ChunkedArray:
-    """Return a column of texts, numbers or truth values with nulls in place of excluded values.
+    """Return a column with nulls in place of values whose :func:`normalize_value` is `excluded`.
 
-    `excluded`: the values in the normal form of :func:`normalize_value`. Columns of other types are
-    returned unchanged.
+    Only texts, numbers and truth values can be excluded.
     """
     if not _has_type(column, _VALUE_TYPES):
         return column

@@ -83,11 +83,7 @@ def draft_schema(
 
 
 def _describe_misfits(table: Any, schema: TableSchema) -> list[str]:
-    """Return notes on cells that a drafted schema refuses or clips.
-
-    `table`: the public table from which `schema` was drafted, in a form that
-    :class:`~vicinal.features.TableFeatures` accepts.
-    """
+    """Return notes on cells of a public `table` that its drafted `schema` refuses or clips."""
     if not schema.columns:
         return []
     columns = read_arrow_columns(table, schema.names)[0]
@@ -122,7 +118,7 @@ def _drop_invalid_draft(draft: Draft) -> Draft:
 def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
     """Return the draft of the column `name` of a public table, by its Arrow type.
 
-    `file`: the format of the public file.
+    `file`: the CSV format of the table's file.
     """
     try:
         column = read_arrow_columns(table, [name])[0][name]
@@ -156,9 +152,9 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
 
 
 def _get_category_order(table: Any, name: str) -> list[str] | None:
-    """Return the texts of an ordered category, from the lowest to the highest; else None.
+    """Return the texts of an ordered category of Arrow or pandas, in this order; else None.
 
-    `name`: of the column in `table`. Only Arrow and pandas have ordered categories.
+    `name`: of the column in `table`.
     """
     named_columns = list_columns(table)[0]
     column = next(column for key, column in named_columns if checks.normalize_text(key) == name)

@@ -56,9 +56,9 @@ class TableFeatures(FixedFeatures):
     -----
     A number is clipped to its bounds, centred and divided by the spread, the scale that the schema
     declares for it (by default a standard deviation); numbers more than four spreads from the
-    centre count as four. A category is one-hot; two rows of different
-    categories have distance one, as have two numbers that differ by one spread. A missing value has
-    the features of the centre, or zeros, and one more feature that indicates it.
+    centre count as four. A category is one-hot; two rows of different categories have distance one,
+    as have two numbers that differ by one spread. A missing value has the features of the centre,
+    or zeros, and one more feature that indicates it.
     """
 
     def __init__(self, schema: TableSchema | Mapping[str, Any] | str | Path) -> None:
@@ -127,9 +127,9 @@ def as_schema(schema: object) -> TableSchema:
 
 
 def _refuse_faults(parsed_columns: Mapping[str, ParsedColumn]) -> None:
-    """Raise UnusableRows if a column has faults; its private message lists the rows.
+    """Raise UnusableRows, whose private message lists the rows, if one of the columns has faults.
 
-    `parsed_columns`: the codes and faults of every column, by the column's name.
+    `parsed_columns`: parsed columns by name.
     """
     sentences = []
     private_sentences = []
@@ -155,9 +155,9 @@ def list_rows(row_numbers: Sequence[int]) -> str:
 
 
 def _warn_of_undeclared_columns(schema: TableSchema, names: Sequence[str]) -> None:
-    """Warn of the number of columns that the schema does not declare.
+    """Warn of columns, of a table with these `names`, that the schema does not declare.
 
-    `names`: of all columns in the table; they may be private, so the warning does not quote them.
+    The names may be private, so the warning has only their number.
     """
     declared = {*schema.names, *schema.ignored, *schema.texts}
     n_undeclared = sum(name not in declared for name in names)
@@ -178,7 +178,7 @@ class Misfit:
     """A problem of a table, or a remark. **For the owner of the table only**: it counts rows.
 
     - `column`: the name in the schema; None for the table as a whole.
-    - `fault`: the kind of fault: "numbers that are not finite" if there are `rows`, otherwise a
+    - `fault`: a noun phrase such as "numbers that are not finite" if there are `rows`, otherwise a
       verb phrase such as "is not in the schema".
     - `fix`: a remedy or a consequence, as a sentence without its period.
     - `stops`: whether the check fails because of it.
@@ -213,17 +213,6 @@ def _list_fault_kinds(parsed: ParsedColumn) -> list[int]:
     return [int(fault) for fault in np.unique(parsed.faults[np.flatnonzero(parsed.faults)])]
 
 
-def _list_faults(name: str, parsed: ParsedColumn) -> list[Misfit]:
-    """Return a problem for every kind of fault in the column `name`; `parsed`: its faults."""
-    return [
-        misfit
-        for fault in _list_fault_kinds(parsed)
-        for misfit in Misfit.from_row_mask(
-            name, cells.FAULT_DESCRIPTIONS[fault], cells.FAULT_FIXES[fault], parsed.faults == fault
-        )
-    ]
-
-
 def check_table(
     table: Any,
     schema: TableSchema,
@@ -243,12 +232,12 @@ def check_table(
     readers: dict[str, Callable[[pa.ChunkedArray], ParsedColumn]] = {}
     for name in map(checks.normalize_text, labels):
         if len(labels) == 1:
-            readers[name] = partial(cells.validate_labels, classes=classes)
+            readers[name] = partial(cells.find_label_faults, classes=classes)
         else:
             readers[name] = lambda column: cells.parse_numbers(column).refuse_missing()
     if subject is not None:
         id_column = checks.normalize_text(subject)
-        readers[id_column] = lambda column: cells.validate_ids(column).refuse_missing()
+        readers[id_column] = lambda column: cells.find_id_faults(column).refuse_missing()
     readers |= {column.name: column.parse_cells for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
@@ -277,18 +266,20 @@ def _check_column(
     read_column: Callable[[pa.ChunkedArray], ParsedColumn],
     declared: kinds.TableColumn | None,
 ) -> list[Misfit]:
-    """Return the problems of one column of a private table.
+    """Return the problems of the column `name` of a private table, as for :func:`check_table`.
 
-    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `name`: of the column.
     `read_column`: parses its cells. `declared`: its declaration; None for labels and ids.
     """
     try:
         values = read_arrow_columns(table, [name])[0][name]
         parsed = read_column(values)
     except InvalidInput:
-        fault = "holds values of several types, or of a type that tables do not have"
-        return [Misfit(name, fault, "Convert it", stops=True)]
-    misfits = _list_faults(name, parsed)
+        problem = "holds values of several types, or of a type that tables do not have"
+        return [Misfit(name, problem, "Convert it", stops=True)]
+    misfits = []
+    for fault in _list_fault_kinds(parsed):
+        texts = (cells.FAULT_DESCRIPTIONS[fault], cells.FAULT_FIXES[fault])
+        misfits += Misfit.from_row_mask(name, *texts, parsed.faults == fault)
     if declared is None:
         return misfits
     lacks_zone = isinstance(declared, kinds.DateColumn) and declared.zone is None
@@ -313,7 +304,7 @@ def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSche
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:
     """Return problems of readable values: an empty column, clipped and undeclared values.
 
-    `column`: the declaration. `values`: the cells of the column (n,). `codes`: their codes (n,).
+    `column`: the declaration. `values`, `codes`: the cells of the column (n,), and their codes.
     """
     n_present = int((~np.isnan(codes)).sum())
     if n_present == 0:
@@ -334,7 +325,7 @@ def _list_undeclared_values(
 ) -> list[Misfit]:
     """Return problems of misspelt declared values, and of undeclared ones in most rows.
 
-    `column`: the declaration. `values`: the cells of the column (n,). `codes`: their codes (n,).
+    The arguments are those of :func:`_list_remarks`.
     """
     declared = set(map(cells.fold_spelling, column.values))
     undeclared = values.filter(pa.array(~(codes < len(column.values)))).drop_null().unique()

@@ -102,9 +102,8 @@ class TableSchema:
     def _get_schema_markers(self, column: kinds.TableColumn) -> tuple[Any, ...]:
         """Return the missing-value markers that a column gets from the schema.
 
-        In a file with decimal commas, points and commas are swapped before numbers are parsed. So
-        for a column of numbers, the result includes all its markers with points and commas swapped,
-        such as "n,a," for "n.a.".
+        In a file with decimal commas, points and commas of numbers are swapped before parsing, so
+        the result includes all markers in that form, too, such as "n,a," for "n.a.".
         """
         if self.file.decimal != "," or not _has_numeric_cells(column):
             return self.missing_values
@@ -148,10 +147,9 @@ class TableSchema:
         return self
 
     def refuse_features(self, names: Iterable[str | None], role: str) -> None:
-        """Raise InvalidInput if the schema declares one of the named columns as a feature.
+        """Raise InvalidInput if one of the columns `names` is a feature; None is skipped.
 
-        `names`: columns with another role; None is skipped. `role`: the role, such as "labels", for
-        the message.
+        `role`: their other role, such as "labels", for the message.
         """
         for name in names:
             if name is not None and checks.normalize_text(name) in self.names:
@@ -231,10 +229,7 @@ def _has_numeric_cells(column: kinds.TableColumn) -> bool:
 
 
 def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
-    """Return the CSV format and missing-value markers that a schema declares.
-
-    `declared`: the JSON value of the schema's key "file".
-    """
+    """Return the CSV format and missing-value markers that a schema's key "file" declares."""
     if not isinstance(declared, Mapping):
         return CsvForm.from_dict(declared), ()
     csv_format = {key: value for key, value in declared.items() if key != "missing_values"}
@@ -243,10 +238,9 @@ def _parse_file_section(declared: object) -> tuple[CsvForm, tuple[Any, ...]]:
 
 
 def _check_markers(location: str, markers: object) -> tuple[Any, ...]:
-    """Return missing-value markers, the JSON value of "missing_values", as a tuple.
+    """Return missing-value `markers`, a JSON value that must be a list of texts and numbers.
 
-    Raises InvalidInput unless they are a list of texts and numbers. `location`: the beginning of
-    the message, as "The schema's column 'age'".
+    `location`: the beginning of the message of an error, such as "The schema's column 'age'".
     """
     if (
         not isinstance(markers, list)
@@ -282,10 +276,7 @@ class _ColumnParser:
 
     @classmethod
     def from_declaration(cls, name: str, declared: object) -> Self:
-        """Return the parser of a column's JSON value `declared`.
-
-        Raises InvalidInput for an unknown kind, and for options that the kind does not have.
-        """
+        """Return the parser of a column's JSON value `declared`, whose kind has all its options."""
         parser = cls(name, declared if isinstance(declared, Mapping) else {})
         kind = parser.options.get("kind")
         if kind not in tuple(_KINDS):  # a list or object as "kind" has no hash
@@ -309,17 +300,14 @@ class _ColumnParser:
             return kind
         missing = self.options.get("missing", True)
         has_share = not isinstance(missing, bool)
+        share = self.parse_number_option("missing", missing, 0, 0.99) if has_share else 0.0
+        weight = self.options.get("weight", 1.0)
+        markers = self.options.get("missing_values", [])
         fields: dict[str, Any] = {
-            "missing_share": self.parse_number_option("missing", missing, 0, 0.99)
-            if has_share
-            else 0.0,
+            "missing_share": share,
             "missing": has_share or missing,
-            "weight": self.parse_number_option(
-                "weight", self.options.get("weight", 1.0), 1e-3, 1e3
-            ),
-            "missing_values": _check_markers(
-                f"The schema's column {self.name!r}", self.options.get("missing_values", [])
-            ),
+            "weight": self.parse_number_option("weight", weight, 1e-3, 1e3),
+            "missing_values": _check_markers(f"The schema's column {self.name!r}", markers),
         }
         if kind == "time":
             fields["cyclic"] = self.parse_flag("cyclic", default=True)
@@ -330,10 +318,7 @@ class _ColumnParser:
         return column_class(self.name, **fields)
 
     def parse_number_options(self) -> dict[str, Any]:
-        """Return the options of a column of numbers, dates or durations as constructor arguments.
-
-        They are "low", "high", "center", "spread", "log", "limits", "time", "zone" and "form".
-        """
+        """Return the options of a column of numbers, dates or durations, by argument name."""
         is_date = self.options["kind"] == "date"
         check: Callable[..., float] = (
             self.parse_date_option if is_date else self.parse_number_option
@@ -365,10 +350,9 @@ class _ColumnParser:
         return fields
 
     def parse_value_options(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the options of a column with a list of values as constructor arguments.
+        """Return the options of a column with a list of values, by argument name.
 
-        They are "values", "other" and "shares". Raises InvalidInput if a value is also one of the
-        markers `missing_values`.
+        No value may be one of the markers `missing_values`.
         """
         fields: dict[str, Any] = {}
         n_shares = 2  # A column of the kind yes_no has a share of yes and a share of no.
@@ -414,10 +398,7 @@ class _ColumnParser:
     def parse_number_option(
         self, key: str, value: object, minimum: float = -_MAX_NUMBER, maximum: float = _MAX_NUMBER
     ) -> float:
-        """Return the `value` of the option `key` as a float.
-
-        `minimum`, `maximum`: the bounds of the option, inclusive.
-        """
+        """Return the `value` of the option `key` as a float from `minimum` to `maximum`."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.reject(f'a number as "{key}"')
         if not minimum <= value <= maximum:  # also refuses NaN
