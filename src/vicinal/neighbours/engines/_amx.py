@@ -45,7 +45,12 @@ from vicinal.arrays import Ints32
 from vicinal.compiled import compiled
 from vicinal.neighbours.engines._intrinsics import _intrinsic, _types, allocate_aligned, lowest_bit
 from vicinal.neighbours.engines._intrinsics import is_supported as is_vnni_supported
-from vicinal.neighbours.engines._vnni import VNNIEngine, compute_sum_limits, enlarge_hits
+from vicinal.neighbours.engines._vnni import (
+    CompiledRecords,
+    VNNIEngine,
+    compute_sum_limits,
+    enlarge_hits,
+)
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.scan import HitBudget, MinScores, QueryBlock
 
@@ -285,17 +290,17 @@ class AMXEngine(VNNIEngine):
         return _pack_query_tiles(queries, min_scores, factor)
 
     def _find_hits(
-        self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
+        self, block: QueryBlock, records: CompiledRecords, hit_budget: HitBudget
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows.
+        `block`: the prepared queries.
         """
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._find_hits(block, stored, hit_budget)
+            return super()._find_hits(block, records, hit_budget)
         hits: Ints32 = _scan_tiles(
-            *stored,
+            *records,
             block.min_scores,
             block.factor,
             tiles.tiles,

@@ -15,23 +15,18 @@ exactly.
 
 A *hit* is a pair of query and record with factor * <x, q> - offset(x) >= min_score.
 
-Arguments of the functions: `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,), are the
-integer features, offsets and identifying numbers of the records; `min_scores`, int64 (q,), are the
-queries' minimum scores, `factor` the kernel's product factor, `panels`, `limits` those of
-:class:`PackedQueries`, and `queries`, uint8 (q, stride), its `rows`. `indices`, int32 (n_rows,),
-are the records to scan; empty for the first n_rows. `remaining_hits`, int64 (1,), is the hit
-budget (the number of hits that may still be kept), reduced by the hits, or -1 once it is exceeded;
-then no hits are returned. The first `n_hits` rows of `hits`, int32 (capacity, 3), are hits (query,
-row id, similarity).
+Arguments of the functions: `records` and `queries`, the tuples :class:`CompiledRecords` and
+:class:`PackedQueries`. `remaining_hits`, int64 (1,), is the hit budget (the number of hits that may
+still be kept), reduced by the hits, or -1 once it is exceeded; then no hits are returned. The first
+`n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity).
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.arrays import Ints32
+from vicinal.arrays import Ints, Ints32
 from vicinal.compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours.engines._intrinsics import (
@@ -71,19 +66,35 @@ _ALL_RECORDS = np.zeros(0, dtype=np.int32)
 _NO_PANELS = np.zeros(0, dtype=np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedQueries:
+class CompiledRecords(NamedTuple):
+    """Records to scan, as compiled code reads them.
+
+    - `features`, int8 (n, stride), `offsets`, `row_ids`, int32 (n,): of :class:`ScanRecords`.
+    - `indices`, int32 (n_rows,): indices of the records to scan; empty for the first `n_rows`.
+    """
+
+    features: IntegerMatrix
+    offsets: Ints32
+    row_ids: Ints32
+    indices: Ints32
+    n_rows: int
+
+
+class PackedQueries(NamedTuple):
     """Queries in the layout of the compiled code.
 
     - `rows`, uint8 (q, stride): queries with 128 added.
+    - `min_scores`, int64 (q,), `factor`: of :class:`QueryBlock`.
     - `panels`, uint8: query panels, groups of up to 64 queries, one after another, each with the
       axes dword (4 features), query, and byte (feature).
     - `limits`, int32: ceil(min_score / factor), or the largest int32 for padding.
 
-    Up to `MAX_SINGLE_QUERIES` queries need `rows` only.
+    For up to `MAX_SINGLE_QUERIES` queries `panels` and `limits` are empty.
     """
 
     rows: npt.NDArray[np.uint8]
+    min_scores: MinScores
+    factor: int
     panels: npt.NDArray[np.uint8]
     limits: Ints32
 
@@ -104,12 +115,13 @@ class VNNIEngine(ScanEngine):
         """Return the int8 queries (q, stride) in the layout that this engine's scan reads."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         min_scores = np.ascontiguousarray(min_scores, dtype=np.int64)
-        if len(rows) <= MAX_SINGLE_QUERIES:
-            return QueryBlock(min_scores, factor, PackedQueries(rows, _NO_PANELS, _ALL_RECORDS))
-        limits = compute_sum_limits(min_scores, factor, LANES)
-        panels = allocate_aligned(len(limits) * rows.shape[1])
-        _pack_panels(rows, len(limits), panels)
-        return QueryBlock(min_scores, factor, PackedQueries(rows, panels, limits))
+        panels, limits = _NO_PANELS, _ALL_RECORDS
+        if len(rows) > MAX_SINGLE_QUERIES:
+            limits = compute_sum_limits(min_scores, factor, LANES)
+            panels = allocate_aligned(len(limits) * rows.shape[1])
+            _pack_panels(rows, len(limits), panels)
+        packed = PackedQueries(rows, min_scores, factor, panels, limits)
+        return QueryBlock(min_scores, factor, packed)
 
     def scan(
         self,
@@ -126,8 +138,8 @@ class VNNIEngine(ScanEngine):
         n_rows = len(records) if indices is None else len(indices)
         indices = _ALL_RECORDS if indices is None else indices
         check_memory(block.packed.rows.shape[1], records, indices)
-        stored = (records.features, records.offsets, records.row_ids, indices, n_rows)
-        hits = self._find_hits(block, stored, hit_budget)
+        arrays = (records.features, records.offsets, records.row_ids)
+        hits = self._find_hits(block, CompiledRecords(*arrays, indices, n_rows), hit_budget)
         ordered_hits: Hits = order_by_query(hits, len(block))
         return ordered_hits if hit_budget else None
 
@@ -152,22 +164,15 @@ class VNNIEngine(ScanEngine):
         )
 
     def _find_hits(
-        self, block: QueryBlock, stored: tuple[Any, ...], hit_budget: HitBudget
+        self, block: QueryBlock, records: CompiledRecords, hit_budget: HitBudget
     ) -> Ints32:
         """Return hits (query, row id, similarity), int32 (hits, 3), and reduce `hit_budget`.
 
-        `block`: prepared queries. `stored`: features, offsets, row_ids, indices and n_rows.
+        `block`: the prepared queries.
         """
-        remaining_hits = hit_budget.remaining
-        queries = block.packed
-        hits: Ints32
-        if len(block) <= MAX_SINGLE_QUERIES:
-            hits = _scan_one_query_at_a_time(
-                *stored, queries.rows, block.min_scores, block.factor, remaining_hits
-            )
-        else:
-            limits = (queries.panels, queries.limits)
-            hits = _scan_panels(*stored, block.min_scores, block.factor, *limits, remaining_hits)
+        is_small = len(block) <= MAX_SINGLE_QUERIES
+        find_hits = _scan_one_query_at_a_time if is_small else _scan_panels
+        hits: Ints32 = find_hits(records, block.packed, hit_budget.remaining)
         return hits
 
 
@@ -221,62 +226,43 @@ def _pack_panels(rows, n_padded, panels):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _scan_one_query_at_a_time(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, indices, n_rows, queries, min_scores, factor, remaining_hits
-):
+def _scan_one_query_at_a_time(records, queries, remaining_hits):  # type: ignore[no-untyped-def]
     """Return the hits of a few queries, int32 (hits, 3), multiplying one query at a time."""
-    excess = np.empty(len(min_scores), dtype=np.int64)
-    for j in range(len(min_scores)):
-        excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * queries.shape[1])
+    excess = _compute_excess(queries.rows)
     hits = np.empty((1024, 3), dtype=np.int32)
     first, n_hits = np.int64(0), np.int64(0)  # literals would have every callee compiled twice
     while True:
-        first, n_hits = _append_hits_one_query_at_a_time(
-            features,
-            offsets,
-            row_ids,
-            indices,
-            n_rows,
-            queries,
-            min_scores,
-            factor,
-            excess,
-            hits,
-            first,
-            n_hits,
-        )
+        first, n_hits = _append_single_hits(records, queries, excess, hits, first, n_hits)
         if n_hits > remaining_hits[0]:
             remaining_hits[0] = -1
             return hits[:0]
-        if first == n_rows:
+        if first == records.n_rows:
             remaining_hits[0] -= n_hits
             return hits[:n_hits]
         hits = enlarge_hits(hits, n_hits)
 
 
 @compiled
-def _append_hits_one_query_at_a_time(  # type: ignore[no-untyped-def]
-    features,
-    offsets,
-    row_ids,
-    indices,
-    n_rows,
-    queries,
-    min_scores,
-    factor,
-    excess,
-    hits,
-    first,
-    n_hits,
-):
+def _compute_excess(rows):  # type: ignore[no-untyped-def]
+    """Return the excess of :func:`shifted_dot` over the product, int64 (q,), for packed `rows`."""
+    excess = np.empty(len(rows), dtype=np.int64)
+    for j in range(len(rows)):
+        excess[j] = 128 * (np.int64(rows[j].sum()) - 128 * rows.shape[1])
+    return excess
+
+
+@compiled
+def _append_single_hits(records, queries, excess, hits, first, n_hits):  # type: ignore[no-untyped-def]
     """Append the hits of all queries with the records from index `first` on, until `hits` is full.
 
     Returns the index of the next record to scan, `n_rows` at the end, and the number of hits. The
     caller enlarges the array, because an array that a loop replaces is reference-counted in each
-    iteration. `excess`, int64 (q,): excess of the result of :func:`shifted_dot` over the product.
+    iteration. `excess`, int64 (q,): result of :func:`_compute_excess`.
     """
+    features, offsets, row_ids, indices, n_rows = records
+    rows, min_scores, factor = queries.rows, queries.min_scores, queries.factor
     width = features.shape[1]
-    features_address, queries_address = features.ctypes.data, queries.ctypes.data
+    features_address, queries_address = features.ctypes.data, rows.ctypes.data
     max_hits = len(hits) - len(min_scores)
     for i in range(first, n_rows):
         if n_hits > max_hits:
@@ -301,14 +287,13 @@ def _write_similarities(  # type: ignore[no-untyped-def]
     """Write ``factor * <x, q> - offset(x)`` of the pairs with one of `n_records` records.
 
     The records of a tile, which stay in the cache of a core, are multiplied with all their queries
-    before the next tile is read. `first_row`: row of the first record. The pairs of query j are
+    before the next tile is read. `features`, `offsets`: of the records. `first_row`: row of the
+    first one. `queries`, uint8 (q, stride): integer features plus 128. The pairs of query j are
     ``starts[j]`` to ``starts[j + 1] - 1``; `rows` and `similarities`, int32 (pairs,), are the row
     of each pair's record and the result.
     """
     width = features.shape[1]
-    excess = np.empty(len(queries), dtype=np.int64)
-    for j in range(len(queries)):
-        excess[j] = 128 * (np.int64(queries[j].sum()) - 128 * width)
+    excess = _compute_excess(queries)
     next_pair = starts[:-1].copy()
     tile_size = max(1, _CACHED_BYTES // max(1, width))
     for tile in range(0, n_records, tile_size):
@@ -329,45 +314,51 @@ def _write_similarities(  # type: ignore[no-untyped-def]
             next_pair[j] = pair
 
 
+class _RecordTile(NamedTuple):
+    """Arrays for the records of a tile, which stay in the cache of a core.
+
+    - `addresses`, int64, `biases`, int32: address and initial sum of each record.
+    - `indices`, int64: index of each record.
+    """
+
+    addresses: Ints
+    biases: Ints32
+    indices: Ints
+
+
 @compiled
-def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, row_ids, indices, n_rows, min_scores, factor, panels, limits, remaining_hits
-):
+def _scan_panels(records, queries, remaining_hits):  # type: ignore[no-untyped-def]
     """Return the hits of many queries, int32 (hits, 3), by products with panels of 64 queries."""
+    features, offsets, indices, n_rows = (
+        records.features,
+        records.offsets,
+        records.indices,
+        records.n_rows,
+    )
     width = features.shape[1]
     tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
-    addresses = np.empty(tile_size, dtype=np.int64)
-    record_indices = np.empty(tile_size, dtype=np.int64)
-    biases = np.empty(tile_size, dtype=np.int32)
-    products = allocate_aligned(4 * PANEL_RECORDS * _PANEL_QUERIES).view(np.int32)
+    tile = _RecordTile(
+        np.empty(tile_size, dtype=np.int64),
+        np.empty(tile_size, dtype=np.int32),
+        np.empty(tile_size, dtype=np.int64),
+    )
+    sums = allocate_aligned(4 * PANEL_RECORDS * _PANEL_QUERIES).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
     n_hits = np.int64(0)
     for first in range(0, n_rows, tile_size):
         count = min(tile_size, n_rows - first)
         n_hits_before = n_hits
         for i in range(count):
-            record_indices[i] = indices[first + i] if len(indices) else first + i
-            addresses[i] = features.ctypes.data + record_indices[i] * width
-            total = np.int64(sum_bytes(addresses[i], width))
+            index = indices[first + i] if len(indices) else first + i
+            address = features.ctypes.data + index * width
+            total = np.int64(sum_bytes(address, width))
             # Queries have 128 added, so 128 sum(x) is subtracted before the sums begin.
-            biases[i] = np.int32(-128 * total - offsets[record_indices[i]] // factor)
-        for query in range(0, len(limits), _PANEL_QUERIES):
+            tile.biases[i] = np.int32(-128 * total - offsets[index] // queries.factor)
+            tile.addresses[i] = address
+            tile.indices[i] = index
+        for query in range(0, len(queries.limits), _PANEL_QUERIES):
             hits, n_hits = _append_panel_hits(
-                addresses,
-                biases,
-                record_indices,
-                count,
-                offsets,
-                row_ids,
-                query,
-                panels,
-                limits,
-                min_scores,
-                factor,
-                width,
-                products,
-                hits,
-                n_hits,
+                records, queries, tile, count, query, sums, hits, n_hits
             )
         remaining_hits[0] -= n_hits - n_hits_before
         if remaining_hits[0] < 0:
@@ -377,29 +368,16 @@ def _scan_panels(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _append_panel_hits(  # type: ignore[no-untyped-def]
-    addresses,
-    biases,
-    record_indices,
-    count,
-    offsets,
-    row_ids,
-    first_query,
-    panels,
-    limits,
-    min_scores,
-    factor,
-    width,
-    sums,
-    hits,
-    n_hits,
-):
-    """Append the hits of `count` records with the query panel whose first query is `first_query`.
+def _append_panel_hits(records, queries, tile, count, first_query, sums, hits, n_hits):  # type: ignore[no-untyped-def]
+    """Append the hits of `count` records of a `tile` with the panel that begins at `first_query`.
 
-    Returns `hits`, possibly in a larger array, and the number of hits. `addresses`, `biases`,
-    `record_indices` (count,): address, initial sum and index of each record. `width`: bytes of a
-    record. `sums`, int32 (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
+    Returns `hits`, possibly in a larger array, and the number of hits. `sums`, int32
+    (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
+    addresses, biases, indices = tile
+    offsets, row_ids, width = records.offsets, records.row_ids, records.features.shape[1]
+    panels, limits, min_scores = queries.panels, queries.limits, queries.min_scores
+    factor = queries.factor
     n_query_vectors = min(4, (len(limits) - first_query) // LANES)
     panel_address = panels.ctypes.data + first_query * width
     limits_address = limits.ctypes.data + 4 * first_query
@@ -426,7 +404,7 @@ def _append_panel_hits(  # type: ignore[no-untyped-def]
         if n_hits + PANEL_RECORDS * _PANEL_QUERIES > len(hits):
             hits = enlarge_hits(hits, n_hits)
         for k in range(min(PANEL_RECORDS, count - i)):
-            row = record_indices[i + k]
+            row = indices[i + k]
             remainder = offsets[row] % factor
             mask = masks[k]
             while mask:
