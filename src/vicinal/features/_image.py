@@ -6,7 +6,6 @@ that of TensorFlow.
 """
 
 import hashlib
-import math
 import pickle  # noqa: TID251 (restricted to four names, after a check of the hash)
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -105,16 +104,12 @@ class ImageFeatures(LoadedOnce, FixedImageFeatures):
         Raises InvalidInput if `size` is invalid or the file of weights is not the packaged one, and
         MissingExtra if a package is not installed.
         """
-        size = self.check_parameters()
-        return self._load_once(size, lambda: _open_session(size))
+        self.check_parameters()
+        return self._load_once(None, _open_session)
 
 
 def _embed_blocks(images: Sequence[AnyArray], session: Any, size: int) -> Iterator[Vectors]:
-    """Yield the embeddings (b, 1280) of consecutive blocks of images.
-
-    `images`: arrays (h, w) or (h, w, 3) of pixels from 0 to 255. `session`: the network in
-    onnxruntime. `size`: side of the network's square input in pixels.
-    """
+    """Yield the embeddings (b, 1280) of blocks of images; arguments as of :func:`_embed_image`."""
     embed = partial(_embed_image, session, size)
     with ThreadPoolExecutor(get_thread_count()) as pool:
         for start in range(0, len(images), _BLOCK_SIZE):
@@ -140,14 +135,14 @@ def _check_image(image: Any) -> AnyArray:
 
 
 def find_packaged_weights() -> Path:
-    """Return the path of the weights; raise MissingExtra if its package is not installed."""
+    """Return the path of the weights; raise MissingExtra if their package is not installed."""
     return Path(str(_import_extra(_PACKAGE).__file__)).parent / _FILE
 
 
 def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
     """Return the embedding (1280,) of one image, scaled and cropped to `size` by `size` pixels.
 
-    `pixels`: 0 to 255, (h, w) or (h, w, 3). `session`: the network for this size in onnxruntime.
+    `pixels`: 0 to 255, (h, w) or (h, w, 3). `session`: the network in onnxruntime.
     """
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
@@ -163,13 +158,13 @@ def _embed_image(session: Any, size: int, pixels: AnyArray) -> Vectors:
     return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
-def _open_session(size: int) -> Any:
-    """Return a session of onnxruntime that embeds images of `size` by `size` with one thread."""
+def _open_session() -> Any:
+    """Return a session of onnxruntime that embeds images with one thread."""
     runtime, onnx = _import_extra("onnxruntime"), _import_extra("onnx")
     path = find_packaged_weights()
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(f"The file {path} is not that of the package {_PACKAGE} 0.1.0.")
-    model = _Lite0Graph(onnx.helper, read_weights(path)).build_model(size)
+    model = _Lite0Graph(onnx.helper, read_weights(path)).build_model()
     options = runtime.SessionOptions()
     # With several threads the order of sums would depend on the number of free cores.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -191,15 +186,14 @@ class _Lite0Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
 
-    def build_model(self, size: int) -> Any:
+    def build_model(self) -> Any:
         """Return the ONNX model of the network, whose output is the embedding (1, 1280).
 
         Its inputs are an image, the image's size after scaling, and start and stop of the crop on
-        both axes, in pixels. `size`: side of the crop in pixels.
+        both axes, in pixels.
         """
         output = self._add_crop()
-        output = self._add_convolution(output, "_conv_stem", "_bn0", size, stride=2)
-        side = -(-size // 2)
+        output = self._add_convolution(output, "_conv_stem", "_bn0", stride=2)
         block_number = 0
         n_channels = 32
         for n_repeats, stage_stride, expansion, n_outputs in _STAGES:
@@ -208,12 +202,11 @@ class _Lite0Graph:
                 has_shortcut = stride == 1 and n_channels == n_outputs
                 name = f"_blocks.{block_number}"
                 output = self._add_residual_block(
-                    name, output, side, stride, expansion, has_shortcut=has_shortcut
+                    name, output, stride, expansion, has_shortcut=has_shortcut
                 )
-                side = -(-side // stride)
                 block_number += 1
                 n_channels = n_outputs
-        output = self._add_convolution(output, "_conv_head", "_bn1", side)
+        output = self._add_convolution(output, "_conv_head", "_bn1")
         axes = self._add_constant("axes", np.array([2, 3], dtype=np.int64))
         self._add_node("ReduceMean", [output, axes], "embedding", keepdims=0)
         helper = self._helper
@@ -239,23 +232,21 @@ class _Lite0Graph:
         return self._add_node("Div", [difference, scale], "pixels")
 
     def _add_residual_block(
-        self, name: str, source: str, side: int, stride: int, expansion: int, *, has_shortcut: bool
+        self, name: str, source: str, stride: int, expansion: int, *, has_shortcut: bool
     ) -> str:
         """Add an inverted residual block (Sandler et al. 2018).
 
         `name`: prefix of the names of its weights. `source`: name of the node output that is its
-        input, `side` pixels high and wide. `stride`: of its depthwise convolution, in pixels.
-        `expansion`: factor of the number of channels in its middle. `has_shortcut`: whether its
-        input is added to its output.
+        input. `stride`: of its depthwise convolution, in pixels. `expansion`: factor of the number
+        of channels in its middle. `has_shortcut`: whether its input is added to its output.
         """
         output = source
         if expansion > 1:
-            output = self._add_convolution(output, f"{name}._expand_conv", f"{name}._bn0", side)
+            output = self._add_convolution(output, f"{name}._expand_conv", f"{name}._bn0")
         depthwise = f"{name}._depthwise_conv"
-        output = self._add_convolution(output, depthwise, f"{name}._bn1", side, stride=stride)
-        side = -(-side // stride)
+        output = self._add_convolution(output, depthwise, f"{name}._bn1", stride=stride)
         project = f"{name}._project_conv"
-        output = self._add_convolution(output, project, f"{name}._bn2", side, has_relu=False)
+        output = self._add_convolution(output, project, f"{name}._bn2", has_relu=False)
         if has_shortcut:
             output = self._add_node("Add", [source, output], f"{name}.sum")
         return output
@@ -265,23 +256,18 @@ class _Lite0Graph:
         source: str,
         convolution: str,
         normalisation: str,
-        side: int,
         stride: int = 1,
         *,
         has_relu: bool = True,
     ) -> str:
         """Add a convolution with batch normalisation folded in, then ReLU6 if `has_relu`.
 
-        `source`: name of the node output that is its input, `side` pixels high and wide.
-        `convolution`, `normalisation`: prefixes of the names of their tensors in the weights.
-        `stride`: pixels between outputs, on both axes.
+        `source`: name of the node output that is its input. `convolution`, `normalisation`:
+        prefixes of the names of their tensors in the weights. `stride`: pixels between outputs, on
+        both axes.
         """
         kernel, bias = self._fold_normalisation(convolution, normalisation)
-        kernel_side = kernel.shape[2]
-        padding = max((math.ceil(side / stride) - 1) * stride + kernel_side - side, 0)
-        padding_start = padding // 2
-        padding_end = padding - padding_start
-        is_depthwise = kernel.shape[1] == 1 and kernel_side > 1
+        is_depthwise = kernel.shape[1] == 1 and kernel.shape[2] > 1
         inputs = [
             source,
             self._add_constant(f"{convolution}.w", kernel),
@@ -293,7 +279,7 @@ class _Lite0Graph:
             f"{convolution}.out",
             group=len(kernel) if is_depthwise else 1,
             strides=[stride, stride],
-            pads=[padding_start, padding_start, padding_end, padding_end],
+            auto_pad="SAME_UPPER",  # as TensorFlow's padding "SAME"
         )
         if not has_relu:
             return output
@@ -308,7 +294,7 @@ class _Lite0Graph:
     ) -> tuple[AnyArray, AnyArray]:
         """Return kernel and bias of a convolution that includes its batch normalisation.
 
-        `convolution`, `normalisation`: prefixes of the names of their tensors in the weights.
+        The arguments are those of :meth:`_add_convolution`.
         """
         weight, bias, mean, variance = (
             self._weights[f"{normalisation}.{tensor}"].astype(np.float64)
@@ -343,9 +329,9 @@ class _TensorUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the class or function that pickle calls for the global `module`.`name` of a file.
+        """Return the replacement of a global `module`.`name` of a file of torch tensors.
 
-        Raises UnpicklingError for all but the four globals of a file of torch tensors.
+        Raises UnpicklingError for all but four of them.
         """
         replacements: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): OrderedDict,
@@ -358,10 +344,7 @@ class _TensorUnpickler(pickle.Unpickler):
         return replacements[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
-        """Return key and number type of a torch storage, for pickle.
-
-        `pid`: the storage's persistent id, a tuple (tag, number type, key, ...).
-        """
+        """Return key and number type of a torch storage; its id is (tag, number type, key, ...)."""
         _, dtype, key, *_ = pid
         return str(key), dtype
 

