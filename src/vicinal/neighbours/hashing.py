@@ -89,10 +89,7 @@ class HyperplaneLSH(Index):
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase the records in `rows` with their buckets; fill the gaps with those in `movers`.
-
-        Both are int64 row indices, ascending. `movers`: rows of the last ``len(rows)`` that remain.
-        """
+        """Erase the records in `rows` and their buckets as :meth:`Index.remove` does."""
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
@@ -113,10 +110,9 @@ class HyperplaneLSH(Index):
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits of each query among the records that share a bucket with it in any table.
+        """Return the hits of each of the `queries` (q, d) among records in one of its buckets.
 
-        `queries`, (q, d): integer features. `min_scores`, int64 (q,): minimum scores of hits. None
-        if there are more hits than `hit_budget` allows.
+        None if there are more hits than `hit_budget` allows.
         """
         buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
@@ -144,12 +140,10 @@ class HyperplaneLSH(Index):
 
 @compiled
 def _find_matches(record_buckets, query_buckets, size):  # type: ignore[no-untyped-def]
-    """Return the indices of the records that share a bucket with a query in any table.
+    """Return the indices of the records that share a bucket with a query in any table, ascending.
 
-    The result is int32, ascending.
-
-    - `record_buckets` (rows, tables), `query_buckets` (tables,): buckets in each table.
-    - `size`: only the first `size` rows of `record_buckets` hold records.
+    `record_buckets` (rows, tables), `query_buckets` (tables,): bucket in each table; only the first
+    `size` rows hold records.
     """
     matches = np.empty(size + 1, dtype=np.int32)
     n_matches = 0

@@ -3,6 +3,11 @@
 Threads take blocks of consecutive records and compare them with the whole block of queries, so the
 n x q matrix of similarities never exists. Memory grows in blocks: adding records copies none that
 are stored, and erased rows are overwritten.
+
+Everywhere in this module: `integers`, (m, d), and `queries`, (q, d), are integer features in the
+kernel's precision. `thresholds`, int64 (q,), are the smallest similarities of a neighbour, and
+`min_scores`, int64 (q,), the minimum scores of a hit (:mod:`vicinal.neighbours.scan`). A search
+returns None if it finds more hits than its `hit_budget` allows.
 """
 
 import math
@@ -37,11 +42,8 @@ from vicinal.neighbours.scan import (
 class GrowableArray:
     """Array of rows in blocks of memory, which grows without copying rows.
 
-    - `width`: number of columns, or None for plain numbers.
-    - `dtype`: type of the numbers.
-    - `block_rows`: number of rows of a block.
-
-    Attributes: `blocks`, the list of blocks, each an array (block_rows, width) or (block_rows,).
+    `width`: number of columns, or None for plain numbers. Attribute `blocks`: the list of blocks,
+    each an array (`block_rows`, width) or (`block_rows`,) of type `dtype`.
     """
 
     def __init__(self, width: int | None, dtype: npt.DTypeLike, block_rows: int) -> None:
@@ -112,7 +114,7 @@ class GrowableArray:
 
 
 def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return zeros, of this `shape` and `dtype`, whose memory pages are allocated when written.
+    """Return zeros whose memory pages are allocated when they are written.
 
     An ordinary allocator also fills memory that it reuses: megabytes for each small data set.
     """
@@ -193,11 +195,7 @@ class Index(ABC):
         return self.store.features
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records.
-
-        `integers`, (m, d): their integer features in the kernel's precision. They become the rows
-        from ``len(self)`` on. Raises InvalidInput before any change.
-        """
+        """Append records as the rows from ``len(self)`` on; InvalidInput is raised before that."""
         self._check_integers("integers", integers)
         self.store.add(integers)
 
@@ -215,23 +213,17 @@ class Index(ABC):
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return each query's hits among its candidates, for consecutive blocks of records.
-
-        `queries`, (q, d): integer features. `min_scores`, int64 (q,): minimum scores of hits. None
-        if there are more hits than `hit_budget` allows.
-        """
+        """Return each query's hits among its candidates, for consecutive blocks of records."""
 
     def _prepare(self, queries: IntegerMatrix, min_scores: MinScores) -> QueryBlock:
-        """Return integer `queries` (q, d) with their `min_scores` (q,) in the engine's layout."""
+        """Return queries with their minimum scores in the engine's layout."""
         padded = pad_columns(queries, self.stride)
         return self.engine.prepare(padded, min_scores, self.kernel.product_factor)
 
     def search(self, queries: IntegerMatrix, thresholds: Thresholds) -> NeighbourLists:
         """Return the neighbours: candidates with a similarity to query j >= ``thresholds[j]``.
 
-        `queries`, int8 or float32 (q, d), are integer features in the kernel's precision, and
-        `thresholds`, int64 (q,), their radii: the smallest similarity of a neighbour. Raises
-        InvalidInput if shapes or types do not fit.
+        Raises InvalidInput if shapes or types of the arguments do not fit.
         """
         self._check_queries(queries, thresholds)
         lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
@@ -243,9 +235,9 @@ class Index(ABC):
     ) -> Iterator[NeighbourLists]:
         """Yield the neighbours of consecutive queries, as many queries at a time as memory allows.
 
-        Together the blocks equal the result of :meth:`search` for integer `queries` (q, d) and
-        `thresholds` (q,). A block with more than `max_hits` hits is discarded and halved; a single
-        query is always answered. The split is private: nothing but memory may depend on it.
+        Together the blocks equal the result of :meth:`search`. A block with more than `max_hits`
+        hits is discarded and halved; a single query is always answered. The split is private:
+        nothing but memory may depend on it.
         """
         self._check_queries(queries, thresholds)
         start, step = 0, len(queries)
@@ -262,11 +254,7 @@ class Index(ABC):
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
     ) -> NeighbourLists | None:
-        """Return the neighbours of validated integer queries (q, d), in order of the queries.
-
-        `thresholds`, int64 (q,): the smallest similarity of a neighbour of each query. None if
-        there are more hits than `hit_budget` allows.
-        """
+        """Return the neighbours of validated queries, or None."""
         query_offsets = self.kernel.offsets(queries)
         clipped_thresholds = np.clip(thresholds, NO_THRESHOLD, -NO_THRESHOLD)
         min_scores = clipped_thresholds + query_offsets.astype(np.int64)
@@ -275,7 +263,7 @@ class Index(ABC):
         return None if hits is None else merge_hits(hits, query_offsets)
 
     def _check_queries(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
-        """Raise InvalidInput unless queries (q, d) and thresholds (q,) fit shapes and types."""
+        """Raise InvalidInput unless shapes and types of queries and thresholds fit."""
         self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
             raise InvalidInput(
@@ -284,10 +272,7 @@ class Index(ABC):
             )
 
     def _check_integers(self, name: str, integers: IntegerMatrix) -> None:
-        """Raise InvalidInput unless `integers` are integer features (n, d) of this index's kernel.
-
-        `name` is the name of the argument in the message.
-        """
+        """Raise InvalidInput for the argument `name` if shape or type of `integers` do not fit."""
         if integers.ndim != 2 or integers.shape[1] != self.n_features:
             raise InvalidInput(
                 f"The {name!r} must be integer features of shape (n, {self.n_features}). "
@@ -347,11 +332,7 @@ class ExactIndex(Index):
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
     ) -> list[Hits] | None:
-        """Return the hits of integer queries (q, d) in each block of records.
-
-        `min_scores`, int64 (q,): minimum scores of hits. None if there are more hits than
-        `hit_budget` allows.
-        """
+        """Return the hits of all queries in each block of records."""
         block = self._prepare(queries, min_scores)
 
         def scan_block(records: ScanRecords) -> Hits | None:
@@ -368,8 +349,7 @@ class ExactIndex(Index):
     ) -> NeighbourLists:
         """Return the similarities of each query with given records, as lists of neighbours.
 
-        `queries`, (q, d): integer features. `starts`, int64 (q + 1,), `rows`, int32 (pairs,): the
-        rows of the records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
+        The records of query j are in the rows ``rows[starts[j]:starts[j + 1]]``, ascending.
         """
         self._check_integers("queries", queries)
         similarities = np.empty(len(rows), dtype=np.int32)
@@ -383,10 +363,7 @@ class ExactIndex(Index):
         return NeighbourLists(starts, rows, similarities)
 
     def _choose_task_size(self, n_queries: int) -> int:
-        """Return the number of records of a thread's task; all if one thread is faster.
-
-        `n_queries`: number of queries that are searched together.
-        """
+        """Return the number of records of a thread's task in a search of `n_queries` together."""
         row_bytes = self.stride * self._feature_dtype.itemsize
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
@@ -401,9 +378,8 @@ BLOCK_BYTES = 1 << 25
 class FeatureRows:
     """Integer features with their offsets, in the layout that engines scan.
 
-    - `kernel`: the kernel whose precision and offsets are stored.
-    - `n_features`: number of features d; rows of int8 are padded to a multiple of 4 columns.
-    - `block_rows`: number of records in a block of memory; default: they fill :data:`BLOCK_BYTES`.
+    `kernel`, `n_features`: of the index; rows of int8 are padded to a multiple of 4 columns.
+    `block_rows`: number of records in a block of memory; default: they fill :data:`BLOCK_BYTES`.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, block_rows: int | None = None) -> None:
@@ -426,7 +402,7 @@ class FeatureRows:
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def add(self, integers: IntegerMatrix) -> None:
-        """Append records, given as `integers`, their integer features (m, d)."""
+        """Append records with the features `integers`."""
         step = max(1, min(self.block_rows, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             chunk = integers[start : start + step]
@@ -436,10 +412,7 @@ class FeatureRows:
             self._size += len(chunk)
 
     def remove(self, holes: Ints, movers: Ints, new_size: int) -> None:
-        """Move the records in rows `movers` into rows `holes`; erase rows from `new_size` on.
-
-        `holes`, `movers`: int64 row indices, (k,) each.
-        """
+        """Move the records in rows `movers` (k,) to rows `holes`; erase rows from `new_size` on."""
         for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
             column.truncate(new_size, self._size)

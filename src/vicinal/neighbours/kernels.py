@@ -10,20 +10,20 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer norm of a unit vector and b the public bound on norms. The argument `n_features`
-is the number of features d of a vector, on which S depends; `similarity` holds similarities of
-pairs, in any shape, which is that of the result.
-Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
-levels of similarity, rounded towards zero, so that it has the same bits on every machine.
+with S the integer norm of a unit vector and b the public bound on norms. Radii are compared on
+similarities, exactly. A kernel value is looked up in a public table of 2^16 levels of similarity,
+rounded towards zero, so that it has the same bits on every machine.
 
-Integer features: why a kernel value cannot depend on the other records.
+Everywhere in this module: `X`, (n, d), are rows of features; `integers`, (n, d), are encoded rows.
+`n_features` is the number of features d of a vector, on which S depends. `similarity` holds
+similarities of pairs, in any shape, which is that of the result.
 
-A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
-so removing one row can change the last bit of *other* rows' products, and whether another record
-at the edge of a radius is inside. Here features are integers of norm at most 4095. By
-Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
-size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
-integer product gives the exact result, bit for bit, in any matrix and on any machine.
+Why a kernel value cannot depend on other records: a floating-point matrix product adds up in an
+order that depends on the shape of the whole matrix, so removing one row can change the last bit of
+*other* rows' products, and whether a record at the edge of a radius is inside. Here features are
+integers of norm at most 4095. By Cauchy-Schwarz every partial sum of an inner product, in any
+order, is at most 4095^2 < 2^24 in size, which float32 and int32 hold exactly. So any product is
+exact, bit for bit, in any matrix and on any machine.
 
 Two precisions, chosen by public values alone:
 
@@ -116,12 +116,10 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     """Return the int8 precision with the smallest quantisation error on public vectors.
 
     If a unit vector has a large integer norm, steps are fine, but its largest coordinates are
-    clipped; the norm with the smallest mean squared relative error on `public` is chosen.
+    clipped. Raises InvalidInput if there are no rows, or more features than float32 allows.
 
     - `public`, float (m, d): public rows, not yet encoded, of which the first 8192 are used.
     - `bound`, optional: the RBF kernel's bound on norms; without it rows are scaled to norm 1.
-
-    Raises InvalidInput if there are no rows, or more features than :class:`Precision` allows.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
@@ -134,10 +132,9 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
 
 
 def _compute_distortion(rows: Floats, unit_norm: float) -> float:
-    """Return the mean squared error of int8 rounding and clipping, relative to `unit_norm`.
+    """Return the mean squared error of int8 rounding and clipping of rows of norm at most 1.
 
-    - `rows`, float64 (m, d): vectors of norm at most 1.
-    - `unit_norm`: number of integer steps of a vector of norm 1.
+    `unit_norm`: number of integer steps of norm 1, the unit of the error.
     """
     errors = np.empty(len(rows))
     chunk_rows = max(1, _CHUNK_ELEMENTS // max(1, rows.shape[1]))
@@ -152,19 +149,18 @@ def _compute_distortion(rows: Floats, unit_norm: float) -> float:
 
 
 def quantise_directions(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
-    """Return the rows of `X`, (n, d), scaled to one norm and rounded to integers of a precision.
+    """Return the rows of `X` scaled to norm :meth:`Precision.scale` and rounded to integers.
 
-    The norm is :meth:`Precision.scale`, 4095 - sqrt(d) / 2 in float32. A row of zeros has no
-    direction and stays zero: its cosine with every query is 0.
+    A row of zeros has no direction and stays zero: its cosine with every query is 0.
     """
     return _quantise(X, None, precision)
 
 
 def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
-    """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and extended to norm 1.
+    """Return the rows of `X` divided by `bound`, clipped to norm 1 and extended to norm 1.
 
-    The result is float64 (n, d + 1); its last column makes all norms equal to 1. The cosine of two
-    such rows is a function of their distance, so equal directions of different norms differ.
+    The result is float64 (n, d + 1). The cosine of two such rows is a function of their distance,
+    so equal directions of different norms differ.
     """
     rows = _scale_rows(X, bound, 1.0)
     complement = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
@@ -172,7 +168,7 @@ def append_norm_column(X: FloatMatrix, bound: float) -> Floats:
 
 
 def _quantise(X: FloatMatrix, bound: float | None, precision: Precision) -> IntegerMatrix:
-    """Return the rows of `X`, (n, d), scaled and rounded to the integers of a precision, (n, d).
+    """Return the rows of `X` scaled and rounded to the integers of a precision, (n, d).
 
     `bound`: the rows are divided by it and clipped to norm 1; None: they are scaled to norm 1.
     """
@@ -189,11 +185,10 @@ def _quantise(X: FloatMatrix, bound: float | None, precision: Precision) -> Inte
 
 
 def _scale_rows(X: FloatMatrix, bound: float | None, unit_norm: float) -> Floats:
-    """Return the rows of `X`, (n, d), scaled to norm at most `unit_norm`, float64 (n, d).
+    """Return the rows of `X` scaled to norm at most `unit_norm`, float64 (n, d).
 
-    `unit_norm`: number of integer steps of a vector of norm 1. `bound`: the norm that is scaled to
-    `unit_norm`; rows of larger norm are scaled to it, too. None: all rows are scaled to
-    `unit_norm`. Rows of zeros are kept.
+    `bound`: the norm that is scaled to `unit_norm`; rows of larger norm are scaled to it, too.
+    None: all rows are scaled to `unit_norm`. Rows of zeros are kept.
     """
     rows = np.array(X, dtype=np.float64, order="C")
     magnitudes = np.abs(rows)
@@ -243,14 +238,14 @@ class Kernel(ABC):
 
     @abstractmethod
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the integer features of `X`, (n, d), in the kernel's precision, (n, width(d)).
+        """Return the integer features of `X` in the kernel's precision, (n, width(d)).
 
         Row i is a function of row i of `X` and the kernel's parameters alone.
         """
 
     @abstractmethod
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return offset(x) of each row x of integer features (n, d), int32 (n,)."""
+        """Return offset(x) of each row x of `integers`, int32 (n,)."""
 
     @abstractmethod
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
@@ -262,10 +257,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return the squared distance of each pair, float64, given its `similarity`, int64.
-
-        It is in squared integer steps, and at least 1, so that its logarithm exists.
-        """
+        """Return the squared distance of each pair, in squared integer steps, but at least 1."""
 
     def table(self, n_features: int) -> KernelTable:
         """Return the kernel value at the lower edge of each similarity level, float64 (LEVELS,)."""
@@ -312,7 +304,7 @@ class Cosine(Kernel):
 
     @classmethod
     def fit_to_public(cls, public_rows: FloatMatrix) -> Self:
-        """Return the int8 kernel with the best precision, and bound if norms differ, for such rows.
+        """Return the int8 kernel with the best precision, and a bound if norms differ.
 
         `public_rows`, float (m, d): not yet encoded.
         """
@@ -337,7 +329,7 @@ class Cosine(Kernel):
         return n_features + self.lifts
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the rows of `X`, (n, d), scaled to equal norm and rounded, (n, width(d))."""
+        """Return the rows of `X` scaled to equal norm and rounded, (n, width(d))."""
         return quantise_directions(
             X if self.bound is None else append_norm_column(X, self.bound), self.precision
         )
@@ -351,10 +343,7 @@ class Cosine(Kernel):
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return the squared distance of each pair, in squared integer steps, at least 1.
-
-        It is 2 (S^2 - similarity), as all rows have norm S.
-        """
+        """Return 2 (S^2 - similarity), but at least 1: the squared distance, as all norms are S."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
@@ -398,11 +387,11 @@ class RBF(Kernel):
         self.level_shift = _compute_level_shift(self.level_origin - 1)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the rows of `X`, (n, d), divided by `bound`, clipped to norm 1 and rounded."""
+        """Return the rows of `X` divided by `bound`, clipped to norm 1 and rounded, (n, d)."""
         return _quantise(X, self.bound, self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return |x|^2 of each row of integer features (n, d), int32 (n,)."""
+        """Return |x|^2 of each row x of `integers`, int32 (n,)."""
         sum_dtype = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(
             np.einsum("ij,ij->i", integers, integers, dtype=sum_dtype), dtype=np.int32
@@ -436,8 +425,5 @@ class RBF(Kernel):
 
 
 def _compute_level_shift(max_similarity: int) -> int:
-    """Return the right shift, in bits, that maps similarities to levels 0 to LEVELS - 1.
-
-    `max_similarity`: largest similarity, counted from that of level 0.
-    """
+    """Return the right shift, in bits, that maps 0 to `max_similarity` to levels below LEVELS."""
     return max(0, max_similarity.bit_length() - (LEVELS - 1).bit_length())

@@ -5,10 +5,9 @@ its members alone. This is best for small samples of many records.
 
 *Search first.* A set of candidates that contains all records up to some distance is found, and only
 candidates are sampled. If k of them are in the sample, no record farther away can be among the k
-nearest; otherwise all remaining records are sampled, too. The set must be fixed before
-the Bernoulli samples are drawn; the method that finds it changes no distribution. It is the records
-within a radius that is estimated from the similarities of some of them. This is best for large
-samples.
+nearest; otherwise all remaining records are sampled, too. The set, which must be fixed before the
+Bernoulli samples are drawn, changes no distribution. It is the records within a radius that is
+estimated from the similarities of some of them. This is best for large samples.
 
 *Order.* A smaller integer distance comes first, then a smaller row: a strict order of all records
 that does not depend on which other records exist. If one subject is added or removed, one record
@@ -16,7 +15,8 @@ enters or leaves the k nearest, and at most one other record does the reverse. A
 with the similarity of a hit in its high 32 bits and its row, in reverse order, in its low 32 bits:
 the nearer hit has the larger key.
 
-Arguments of the compiled functions: the hits (candidates) of query j are ``starts[j]`` to
+Everywhere in this module, `queries`, (q, d), are integer features. Arguments of the compiled
+functions: the hits (candidates) of query j are ``starts[j]`` to
 ``starts[j + 1] - 1`` of `rows`, int32 (hits,), and `similarities`, int32 (hits,), with `starts`,
 int64 (q + 1,). `nearest_rows`, int32 (q, k), is written; entries without a record are unchanged.
 """
@@ -95,26 +95,18 @@ class PoissonKNN:
         return len(self.slots)
 
     def find_candidates(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return the records inside a radius that probably contains k sampled subjects.
-
-        `queries`, (q, d): integer features. Rows are ascending.
-        """
+        """Return the records in a radius that probably has k sampled subjects, rows ascending."""
         return self._index.search(queries, self._compute_thresholds(queries))
 
     def list_all_records(self, queries: IntegerMatrix) -> NeighbourLists:
-        """Return all records as candidates of each query, rows ascending.
-
-        `queries`, (q, d): integer features.
-        """
+        """Return all records as candidates of each query, rows ascending."""
         return self._index.search(queries, np.full(len(queries), NO_THRESHOLD))
 
     def find_nearest_sampled(self, queries: IntegerMatrix, sample: Ints) -> NearestRows:
         """Return the rows of the k nearest sampled records, int32 (q, k), for samples drawn first.
 
         Every record must be a subject of its own. Rows: in no order, padded with :data:`NO_RECORD`.
-
-        - `queries`, (q, d): integer features.
-        - `sample`, int64 ascending: ``j * len(self) + i`` if record i is sampled for query j.
+        `sample`, int64 ascending: ``j * len(self) + i`` if record i is sampled for query j.
         """
         starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
         rows = _find_sampled_rows(sample, starts, len(self))
@@ -142,7 +134,7 @@ class PoissonKNN:
         return nearest_rows
 
     def _compute_thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the smallest similarity of a candidate of each of the `queries` (q, d), int64."""
+        """Return the smallest similarity of a candidate of each query, int64 (q,)."""
         unlimited = np.full(len(queries), NO_THRESHOLD)
         if self._probes is None or self.n_expected_candidates > _MAX_RADIUS_SHARE * len(self):
             return unlimited
@@ -180,8 +172,7 @@ def select_candidates(candidates: NeighbourLists, is_selected: Bools) -> Neighbo
 def _find_sampled_rows(sample, starts, n_records):  # type: ignore[no-untyped-def]
     """Return the row of the record of each sampled pair of query and record, int32 (s,).
 
-    `sample`, int64 (s,), ascending: ``j * n_records + row`` of each pair, with query j. `starts`,
-    (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
+    `sample`, int64 (s,), ascending: ``j * n_records + row`` of each pair, with query j.
     """
     rows = np.empty(len(sample), dtype=np.int32)
     for j in range(len(starts) - 1):
@@ -302,10 +293,9 @@ def _merge_subject_hit(keys, size, key, is_sampled, key_state, slot):  # type: i
     the largest key of its hits, that of its nearest record.
 
     - `keys`, int64: the first `size` are the keys of the sampled subjects found, one each.
-    - `key`: key of the hit.
-    - `is_sampled`: whether the hit is sampled.
+    - `key`, `is_sampled`, `slot`: the hit's key, whether it is sampled, and its subject.
     - `key_state`, int64 (n_subjects,): 0 before the first hit of a subject, -1 if the subject is
-      not sampled, otherwise the index of its key plus 1. `slot`: index of the hit's subject in it.
+      not sampled, otherwise the index of its key plus 1.
     """
     if key_state[slot] == 0:
         key_state[slot] = -1

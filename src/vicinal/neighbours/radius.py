@@ -1,4 +1,7 @@
-"""Public radii: similarity thresholds of neighbours that depend on public values only."""
+"""Public radii: similarity thresholds of neighbours that depend on public values only.
+
+Everywhere in this module, `queries`, (q, d), are integer features.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class Reference:
         return Reference(self.kernel, self.points[::_SAMPLE_STRIDE])
 
     def find_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each of `queries` (q, d) to the points, int64.
+        """Return the `rank`-th largest similarity of each query to the points, int64 (q,).
 
         For a large reference, thresholds guessed from a sample restrict the search to a few points.
         The result is exact for any guess.
@@ -101,8 +104,7 @@ class Reference:
     def _guess_thresholds(self, queries: IntegerMatrix, rank: int) -> Ints | None:
         """Return thresholds, int64 (q,), that probably slightly more than `rank` points reach.
 
-        They are similarities of the integer queries (q, d) to points of a sample. None if the
-        reference or the number of queries is too small for a guess to save time.
+        None if the reference or the number of queries is too small for a guess to save time.
         """
         sample_rank = math.ceil(1.5 * rank / _SAMPLE_STRIDE) + 4
         has_few_pairs = len(queries) * len(self) < _MIN_PAIRS_TO_GUESS
@@ -112,10 +114,7 @@ class Reference:
         return self._sample.scan_similarity_at_rank(queries, sample_rank)
 
     def scan_similarity_at_rank(self, queries: IntegerMatrix, rank: int) -> Ints:
-        """Return the `rank`-th largest similarity of each of `queries` (q, d) to the points, int64.
-
-        All similarities are computed, without guessed thresholds.
-        """
+        """Return the result of :meth:`find_similarity_at_rank`, found in all similarities."""
         at_rank = [
             select_rank(lists.starts, lists.similarities, rank)
             for lists in self._iterate_lists(queries)
@@ -123,12 +122,12 @@ class Reference:
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
     def iterate_similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
-        """Yield the similarities to all points, int64 (chunk, m), for chunks of queries (q, d)."""
+        """Yield the similarities to all points, int64 (chunk, m), for chunks of the queries."""
         for lists in self._iterate_lists(queries):
             yield lists.similarities.astype(np.int64).reshape(len(lists), len(self))
 
     def _iterate_lists(self, queries: IntegerMatrix) -> Iterator[NeighbourLists]:
-        """Yield lists of all points, in their order, for consecutive chunks of `queries` (q, d)."""
+        """Yield lists of all points, in their order, for consecutive chunks of the queries."""
         chunk_size = max(1, min(_CHUNK_QUERIES, _MAX_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), chunk_size):
             chunk = queries[start : start + chunk_size]
@@ -149,17 +148,14 @@ class Radius(ABC):
 
     @abstractmethod
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the smallest similarity of a neighbour of each query (q, d), int64 (q,)."""
+        """Return the smallest similarity of a neighbour of each query, int64 (q,)."""
 
     @abstractmethod
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
-        """Return a public estimate of each query's number of neighbours, float64 (q,).
-
-        `queries`, (q, d): integer features.
-        """
+        """Return a public estimate of each query's number of neighbours, float64 (q,)."""
 
     def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
-        """Return whether the queries (q, d) are about as close to the public set as its own points.
+        """Return whether the queries are about as close to the public set as its own points.
 
         True if the radius does not depend on a public set.
         """
@@ -169,10 +165,8 @@ class Radius(ABC):
 class FixedRadius(Radius):
     """The same kernel value tau for all queries (ZZGW23, Algorithm 3).
 
-    - `kernel`: has `tau` as a value.
-    - `tau`: the smallest kernel value of a neighbour.
-    - `n_features`: number of features.
-    - `reference`, `n_records`: public points and record count, for :meth:`estimate_counts` only.
+    `tau`: the smallest value of the `kernel`, on vectors of `n_features`, of a neighbour.
+    `reference`, `n_records`: public points and record count, for :meth:`estimate_counts` only.
     """
 
     def __init__(
@@ -188,7 +182,7 @@ class FixedRadius(Radius):
         self._n_records = n_records
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity whose kernel value is tau, for each query (q, d), int64 (q,)."""
+        """Return the similarity whose kernel value is tau, for each query, int64 (q,)."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
@@ -229,11 +223,11 @@ class AdaptiveRadius(Radius):
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the similarity of each of the `queries` (q, d) to its m-th nearest point, (q,)."""
+        """Return the similarity of each query to its m-th nearest point, int64 (q,)."""
         return self._reference.find_similarity_at_rank(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
-        """Return whether queries (q, d) are about as close to the reference as its own points are.
+        """Return whether the queries are about as close to the reference as its own points are.
 
         The median threshold of the queries must reach the 5 % quantile of the thresholds of
         reference points. Otherwise more records than planned can vote and spend their budgets.
@@ -250,7 +244,7 @@ class AdaptiveRadius(Radius):
         return self._reference.find_similarity_at_rank(self._reference.points[:_N_PROBES], rank)
 
     def estimate_counts(self, queries: IntegerMatrix) -> Floats:
-        """Return the planned number of neighbours, `n_neighbors`, for `queries` (q, d), (q,)."""
+        """Return the planned number of neighbours, `n_neighbors`, for each query, (q,)."""
         return np.full(len(queries), float(self._n_neighbors))
 
 

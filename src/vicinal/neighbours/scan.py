@@ -83,8 +83,8 @@ class QueryBlock:
 class HitBudget:
     """The number of hits that may still be kept, `n_hits` at first, in the scans of one search.
 
-    It is true until more hits are found than it allows. Compiled code of several threads updates
-    the count between tiles, without a lock, so it can lag behind by a few tiles; it limits memory.
+    Compiled code of several threads updates it between tiles, without a lock, so it can lag behind
+    by a few tiles; it limits memory.
     """
 
     def __init__(self, n_hits: int) -> None:
@@ -134,10 +134,9 @@ class ScanEngine(ABC):
 
     @abstractmethod
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:
-        """Return queries in the layout that this engine's scan reads.
+        """Return `queries`, (q, stride), padded as stored rows, in the layout that scans read.
 
-        `queries`, int8 or float32 (q, stride), are padded like stored rows (:func:`pad_columns`).
-        `min_scores`, int64 (q,), `factor`: see :class:`QueryBlock`.
+        `min_scores`, `factor`: see :class:`QueryBlock`.
         """
 
     @abstractmethod
@@ -150,10 +149,9 @@ class ScanEngine(ABC):
     ) -> Hits | None:
         """Return the hits of every query in the order of the records, and reduce `hit_budget`.
 
-        `block`: the prepared queries. `indices`, int32 (k,): compare only the records with these
-        indices in `records`, in this order. None if there are more hits than `hit_budget` allows.
-        Several threads may call it at a time; it releases the interpreter's lock while it
-        multiplies.
+        `indices`, int32 (k,): compare only the records with these indices in `records`, in this
+        order. None if there are more hits than `hit_budget` allows. Several threads may call it at
+        a time; it releases the interpreter's lock while it multiplies.
         """
 
     def limit_threads(self) -> AbstractContextManager[Any]:
@@ -163,7 +161,7 @@ class ScanEngine(ABC):
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of each pair whose record is in `pairs.records`.
 
-        `queries`, int8 or float32 (q, stride): integer features, padded like stored rows.
+        `queries`, (q, stride): integer features, padded as stored rows.
         """
         for query, query_pairs in enumerate(pairs.iterate_by_query()):
             indices = pairs.rows[query_pairs] - pairs.first_row
@@ -230,7 +228,7 @@ class NeighbourLists:
 
 
 def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
-    """Return the hits of one block of queries from the hits of its single queries.
+    """Return the hits of a block of queries from those of its single queries.
 
     ``blocks_by_query[j]`` are the hits of query j in each of consecutive blocks of records.
     """
@@ -245,10 +243,9 @@ def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
 
 @compiled
 def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
-    """Return `hits` ordered by query: counts (q,), row ids and similarities, see :data:`Hits`.
+    """Return `hits`, rows (query, row id, similarity), as :data:`Hits` of `n_queries`.
 
-    `hits`, int32 (hits, 3), are (query, row id, similarity); the order of each query's hits is
-    kept. `n_queries`: number of queries of the block.
+    The order of each query's hits is kept.
     """
     counts = np.zeros(n_queries, dtype=np.int64)
     for hit in range(len(hits)):
@@ -278,8 +275,7 @@ def merge_hits(blocks: Sequence[Hits], query_offsets: Ints32) -> NeighbourLists:
 def merge_blocks(blocks: Sequence[Hits], n_queries: int) -> tuple[Ints, Ints32, Ints32]:
     """Return starts (q + 1,), row ids and similarities of the hits of consecutive record blocks.
 
-    The hits of query j are ``starts[j]:starts[j + 1]``, in the order of the `blocks`. `n_queries`:
-    number of queries q.
+    The hits of query j of `n_queries` are ``starts[j]:starts[j + 1]``, in the order of the blocks.
     """
     starts = np.zeros(n_queries + 1, dtype=np.int64)
     if not blocks:
@@ -300,9 +296,9 @@ def _place_hits(  # type: ignore[no-untyped-def]
 ):
     """Copy the hits of one block of records into the merged arrays.
 
-    `counts`, (q,), `row_ids`, `similarities`, int32 (hits,): the hits of the block, by query.
-    `merged_ids`, `merged_similarities`, int32 (all hits,): written. `next_index`, int64 (q,): the
-    hits of query j are copied to ``next_index[j]`` on, which is then advanced.
+    `counts`, `row_ids`, `similarities`: :data:`Hits` of the block. `merged_ids`,
+    `merged_similarities`, int32 (all hits,): written. `next_index`, int64 (q,): the hits of query j
+    are copied to ``next_index[j]`` on, which is then advanced.
     """
     source = 0
     for j in range(len(counts)):
@@ -317,8 +313,7 @@ def _place_hits(  # type: ignore[no-untyped-def]
 def find_movers(rows: Ints, size: int) -> Ints:
     """Return the rows of the records that move into the gaps of removed `rows`, both ascending.
 
-    They are the rows among the last ``len(rows)`` that are not in `rows`. `size`: number of records
-    before the removal.
+    They are those among the last ``len(rows)`` of `size` records that are not removed.
     """
     last_rows = np.arange(size - len(rows), size)
     return last_rows[~np.isin(last_rows, rows)]
@@ -352,8 +347,8 @@ def use_threads(number: int) -> Iterator[None]:
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     """Return ``function(task)`` for all tasks, in their order, computed in parallel threads.
 
-    No task is still running when this function ends, even after an error or an interrupt: charges
-    of an unfinished task would mix with those of the next call.
+    Even after an error or an interrupt, no task is still running when this function ends: its
+    charges would mix with those of the next call.
     """
     n_threads = get_thread_count()
     if len(tasks) <= 1 or n_threads == 1:
@@ -380,8 +375,5 @@ def _cancel_and_wait(futures: Sequence[Future[Any]]) -> None:
 
 @lru_cache(maxsize=1)
 def _get_pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 (cache key)
-    """Return a pool of `n_threads` of this process, whose id is `process`.
-
-    The process is part of the cache key, because a fork inherits no threads.
-    """
+    """Return a pool of `n_threads` of the process with id `process`; a fork inherits no threads."""
     return ThreadPoolExecutor(n_threads, thread_name_prefix="vicinal")

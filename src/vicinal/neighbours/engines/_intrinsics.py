@@ -96,6 +96,12 @@ def _emit_load(builder: Any, pointer: Any, index: Any, align: int) -> Any:
     return loaded
 
 
+def _emit_minimum(builder: Any, number: int, other: Any) -> Any:
+    """Emit the smaller one of the int `number` and the int64 `other`."""
+    constant = ir.Constant(_I64, number)
+    return builder.select(builder.icmp_signed("<", constant, other), constant, other)
+
+
 def _make_panel_product(n_query_vectors: int) -> Any:
     """Return the intrinsic that computes a panel product and compares its sums with limits.
 
@@ -103,35 +109,33 @@ def _make_panel_product(n_query_vectors: int) -> Any:
     """
 
     @_intrinsic
-    def panel(typing, records, biases, queries, n_dwords, limits, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
+    def panel(typing, addresses, biases, count, queries, n_dwords, limits, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
         """Return a mask for each record: bit j is set if its sum with query j reaches limit j.
 
-        - `records`, `queries`, `limits`, `sums`: addresses of each record, of the packed queries,
-          of an int32 for each query, and of int32 (PANEL_RECORDS, queries), to which the sums of
-          records with any bit set are written.
-        - `biases`: initial sum of each record.
+        - `addresses`, `biases`: addresses of each record's address, int64, and initial sum, int32.
+        - `count`: number of records; if it is less than `PANEL_RECORDS`, the last one is repeated.
+        - `queries`, `limits`, `sums`: addresses of the packed queries, of an int32 for each query,
+          and of int32 (PANEL_RECORDS, queries), to which the sums of records with any bit set are
+          written.
         - `n_dwords`: number of dwords of a record.
         """
-        signature = _types.UniTuple(types.uint64, PANEL_RECORDS)(
-            _types.UniTuple(types.intp, PANEL_RECORDS),
-            _types.UniTuple(types.int32, PANEL_RECORDS),
-            types.intp,
-            types.intp,
-            types.intp,
-            types.intp,
-        )
+        signature = _types.UniTuple(types.uint64, PANEL_RECORDS)(*[types.intp] * 7)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Emit the code of one call: sums over the dwords, then masks of hits."""
-            records, biases, queries, n_dwords, limits, sums = arguments
+            addresses, biases, count, queries, n_dwords, limits, sums = arguments
+            addresses = builder.inttoptr(addresses, _I64.as_pointer())
+            biases = builder.inttoptr(biases, _I32.as_pointer())
+            last = builder.sub(count, ir.Constant(_I64, 1))
+            indices = [_emit_minimum(builder, i, last) for i in range(PANEL_RECORDS)]
             starts = [
-                _emit_broadcast(builder, builder.extract_value(biases, i))
-                for i in range(PANEL_RECORDS)
+                _emit_broadcast(builder, _emit_load(builder, biases, index, 4))
+                for index in indices
                 for _ in range(n_query_vectors)
             ]
             pointers = [
-                builder.inttoptr(builder.extract_value(records, i), _I32.as_pointer())
-                for i in range(PANEL_RECORDS)
+                builder.inttoptr(_emit_load(builder, addresses, index, 8), _I32.as_pointer())
+                for index in indices
             ]
             packed_queries = builder.inttoptr(queries, _SUMS.as_pointer())
             stride = ir.Constant(_I64, n_query_vectors)

@@ -329,12 +329,7 @@ class _RecordTile(NamedTuple):
 @compiled
 def _scan_panels(records, queries, remaining_hits):  # type: ignore[no-untyped-def]
     """Return the hits of many queries, int32 (hits, 3), by products with panels of 64 queries."""
-    features, offsets, indices, n_rows = (
-        records.features,
-        records.offsets,
-        records.indices,
-        records.n_rows,
-    )
+    features, offsets, _, indices, n_rows = records
     width = features.shape[1]
     tile_size = max(PANEL_RECORDS, _CACHED_BYTES // width)
     tile = _RecordTile(
@@ -374,29 +369,24 @@ def _append_panel_hits(records, queries, tile, count, first_query, sums, hits, n
     Returns `hits`, possibly in a larger array, and the number of hits. `sums`, int32
     (PANEL_RECORDS * 64,): scratch for the sums of a group of records.
     """
-    addresses, biases, indices = tile
     offsets, row_ids, width = records.offsets, records.row_ids, records.features.shape[1]
-    panels, limits, min_scores = queries.panels, queries.limits, queries.min_scores
-    factor = queries.factor
+    limits, min_scores, factor = queries.limits, queries.min_scores, queries.factor
     n_query_vectors = min(4, (len(limits) - first_query) // LANES)
-    panel_address = panels.ctypes.data + first_query * width
-    limits_address = limits.ctypes.data + 4 * first_query
-    sums_address = sums.ctypes.data
-    last = count - 1
+    addresses, biases = tile.addresses.ctypes.data, tile.biases.ctypes.data
+    panel = queries.panels.ctypes.data + first_query * width
+    panel_limits, panel_sums = limits.ctypes.data + 4 * first_query, sums.ctypes.data
+    n_dwords = width // 4
     for i in range(0, count, PANEL_RECORDS):
-        # A short last group repeats its last record; the repetitions are ignored.
-        a, b, c = i, min(i + 1, last), min(i + 2, last)
-        d, e, f = min(i + 3, last), min(i + 4, last), min(i + 5, last)
-        group = (addresses[a], addresses[b], addresses[c], addresses[d], addresses[e], addresses[f])
-        starts = (biases[a], biases[b], biases[c], biases[d], biases[e], biases[f])
+        # The products of a short last group repeat its last record, and are ignored.
+        group, starts, size = addresses + 8 * i, biases + 4 * i, count - i
         if n_query_vectors == 4:
-            masks = panel4(group, starts, panel_address, width // 4, limits_address, sums_address)
+            masks = panel4(group, starts, size, panel, n_dwords, panel_limits, panel_sums)
         elif n_query_vectors == 3:
-            masks = panel3(group, starts, panel_address, width // 4, limits_address, sums_address)
+            masks = panel3(group, starts, size, panel, n_dwords, panel_limits, panel_sums)
         elif n_query_vectors == 2:
-            masks = panel2(group, starts, panel_address, width // 4, limits_address, sums_address)
+            masks = panel2(group, starts, size, panel, n_dwords, panel_limits, panel_sums)
         else:
-            masks = panel1(group, starts, panel_address, width // 4, limits_address, sums_address)
+            masks = panel1(group, starts, size, panel, n_dwords, panel_limits, panel_sums)
         # One test for six records: most groups have no hit.
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
@@ -404,7 +394,7 @@ def _append_panel_hits(records, queries, tile, count, first_query, sums, hits, n
         if n_hits + PANEL_RECORDS * _PANEL_QUERIES > len(hits):
             hits = enlarge_hits(hits, n_hits)
         for k in range(min(PANEL_RECORDS, count - i)):
-            row = indices[i + k]
+            row = tile.indices[i + k]
             remainder = offsets[row] % factor
             mask = masks[k]
             while mask:

@@ -35,6 +35,7 @@ from vicinal.neighbours.engines._intrinsics import (
     LANES,
     _emit_call,
     _emit_load,
+    _emit_minimum,
     _intrinsic,
     _types,
     allocate_aligned,
@@ -192,26 +193,24 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
     """Return the intrinsic that adds the product of `n_rows` rows and 16 * `n_vectors` columns."""
 
     @_intrinsic
-    def panel(typing, left, packed, lanes, n_dwords, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """Add the products of `n_dwords` dwords (pairs of int16) of rows and columns to int32 sums.
+    def panel(typing, left, stride, packed, lanes, n_dwords, sums, sums_stride, count):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """Add the products of up to `n_rows` of `count` rows with columns to int32 sums.
 
-        - `left`, `packed`, `sums`: addresses of each row, of the columns' first dwords, and of each
-          row's sums.
-        - `lanes`: distance of the columns' next dwords, in vectors of 16 int32.
+        The arguments are those of :func:`_multiply_panel`. If there are fewer rows, the last one is
+        repeated, and its further sums are added to the row of sums after the last.
         """
-        addresses = _types.UniTuple(_types.intp, n_rows)
-        signature = _types.void(addresses, *[_types.intp] * 3, addresses)
+        signature = _types.void(*[_types.intp] * 8)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             """Emit the code of one call: sums from memory, the loop, sums to memory."""
-            left, packed, lanes, n_dwords, sums = arguments
+            left, stride, packed, lanes, n_dwords, sums, sums_stride, count = arguments
+            last_row = builder.sub(count, ir.Constant(_I64, 1))
             row_pointers = [
-                builder.inttoptr(builder.extract_value(left, i), _I32.as_pointer())
-                for i in range(n_rows)
+                _emit_row_pointer(builder, left, stride, i, last_row, _I32) for i in range(n_rows)
             ]
             sum_pointers = [
                 builder.gep(
-                    builder.inttoptr(builder.extract_value(sums, i), _SUMS.as_pointer()),
+                    _emit_row_pointer(builder, sums, sums_stride, i, count, _SUMS),
                     [ir.Constant(_I64, column)],
                 )
                 for i in range(n_rows)
@@ -231,6 +230,17 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
         return signature, generate
 
     return panel
+
+
+def _emit_row_pointer(
+    builder: Any, address: Any, stride: Any, index: int, max_index: Any, item_type: Any
+) -> Any:
+    """Emit a pointer to row min(`index`, `max_index`) of rows every `stride` bytes at `address`.
+
+    `item_type`: LLVM type of a row's items.
+    """
+    row = _emit_minimum(builder, index, max_index)
+    return builder.inttoptr(builder.add(address, builder.mul(row, stride)), item_type.as_pointer())
 
 
 def _emit_dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
@@ -304,45 +314,17 @@ def _multiply_panel(left, stride, count, packed, lanes, n_dwords, sums, sums_str
     - `lanes`: distance of the columns' next dwords, in vectors of 16 int32.
     - `n_dwords`: number of dwords of a row that are multiplied.
     """
-    last = count - 1
+    # One vector of columns leaves registers free, so twice the rows share its load.
     for i in range(0, count, _NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS):
-        rows = (
-            left + i * stride,
-            left + min(i + 1, last) * stride,
-            left + min(i + 2, last) * stride,
-            left + min(i + 3, last) * stride,
-            left + min(i + 4, last) * stride,
-        )
-        row_sums = (
-            sums + i * sums_stride,
-            sums + min(i + 1, count) * sums_stride,
-            sums + min(i + 2, count) * sums_stride,
-            sums + min(i + 3, count) * sums_stride,
-            sums + min(i + 4, count) * sums_stride,
-        )
+        rows, row_sums, n_remaining = left + i * stride, sums + i * sums_stride, count - i
         if n_vectors == 4:
-            panel4(rows, packed, lanes, n_dwords, row_sums)
+            panel4(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
         elif n_vectors == 3:
-            panel3(rows, packed, lanes, n_dwords, row_sums)
+            panel3(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
         elif n_vectors == 2:
-            panel2(rows, packed, lanes, n_dwords, row_sums)
+            panel2(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
         else:
-            # One vector of columns leaves registers free, so twice the rows share its load.
-            further_rows = (
-                left + min(i + 5, last) * stride,
-                left + min(i + 6, last) * stride,
-                left + min(i + 7, last) * stride,
-                left + min(i + 8, last) * stride,
-                left + min(i + 9, last) * stride,
-            )
-            further_sums = (
-                sums + min(i + 5, count) * sums_stride,
-                sums + min(i + 6, count) * sums_stride,
-                sums + min(i + 7, count) * sums_stride,
-                sums + min(i + 8, count) * sums_stride,
-                sums + min(i + 9, count) * sums_stride,
-            )
-            panel1(rows + further_rows, packed, lanes, n_dwords, row_sums + further_sums)
+            panel1(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
 
 
 @compiled
