@@ -234,6 +234,10 @@ class VectorTarget(Target):
     def extremes(self) -> tuple[Any, Any]:
         """Two opposite targets in the form of a row of `y`; the first has the largest norm."""
 
+    @abstractmethod
+    def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
+        """Return the private target vectors of records; `y`: their targets as passed to `fit`."""
+
     @property
     def row_width(self) -> int:
         """Number of int32 values stored for a record: one for each coordinate of its vector."""
