@@ -73,15 +73,18 @@ def write_table(path, rows, without=()):
     return path
 
 
-def label_and_train(folder, data, epsilon=8):
-    """Label the public examples and train a student; return its file and both commands' JSON."""
+def label_and_train(folder, data, epsilon=8, options=()):
+    """Label the public examples and train a student; return its file and both commands' JSON.
+
+    `options`: further words of the command `student`.
+    """
     answers, student = folder / "answers.npz", folder / "student.pt"
     private = [*data, "--folder", folder / "run", "--out", answers, "--queries", 60]
     labelled = json.loads(run("label", *private, "--epsilon", epsilon, "--json"))
     features = data[data.index("--public") :]
     features = [word for pair in zip(features[::2], features[1::2], strict=True) for word in pair
                 if pair[0] not in ("--classes", "--subject")]  # fmt: skip
-    training = ["--out", student, "--json"]
+    training = ["--out", student, "--json", *options]
     return student, labelled, json.loads(run("student", answers, *features, *training))
 
 
@@ -198,8 +201,10 @@ def test_folders_of_images(tmp_path, kind):
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(path)
     files = ["--private", tmp_path / "private", "--public", tmp_path / "public"]
+    # The network for pixels needs minutes for its usual number of steps.
+    options = ["--steps", 20] if kind == "hog" else []
     student, labelled, trained = label_and_train(
-        tmp_path, [*files, "--features", kind, "--classes", "0,1"], epsilon=20
+        tmp_path, [*files, "--features", kind, "--classes", "0,1"], epsilon=20, options=options
     )
     assert labelled["figures"]["total"] == 60
     assert trained["figures"]["total"] == 20
