@@ -116,7 +116,7 @@ def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path
         account = store._store.ledger.audiences["default"].account
         before = account.remaining.copy()
         with monkeypatch.context() as broken:
-            broken.setattr("vicinal.store.request_batch.RequestBatch._assign_block_numbers", None)
+            broken.setattr("vicinal.store.request_batch._assign_block_numbers", None)
             with pytest.raises(TypeError):
                 store.predict(Q[:3])
         assert (account.remaining < before).any()

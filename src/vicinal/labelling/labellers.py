@@ -20,6 +20,7 @@ from vicinal.accounting.plan import Plan as PricedPlan
 from vicinal.arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling.plan import LabellingPlan, Round
+from vicinal.linear.losses import subtract_second_best
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.parameters import AUTO
 from vicinal.planning.guarantees import (
@@ -519,6 +520,5 @@ def _select_best_classes(votes: Floats) -> Answers:
     labels = np.full(len(votes), ABSTAINED, dtype=np.int64)
     margins = np.full(len(votes), -np.inf)
     labels[answered] = votes[answered].argmax(axis=1)
-    top = np.partition(votes[answered], -2, axis=1)[:, -2:]
-    margins[answered] = top[:, 1] - top[:, 0]
+    margins[answered] = subtract_second_best(votes[answered])
     return Answers(labels, margins)

@@ -4,9 +4,10 @@ The plan of an audience is stored as JSON (`plan_json`): "asked" has the request
 "pinned" the decided values of automatic parameters, and "renewal" the periods of its budgets.
 
 Everywhere in this module `schema` has the public facts that all audiences share, `parameters` are
-estimator parameters of one audience by name, `renew` is how its budgets renew (None: they do not),
-`lock` is the store's lock, which guards engines, and `slack` is the accountant of the delta that
-discrete noise on a grid costs.
+estimator parameters of one audience by name, `requested` is its plan with automatic parameters
+still open, `renew` is how its budgets renew (None: they do not), `accept_weak` accepts a guarantee
+that is too weak to protect subjects, `lock` is the store's lock, which guards engines, and `slack`
+is the accountant of the delta that discrete noise on a grid costs.
 """
 
 import dataclasses
@@ -63,8 +64,8 @@ from vicinal.store.store_schema import StoreSchema
 def pack_answers(answers: QueryAnswers) -> AnyArray:
     """Return new answers as the one array that is stored.
 
-    It has class indices (q,) if only labels are released; else noisy votes (q, c), followed, with a
-    private model, by probabilities (q, c) from the model and the votes together.
+    It has class indices (q,) if only labels are released; else noisy votes (q, c). With a private
+    model, columns with the probabilities (q, c) from model and votes together follow.
     """
     if answers.votes is None:
         return answers.labels
@@ -94,8 +95,7 @@ class TotalGuarantee:
     def from_ledger(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
         """Return the guarantee over all audiences of a ledger.
 
-        `requested`: the requested plan of every audience, which is used only if no filter over all
-        audiences limits the total.
+        `requested`: that of every audience, which is used only if no filter limits the total.
         """
         total = ledger.total
         epsilon, delta = total.guarantee if total else compute_total_guarantee(requested)
@@ -121,8 +121,7 @@ class AudienceState:
     """Everything in memory that answers the queries of one audience.
 
     - `audience`: the audience in the ledger, with the budgets of all subjects.
-    - `requested`: the plan as requested, with automatic parameters still open.
-    - `plan`: the same plan with the values of all automatic parameters.
+    - `plan`: the requested plan with the values of all automatic parameters.
     - `engine`: answers queries, and charges the budgets of this audience alone.
     - `answers`: all released answers.
     - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost m
@@ -159,10 +158,7 @@ class AudienceState:
         return self.planned_answers - self.audience.used
 
     def count_remaining_answers(self, analyst: str) -> int:
-        """Return the number of new answers that remain for the `analyst` of this name. Public.
-
-        It is the smaller one of the audience's remaining answers and of the analyst's quota.
-        """
+        """Return the number of new answers that remain for the `analyst` of this name. Public."""
         entry = self.audience.analysts.get(analyst)
         if entry is None or entry.quota is None:
             return self.remaining_answers
@@ -192,10 +188,9 @@ class AudienceState:
         if stored.ndim == 1:
             return stored, None, None
         decision = self.engine.decision
-        scale = self.noise_scale
         if self.private_model is None:
-            labels = decision.decide_labels(stored, scale)
-            return labels, stored, decision.compute_probabilities(stored, scale)
+            labels = decision.decide_labels(stored, self.noise_scale)
+            return labels, stored, decision.compute_probabilities(stored, self.noise_scale)
         votes, probabilities = np.split(stored, 2, axis=1)
         if decision.is_plurality:
             labels = votes.argmax(axis=1)
@@ -219,10 +214,9 @@ class AudienceState:
             shard.detach_index(own_shard.mapped)
 
     def add_block(self, number: int, block: AnswerBlock) -> None:
-        """Update this state in memory by a committed block of answers.
+        """Append a committed block of answers, and take over the public counters stored with it.
 
-        Its answers are appended; `budget_usage` and the private model's number of private queries
-        take their values after the block, if it has them. `number`: that of the block's commit.
+        `number`: that of the block's commit.
         """
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
@@ -269,35 +263,35 @@ class AudienceState:
         """
         guarantee = create_ind_knn_guarantee(self.requested)
         periods = self._describe_periods()
-        opened = "when the audience was opened"
+        protected = [
+            sentence.replace("since fit", "since the audience was opened")
+            for sentence in guarantee.protected
+        ]
+        public = [
+            *(s.replace("in fit", "when the audience was opened") for s in guarantee.public),
+            "noisy counts of evaluations",
+            "when the data changed, and how many answers are left",
+        ]
+        isolation = (
+            f"the audience {self.audience.name!r} shares no answers with another audience of the "
+            "same store (inside an audience everybody may), and nothing is done with answers to "
+            "another audience that changes records here; else only what all audiences guarantee "
+            f"together holds: {total}"
+        )
+        assumptions = [
+            *guarantee.assumptions,
+            "rows that are evaluated carry the subject id of their person",
+            isolation,
+            "backups and copies of the store are not used to answer",
+        ]
+        if periods:
+            assumptions.append("the machine's clock is right, for what is said of one period")
         return dataclasses.replace(
             guarantee,
             periods=periods if guarantee.holds else "",
-            protected=tuple(
-                sentence.replace("since fit", "since the audience was opened")
-                for sentence in guarantee.protected
-            ),
-            public=(
-                *(sentence.replace("in fit", opened) for sentence in guarantee.public),
-                "noisy counts of evaluations",
-                "when the data changed, and how many answers are left",
-            ),
-            assumptions=(
-                *guarantee.assumptions,
-                "rows that are evaluated carry the subject id of their person",
-                (
-                    f"the audience {self.audience.name!r} shares no answers with another audience "
-                    "of the same store (inside an audience everybody may), and nothing is done "
-                    "with answers to another audience that changes records here; else only what "
-                    f"all audiences guarantee together holds: {total}"
-                ),
-                "backups and copies of the store are not used to answer",
-                *(
-                    ["the machine's clock is right, for what is said of one period"]
-                    if periods
-                    else []
-                ),
-            ),
+            protected=tuple(protected),
+            public=tuple(public),
+            assumptions=tuple(assumptions),
         )
 
     def _describe_periods(self) -> str:
@@ -310,8 +304,9 @@ class AudienceState:
             format_rounded_up(compute_share_epsilon(self.requested, units / UNITS))
             for units in (first_units, renewal.part)
         )
-        carried = ", more where earlier ones left some, up to the whole"
-        unspent = "" if renewal.loses_unspent else carried
+        unspent = ", more where earlier ones left some, up to the whole"
+        if renewal.loses_unspent:
+            unspent = ""
         return (
             f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
@@ -345,9 +340,8 @@ def serialize_new_plan(
 ) -> str:
     """Return the checked plan of a new audience as JSON, with the requested `parameters`.
 
-    `accept_weak`: accept a guarantee that is too weak to protect subjects. Raises InvalidInput if a
-    parameter is unknown, out of range or common to all audiences. Raises PrivacyRefused for a weak
-    guarantee, unless `accept_weak`.
+    Raises InvalidInput if a parameter is unknown, out of range or common to all audiences. Raises
+    PrivacyRefused for a weak guarantee, unless `accept_weak`.
     """
     for name in (*SHARED_PARAMETERS, *schema.target.parameter_names):
         if name in parameters:
@@ -377,7 +371,7 @@ def serialize_new_plan(
 
 
 def parse_requested_plan(schema: StoreSchema, plan_json: str) -> IndKNNPlan:
-    """Return the plan that was requested for an audience, with automatic parameters undecided."""
+    """Return the requested plan of an audience."""
     fields = parse_json(plan_json)
     return _build_plan(schema, fields["asked"], fields)
 
@@ -388,8 +382,8 @@ def plan_total_limit(
     """Return epsilon and delta of a limit on the privacy loss to all audiences together.
 
     `parameters`: those of the first audience; their epsilon must be at most `epsilon_total`, and
-    their delta is that of the limit. `accept_weak`: accept a limit too weak to protect subjects.
-    Raises InvalidInput if the limit or the plan is unusable; PrivacyRefused for a weak limit.
+    their delta is that of the limit. Raises InvalidInput if the limit or the plan is unusable;
+    PrivacyRefused for a weak limit, unless `accept_weak`.
     """
     plan = _build_plan(schema, parameters)
     epsilon = checks.check_real("epsilon_total", epsilon_total, minimum=plan.epsilon)
@@ -407,21 +401,19 @@ def decide_and_train_model(
     """Decide whether a new audience has a private model, train it, and return the plan as JSON.
 
     The JSON has the decided share of budgets for the model (0 for none) and the number of records.
-    `train`: gets the store, the audience and its plan; trains the model, or begins to, and returns
-    the plan with the model's share filled in.
+    `train`: trains the model, or begins to, and returns the plan with the model's share filled in.
 
     Call it within the ledger transaction that opens the audience: the charges of the training and
     the model become durable together.
     """
-    fields = parse_json(audience.plan)
-    plan = _build_plan(store.schema, fields["asked"], fields)
+    plan = parse_requested_plan(store.schema, audience.plan)
     n_public = 0 if store.schema.public is None else len(store.schema.public)
     trains = plan.may_train(n_public)
     plan = train(store, audience, plan) if trains else plan.choose_model_share(n_public)
     pinned: dict[str, Any] = {"model_share": plan.model_share}
     if plan.n_records is not None:
         pinned["n_records"] = plan.n_records
-    return json.dumps({**fields, "pinned": pinned})
+    return json.dumps({**parse_json(audience.plan), "pinned": pinned})
 
 
 def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
@@ -498,8 +490,7 @@ def _assemble_engine(
 ) -> PlannedEngine:
     """Return the engine of an audience, which answers queries from the store's records.
 
-    `plan`: that of the audience. `model`: its trained private model, or None; neighbours are
-    searched in the feature space of the model.
+    `model`: its trained private model, in whose feature space neighbours are searched, or None.
     """
     schema = store.schema
     if model is None:
@@ -534,16 +525,6 @@ def _build_plan(
     return plan.changed(n_periods=renewal["periods"], carries_over=renewal["unspent"] != LOST_PARTS)
 
 
-def compute_lead(votes: np.ndarray, noise_std: float) -> np.ndarray:
-    """Return the lead of the best class over the next, in noise standard deviations, (q,).
-
-    `votes` (q, c) have independent noise of standard deviation `noise_std`, so the noise of a
-    difference is sqrt(2) times as large.
-    """
-    top_two = np.partition(votes, -2, axis=1)[:, -2:]
-    return np.asarray((top_two[:, 1] - top_two[:, 0]) / (np.sqrt(2.0) * noise_std))
-
-
 def add_audience(store: OpenStore, lock: ForkSafeLock, name: str, plan_json: str) -> AudienceState:
     """Open the audience `name` with a budget for every subject, and return its state.
 
@@ -571,8 +552,8 @@ def begin_first_period(store: OpenStore, audience: Audience, size_share: float =
     """Begin the first renewal period of an audience, if its budgets renew.
 
     Call it within the ledger transaction that opens the audience. `size_share`: largest share of a
-    full budget that the estimate of the number of records costs; the share of budgets that the
-    first period releases is at least as large.
+    full budget that the estimate of the number of records costs; the first period releases at least
+    as much of each budget.
     """
     renewal = audience.renewal
     if renewal is not None:
@@ -593,7 +574,7 @@ def delay_warnings() -> Iterator[None]:
 
 
 def count_remaining_refreshes(state: AudienceState) -> int:
-    """Return the number of further trainings that the plan of an audience's model permits, above 0.
+    """Return the number of further trainings, above 0, that an audience's plan permits.
 
     Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
     done, or the grid of another one would cost too much delta. Nothing was charged.
@@ -634,8 +615,8 @@ def refresh_model(store: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
 def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) -> None:
     """Charge an audience's public proxy points for another training, within a ledger transaction.
 
-    `state`: that of the audience. `used_shares`, float64 (m,): share of its budget that the
-    training would have cost each of m public points.
+    `used_shares`, float64 (m,): share of its budget that the training would have cost each of m
+    public points.
     """
     if state.proxies is not None and len(state.budget_usage):
         state.proxies.restore_shares(state.budget_usage)

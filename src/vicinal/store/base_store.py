@@ -61,8 +61,11 @@ class BaseStore(ABC):
     Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
     the noun for the store in messages, and set `_store`, the open store with its files; its
     `_audience_states`, by the audiences' names; the `_lock`; and `_failed`, whether it is closed or
-    has failed. Everywhere in this class `addition` is a request to add records, None without an
-    idempotency key, and `plan_json` the checked plan of an audience.
+    has failed.
+
+    Everywhere in this class `addition` is a request to add records, None without an idempotency
+    key; `plan` the parameters of an audience by name, and `plan_json` its checked plan as JSON;
+    `name` the name of an audience, and `state` its state.
     """
 
     _store: OpenStore
@@ -90,32 +93,27 @@ class BaseStore(ABC):
 
     @abstractmethod
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
-        """Return the number of new ids that are similar to known ids, or to each other.
+        """Return how many unknown ids among `subjects` differ from another id in spelling only.
 
-        `subjects`: ids, known ones included. Similar ids differ in spelling only.
+        The other id is a known one, or another one of `subjects`.
         """
 
     @abstractmethod
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge the subjects of an evaluation, and yield the private sum of each table cell.
-
-        `audience`: has the charged budgets. `tally`: the mechanism that counts the table cells with
-        noise. `counted`: the labelled rows that were queried. Charges, and whatever the body of the
-        context writes, become durable when the body ends.
-        """
+        """Charge the subjects of an evaluation, as :data:`ChargeEvaluation` describes."""
 
     @abstractmethod
     def _open_audience(self, name: str, plan_json: str) -> None:
-        """Open the audience `name` durably, with its private model."""
+        """Open an audience durably, with its private model."""
 
     @abstractmethod
     def _retrain_model(self, state: AudienceState) -> None:
-        """Train the private model of the audience of `state` again, durably."""
+        """Train the private model of an audience again, durably."""
 
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters `plan` of an audience, by name, with those that the store fixes."""
+        """Return the parameters of an audience with those that the store fixes."""
         return plan
 
     @abstractmethod
@@ -273,7 +271,7 @@ class BaseStore(ABC):
     def _predict_covered(
         self, queries: Any, coverage: float, options: dict[str, Any], *, of_classes: bool
     ) -> Reply:
-        """Return answers with sets (`of_classes`) or intervals of a coverage."""
+        """Return answers with sets (`of_classes`) or intervals; `options`: those of predict()."""
         if self.schema.target.is_class_vote != of_classes:
             method = "predict_interval for numbers" if of_classes else "predict_set for classes"
             raise InvalidInput(f"This store has other targets. Call {method}.")
@@ -284,8 +282,8 @@ class BaseStore(ABC):
     def extract_features(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return features of `raw` queries, and a digest of each row's integer features.
 
-        Rows with equal digests are equal to the store: such queries are one query. The features are
-        accepted wherever raw rows are. Nothing is charged.
+        Queries with equal digests are one query. The features are accepted wherever raw rows are.
+        Nothing is charged.
         """
         vectors = self.schema.extract_queries(raw)
         return ExtractedRows(vectors), digest_queries(self.schema.create_kernel().encode(vectors))
@@ -395,9 +393,7 @@ class BaseStore(ABC):
         """Return the evaluation that :meth:`evaluate` would give if every answer were right.
 
         Its intervals are the narrowest that can be expected. It depends on public values only, and
-        charges nothing. `n_subjects`: public number of subjects to evaluate; None for the number of
-        answers, divided by the plan's `records_per_subject`. The other arguments are those of
-        :meth:`evaluate`.
+        charges nothing. The arguments are those of :meth:`evaluate`.
         """
         with self._hold_exclusively():
             return preview_evaluation(
@@ -473,9 +469,9 @@ class BaseStore(ABC):
         """
         schema, ledger = self._store.schema, self._store.ledger
         name = normalize_name("curator", curator)
-        key = (
-            None if idempotency_key is None else normalize_name("idempotency_key", idempotency_key)
-        )
+        key = idempotency_key
+        if key is not None:
+            key = normalize_name("idempotency_key", key)
         check_row_order(X, y=y, subjects=subjects)
         records = StoredRecords.from_features(schema, schema.extract(X), y, subjects)
         addition = None if key is None else Addition.from_records(ledger, name, key, records)
@@ -526,7 +522,9 @@ class BaseStore(ABC):
             # One of several similar unknown ids, so that they are not found similar to each other.
             distinct = list(dict(zip(fold_ids(unknown), unknown, strict=True)).values())
             n_similar = self._count_similar_ids(distinct) if distinct else 0
-            return Presence.from_statuses(statuses, n_similar)
+        n_enrolled = statuses.count(EnrollmentStatus.ENROLLED)
+        n_erased = statuses.count(EnrollmentStatus.ERASED)
+        return Presence(n_enrolled, n_erased, len(ids) - n_enrolled - n_erased, n_similar)
 
     def open_audience(
         self,
@@ -570,8 +568,8 @@ class BaseStore(ABC):
     ) -> IndKNNPlan:
         """Return the plan that :meth:`open_audience` would use with the same arguments.
 
-        Raises the same errors and changes nothing. If the plan has no number of records, it gets
-        that of another audience.
+        It raises the same errors and changes nothing. A plan without a number of records gets that
+        of another audience.
         """
         name = normalize_name("name", name)
         plan_json = self._serialize_plan(plan, accept_weak_plan, renew)
@@ -581,18 +579,14 @@ class BaseStore(ABC):
         return requested.changed(n_records=requested.n_records or next(planned_sizes, None))
 
     def _serialize_plan(
-        self, plan: dict[str, Any], accept_weak: bool, renew: Renewal | None
+        self, plan: dict[str, Any], accept_weak_plan: bool, renew: Renewal | None
     ) -> str:
-        """Return the checked plan of a new audience as JSON.
-
-        `plan`: estimator parameters by name. `accept_weak`, `renew`: `accept_weak_plan` and `renew`
-        of :meth:`open_audience`.
-        """
+        """Return the checked plan of a new audience; arguments as in :meth:`open_audience`."""
         completed = self._complete_parameters(plan)
-        return serialize_new_plan(self.schema, completed, accept_weak=accept_weak, renew=renew)
+        return serialize_new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
 
     def _parse_new_plan(self, name: str, plan_json: str) -> IndKNNPlan:
-        """Return the requested plan of a new audience `name`, after checks against other audiences.
+        """Return the requested plan of a new audience, after checks against other audiences.
 
         Raises InvalidInput if the name is in use; PrivacyRefused if the name was lost with an old
         copy, or the plan does not fit the limit over all audiences.

@@ -9,6 +9,9 @@ Everywhere in this module:
 - `level`: the requested coverage, the share of future outcomes that sets must contain; in (0, 1).
 - `threshold`: a set contains every class, an interval every number, with at most this score.
 - `probabilities`, float64 (q, c): released probabilities of c classes for q queries.
+- `evaluations`, `calibrations`: those of one audience, in their JSON form, oldest first.
+- `required_outcomes`: the smallest number of outcomes with which a threshold could be certified;
+  None if one is, or if no number up to MAX_REQUIRED_OUTCOMES suffices.
 """
 
 from __future__ import annotations
@@ -92,20 +95,13 @@ units each, so that an outcome at a threshold would else be counted as covered, 
 class ScoreHistogram:
     """Noisy numbers of subjects by bin of their conformity score; public.
 
-    Attributes
-    ----------
-    name : str, int or None
-        The class or the number with these scores; None for all classes together.
-    thresholds : float64 (b - 1,)
-        Inner edges of b bins, ascending. A bin includes its upper edge (of positive errors of
-        numbers: its lower one, so that fewer outcomes count as covered).
-    counts : float64 (b,)
-        Noisy number of subjects in each bin; may be below 0.
-    noise : float
-        Standard deviation of the noise in each count.
-    max_error : float
-        Probability with which a statement from this histogram may be wrong. The probabilities of
-        all evaluations of an audience add up to 1 - CONFIDENCE at most.
+    - `name`: the class or the number with these scores; None for all classes together.
+    - `thresholds`, float64 (b - 1,): inner edges of b bins, ascending. A bin includes its upper
+      edge (of positive errors of numbers: its lower one, so that fewer outcomes count as covered).
+    - `counts`, float64 (b,): noisy number of subjects in each bin; may be below 0.
+    - `noise`: standard deviation of the noise in each count.
+    - `max_error`: probability with which a statement from this histogram may be wrong. The
+      probabilities of all evaluations of an audience add up to 1 - CONFIDENCE at most.
     """
 
     name: Any
@@ -132,11 +128,7 @@ class ScoreHistogram:
         }
 
     def describe_level(self, level: float) -> dict[str, Any]:
-        """Return `level`, its certified `threshold` or None, and `required_outcomes`, for JSON.
-
-        The last is the smallest number of outcomes with which a threshold could be certified if
-        there is none; None if there is one, or if no number up to MAX_REQUIRED_OUTCOMES suffices.
-        """
+        """Return `level`, its certified `threshold` or None, and `required_outcomes`, for JSON."""
         threshold = self.find_threshold(level)
         required = None
         if threshold is None:
@@ -158,7 +150,7 @@ class ScoreHistogram:
         return certified
 
     def check_threshold(self, index: int, level: float) -> bool:
-        """Return whether the threshold of this index covers `level` of outcomes, by its test."""
+        """Return whether the test of the threshold of this index certifies `level`."""
         return self._reject_hypothesis(self._compute_weights(index, level), level)
 
     def refutes_coverage(self, threshold: float, level: float) -> bool:
@@ -239,7 +231,7 @@ class Calibration:
 def count_required_outcomes(
     n_bins: int, noise: float, max_error: float, level: float
 ) -> int | None:
-    """Return the smallest number of outcomes with which a threshold could be certified.
+    """Return the smallest number of outcomes with which a threshold could be certified, or None.
 
     Computed for a histogram with these fields, where each noisy count has its expected value and no
     outcome is above the largest threshold. A small set needs more. None: no number up to
@@ -281,7 +273,7 @@ def compute_class_scores(probabilities: Floats) -> Floats:
 
 
 def read_evaluations(database: Database, audience: int) -> list[dict[str, Any]]:
-    """Return all evaluations of the audience of this number, in their JSON form. Public."""
+    """Return all evaluations of the audience of this number. Public."""
     stored: list[dict[str, Any]] = parse_json(database.get(f"evaluations {audience}") or "[]")
     return stored
 
@@ -289,10 +281,7 @@ def read_evaluations(database: Database, audience: int) -> list[dict[str, Any]]:
 def list_calibrations(
     evaluations: Sequence[Mapping[str, Any]], version: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return the calibrations among an audience's evaluations, in their JSON form, oldest first.
-
-    `evaluations`: in their JSON form. `version`: of the data; None for all versions.
-    """
+    """Return the calibrations among `evaluations`; `version`: of the data, None for all."""
     calibrations = [fields["coverage"] for fields in evaluations if "coverage" in fields]
     return [fields for fields in calibrations if version in (None, fields["version"])]
 
@@ -313,9 +302,9 @@ def find_drifted_levels(
 ) -> list[float]:
     """Return the levels of LEVELS that were certified before and that new outcomes contradict.
 
-    `calibrations`: all earlier ones of the same version in their JSON form. `current`: histograms
-    of the new outcomes, which are compared with those of the same classes or numbers: with the
-    smallest threshold, which is contradicted if any is.
+    `calibrations`: all earlier ones of the same version of the data. `current`: histograms of the
+    new outcomes, which are compared with those of the same classes or numbers: with the smallest
+    threshold, which is contradicted if any is.
     """
     names = [histogram.name for histogram in current]
     smallest: dict[tuple[int, float], float] = {}
@@ -340,12 +329,10 @@ def find_drifted_levels(
 class CertifiedThresholds:
     """The thresholds of one coverage level, from an audience's newest calibration; public.
 
-    - `level`: the coverage level.
     - `names`: of the numbers or classes with a threshold each; (None,) for all classes together.
     - `thresholds`: of each; None where none could be certified: the set contains the class, or the
       interval all numbers, then.
-    - `required_outcomes`: the smallest number of outcomes with which all could be certified; None
-      if all are, or no number up to MAX_REQUIRED_OUTCOMES suffices.
+    - `required_outcomes`: with which all thresholds could be certified.
     - `n_answers`: number of answers of the audience at the calibration.
     """
 
@@ -362,31 +349,29 @@ class CertifiedThresholds:
         thresholds are those of sets of classes, not of intervals of numbers.
         """
         sets = "sets" if of_classes else "intervals"
-        of_each = f" of each {'class' if of_classes else 'number'}"
-        of_names = of_each if len(self.names) > 1 else ""
+        noun = "class" if of_classes else "number"
+        of_each = f" of each {noun}" if len(self.names) > 1 else ""
         promise = (
             f"With {CONFIDENCE:.0%} confidence for this level by itself, the {sets} contain at "
-            f"least {self.level!r} of future outcomes{of_names}. {ASSUMPTION} Calibrated at "
+            f"least {self.level!r} of future outcomes{of_each}. {ASSUMPTION} Calibrated at "
             f"answer {self.n_answers}; now there are {n_answers}."
         )
-        sentences = [promise]
-        if None in self.thresholds:
+        if None not in self.thresholds:
+            return promise
+        for_names = ""
+        if len(self.names) > 1:
             pairs = zip(self.names, self.thresholds, strict=True)
-            names = [str(name) for name, threshold in pairs if threshold is None]
-            lacking = ", ".join(names[:_MAX_LISTED_NAMES])
-            if len(names) > _MAX_LISTED_NAMES:
-                lacking += f" and {len(names) - _MAX_LISTED_NAMES} more"
-            required = (
-                f"no number of outcomes up to {MAX_REQUIRED_OUTCOMES} suffices"
-                if self.required_outcomes is None
-                else f"this needs at least {self.required_outcomes} outcomes{of_names}"
-            )
-            sentences.append(
-                f"No threshold could be certified{f' for {lacking}' if of_names else ''}: "
-                f"{required} at the noise of the last evaluation. Every possible value is in the "
-                f"{sets} until then."
-            )
-        return " ".join(sentences)
+            lacking = [str(name) for name, threshold in pairs if threshold is None]
+            for_names = f" for {', '.join(lacking[:_MAX_LISTED_NAMES])}"
+            if len(lacking) > _MAX_LISTED_NAMES:
+                for_names += f" and {len(lacking) - _MAX_LISTED_NAMES} more"
+        required = f"this needs at least {self.required_outcomes} outcomes{of_each}"
+        if self.required_outcomes is None:
+            required = f"no number of outcomes up to {MAX_REQUIRED_OUTCOMES} suffices"
+        return (
+            f"{promise} No threshold could be certified{for_names}: {required} at the noise of the "
+            f"last evaluation. Every possible value is in the {sets} until then."
+        )
 
     def select_classes(self, classes: Sequence[Any], probabilities: Floats) -> AnyArray:
         """Return each query's list of class names, the most probable first; never empty, (q,)."""

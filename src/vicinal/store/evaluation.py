@@ -14,9 +14,12 @@ Everywhere in this module:
   its block, and its row in the block.
 - `answer_indices`, int64 (n,): index, among the released answers, of the answer to the query that
   equals each of n labelled rows.
-- `y`, `size`: private targets of labelled rows, and the number of these rows.
+- `y`, `size`: private targets of labelled rows, and the number n of these rows.
+- `truth`: the same targets, encoded by `encode_truth`; private.
+- `tables`: noisy counts of subjects in cells; each subject is counted once in each table.
 - `state`: that of the audience with the evaluated answers.
 - `coverage`: requested calibration of sets and intervals, "overall" or "per-class", or None.
+- `n_earlier`: number of earlier calibrations of the audience.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -65,7 +69,6 @@ from vicinal.store.request_batch import read_stored_answers, refuse_uncovered_ta
 from vicinal.targets.classes import Classes
 from vicinal.targets.label_sets import read_label_matrix
 from vicinal.targets.numbers import LOG, Numbers, scale_numbers
-from vicinal.targets.target import CLASSES, LABELS, NUMBERS
 
 _N_SIMULATIONS = 400  # number of simulated sets of tables from which each interval is computed
 
@@ -94,7 +97,7 @@ class NoisyEvaluation(ABC):
     @property
     @abstractmethod
     def counts(self) -> Sequence[Floats]:
-        """The noisy tables of counts, each an array of any shape."""
+        """The noisy tables, each an array of any shape."""
 
     @property
     @abstractmethod
@@ -143,9 +146,8 @@ class NoisyEvaluation(ABC):
     def is_uninformative(self, name: str) -> bool:
         """Return whether the metric `name` is NaN, or its interval is too wide to be of use."""
         value, low, high = self.figures[name]
-        return bool(
-            np.isnan(value) or high - low > _MAX_INTERVAL_SHARE * self.get_metric_range(name)
-        )
+        max_width = _MAX_INTERVAL_SHARE * self.get_metric_range(name)
+        return bool(np.isnan(value) or high - low > max_width)
 
     def get_metric_range(self, name: str) -> float:  # noqa: ARG002 (a subclass uses the name)
         """Return the largest less the smallest possible value of the metric `name`."""
@@ -166,22 +168,18 @@ class NoisyEvaluation(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and metrics as plain values for JSON."""
-        fields = asdict(self)  # type: ignore[call-overload]
         plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in fields.items()
+            for name, value in asdict(self).items()  # type: ignore[call-overload]
             if name != "coverage"
         }
-        figures = {}
-        for name, (value, low, high) in self.figures.items():
-            figures[name] = {
-                "value": _convert_nan_to_none(value),
-                "low": _convert_nan_to_none(low),
-                "high": _convert_nan_to_none(high),
-                "noise": self.is_uninformative(name),
-            }
         if self.coverage is not None:
             plain["coverage"] = self.coverage.to_dict()
+        figures: dict[str, dict[str, float | None]] = {}
+        for name, numbers in self.figures.items():
+            plain_numbers = map(_convert_nan_to_none, numbers)
+            figures[name] = dict(zip(("value", "low", "high"), plain_numbers, strict=True))
+            figures[name]["noise"] = self.is_uninformative(name)
         return {**plain, "people": self.people, "figures": figures}
 
 
@@ -218,31 +216,24 @@ def charge_evaluated_subjects(
 ) -> Steps:
     """Charge subjects for an evaluation, and return the private sum of each cell, int64 (cells,).
 
-    `audience`: has the charged budgets. `tally`: the counter of table cells, which determines
-    contributions and charges. `counted`: the queried rows of the subjects. Subjects that are not
-    enrolled have budgets too, stored under keyed hashes of their ids. Call it inside
-    `ledger.release(audience)`.
+    Arguments and sums are those of :data:`ChargeEvaluation`. Subjects that are not enrolled have
+    budgets too, stored under keyed hashes of their ids. Call it inside `ledger.release(audience)`.
     """
     account = audience.account
     subject_ids = list(dict.fromkeys(counted.subjects))
     index_of = {subject_id: index for index, subject_id in enumerate(subject_ids)}
     slots = ledger.slot_table.find_slots(subject_ids)
     is_enrolled = slots != NOT_ENROLLED
-    enrolled_indices = np.flatnonzero(is_enrolled)
     enrolled_slots = slots[is_enrolled]
-    unenrolled_ids = [
-        subject_id
-        for subject_id, enrolled in zip(subject_ids, is_enrolled, strict=True)
-        if not enrolled
-    ]
+    unenrolled_ids = list(compress(subject_ids, ~is_enrolled))
     remaining = np.zeros(len(subject_ids), dtype=np.int64)
-    remaining[enrolled_indices] = account.remaining[enrolled_slots]
+    remaining[is_enrolled] = account.remaining[enrolled_slots]
     remaining[~is_enrolled] = ledger.load_unenrolled_units(audience, unenrolled_ids)
     remaining_before = remaining.copy()
     owners = np.array([index_of[subject_id] for subject_id in counted.subjects], dtype=np.int64)
     sums = tally.contribute_and_charge(counted.cells, owners, remaining)
-    account.remaining[enrolled_slots] = remaining[enrolled_indices]
-    account.note_charged_total(int((remaining_before - remaining)[enrolled_indices].sum()))
+    account.remaining[enrolled_slots] = remaining[is_enrolled]
+    account.note_charged_total(int((remaining_before - remaining)[is_enrolled].sum()))
     ledger.charge_unenrolled(
         audience, unenrolled_ids, remaining_before[~is_enrolled], remaining[~is_enrolled]
     )
@@ -261,21 +252,14 @@ near 0 and mean squares of small errors carry little noise."""
 class NumberEvaluation(NoisyEvaluation):
     """Noisy histograms of the errors of predicted numbers, and the metrics computed from them.
 
-    Attributes
-    ----------
-    targets : list of str
-        Names of p numbers.
-    scale : {"linear", "log"}
-        Whether errors are differences of the numbers, or of their natural logarithms.
-    errors : float64 (p, b)
-        Subjects by answer less truth, with noise; may be below 0. Errors beyond the outer edges
-        count in the outer bins.
-    deviations : float64 (p, b)
-        Subjects by truth less `centre`, for the variance.
-    error_edges, deviation_edges : float64 (p, b + 1)
-        Edges of the bins.
-    centre : float64 (p,)
-        Means of the answers, which are public.
+    - `targets`: names of p numbers.
+    - `scale`: whether errors are differences of the numbers ("linear"), or of their natural
+      logarithms ("log").
+    - `errors`, float64 (p, b): noisy number of subjects by answer less truth; may be below 0.
+      Errors beyond the outer edges count in the outer bins.
+    - `deviations`, float64 (p, b): noisy number of subjects by truth less `centre`.
+    - `error_edges`, `deviation_edges`, float64 (p, b + 1): edges of the bins.
+    - `centre`, float64 (p,): means of the answers, which are public.
     """
 
     targets: list[Any]
@@ -291,18 +275,16 @@ class NumberEvaluation(NoisyEvaluation):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """The histograms of errors (p, b), and of deviations (p, b)."""
         return [self.errors, self.deviations]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Mean of the sums of all histograms, each of which counts every subject once."""
+        # The mean of the sums of all histograms.
         tables = np.concatenate([self.errors, self.deviations])
         n_tables, n_bins = tables.shape
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
 
     def get_metric_range(self, name: str) -> float:
-        """Return the largest less the smallest value of a metric `name`, such as "TARGET rmse"."""
         target, _, metric = name.rpartition(" ")
         index = [str(target_name) for target_name in self.targets].index(target)
         max_error = self.error_edges[index, -1]
@@ -311,8 +293,7 @@ class NumberEvaluation(NoisyEvaluation):
     def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return RMSE, mean error and R2 of each target, by name, as "TARGET rmse".
 
-        `counts`: histograms of errors and of deviations, (p, b) each. RMSE is NaN for a negative
-        mean square, R2 for a variance that may be noise alone.
+        RMSE is NaN for a negative mean square, R2 for a variance that may be noise alone.
         """
         n_subjects = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
         errors, deviations = counts
@@ -338,14 +319,11 @@ class NumberEvaluation(NoisyEvaluation):
 
 @dataclass(frozen=True, eq=False)
 class LabelSetEvaluation(NoisyEvaluation):
-    """Noisy counts of subjects by true and predicted presence of each label.
+    """Noisy numbers of subjects by true and predicted presence of each label.
 
-    Attributes
-    ----------
-    labels : list
-        Names of c labels.
-    tables : float64 (c, 2, 2)
-        Subjects by truth (rows) and answer (columns) of each label, with noise; may be below 0.
+    - `labels`: names of c labels.
+    - `tables`, float64 (c, 2, 2): of each label, the noisy number of subjects by truth (rows) and
+      answer (columns); may be below 0.
     """
 
     labels: list[Any]
@@ -355,21 +333,19 @@ class LabelSetEvaluation(NoisyEvaluation):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """The tables of all labels, as one array (c, 2, 2)."""
         return [self.tables]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Mean of the tables' sums, each of which counts every subject in one cell."""
+        # The mean of the sums of all tables.
         n_labels = len(self.tables)
         return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 
     def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
         """Return mean accuracy, and accuracy and balanced accuracy of each label, by name.
 
-        `counts`: one element, the noisy tables (c, 2, 2) of all labels. A balanced accuracy is NaN
-        if the count of either true value of the label does not exceed three standard deviations of
-        its noise.
+        A balanced accuracy is NaN if the count of either true value of the label does not exceed
+        three standard deviations of its noise.
         """
         (tables,) = counts
         n_subjects = max(float(tables.sum() / len(tables)), 1e-9)
@@ -397,26 +373,11 @@ class ReleasedNumbers:
     answers: Floats
     largest_error: float
 
-    @classmethod
-    def read(
-        cls,
-        state: AudienceState,
-        block_numbers: Places,
-        offsets: Places,
-        largest_error: float,
-        coverage: str | None,  # noqa: ARG003 (of classes)
-    ) -> ReleasedNumbers:
-        """Return the answers of an audience at some locations, with the range of their errors."""
-        target: Any = state.plan.target
-        answers = read_stored_answers(state, block_numbers, offsets).labels
-        scaled = np.log(answers) if target.scale == LOG else answers
-        return cls(target, scaled, largest_error)
-
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Floats:
-        """Return true numbers (size, p) on the scale of `answers`, clipped to the bounds. Private.
+        """Return true numbers (n, p) on the scale of `answers`, clipped to the bounds.
 
-        `y` (size,) or (size, p): true numbers in units of the targets. Raises InvalidInput if they
-        are not finite numbers of that shape.
+        `y` (n,) or (n, p): true numbers in units of the targets. Raises InvalidInput if they are
+        not finite numbers of that shape.
         """
         bounds = self.target.scaled_bounds
         scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
@@ -428,10 +389,7 @@ class ReleasedNumbers:
         return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.target.names))
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
-        """Return each row's bin in each table, int64 (n, 2 p).
-
-        `truth` (n, p): true numbers from :meth:`encode_truth`.
-        """
+        """Return each row's bin in each table, int64 (n, 2 p)."""
         error_edges, deviation_edges, centre = self._edges_and_centre
         errors = self.answers[answer_indices] - truth
         deviations = truth - centre
@@ -445,7 +403,7 @@ class ReleasedNumbers:
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> NumberEvaluation:
-        """Return the evaluation from noisy `tables`: p histograms of errors, p of deviations."""
+        """Return the evaluation from `tables` (b,): p histograms of errors, p of deviations."""
         counts = np.stack(tables)
         p = len(self.target.names)
         error_edges, deviation_edges, centre = self._edges_and_centre
@@ -464,10 +422,7 @@ class ReleasedNumbers:
     def build_histograms(
         self, tables: Sequence[Floats], noise: float, n_earlier: int
     ) -> list[ScoreHistogram]:
-        """Return the histogram of absolute errors of each number, from the same noisy tables.
-
-        `n_earlier`: number of earlier calibrations of the audience.
-        """
+        """Return the histogram of absolute errors of each number, from the same `tables`."""
         error_edges, _, _ = self._edges_and_centre
         max_error = compute_max_error(n_earlier, len(self.target.names))
         b = _N_BINS_PER_SIDE
@@ -509,23 +464,10 @@ class ReleasedLabelSets:
     labels: list[Any]
     answers: Places
 
-    @classmethod
-    def read(
-        cls,
-        state: AudienceState,
-        block_numbers: Places,
-        offsets: Places,
-        largest_error: float,  # noqa: ARG003 (of numbers)
-        coverage: str | None,  # noqa: ARG003 (of classes)
-    ) -> ReleasedLabelSets:
-        """Return the answers of an audience at some locations."""
-        answers = read_stored_answers(state, block_numbers, offsets).labels
-        return cls(state.plan.target.names, answers)
-
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
-        """Return the presence of each true label, bool (size, c). Private.
+        """Return the presence of each true label, bool (n, c).
 
-        `y` (size, c): 1 where a row has a label, else 0. Raises InvalidInput for other values, or
+        `y` (n, c): 1 where a row has a label, else 0. Raises InvalidInput for other values, or
         another shape.
         """
         return read_label_matrix(y, size, self.labels)
@@ -536,19 +478,13 @@ class ReleasedLabelSets:
         return (4,) * len(self.labels)
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
-        """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer.
-
-        `truth`, bool (n, c): presence of each true label.
-        """
+        """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer."""
         return 2 * truth.astype(np.int64) + self.answers[answer_indices]
 
     def build_evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
-        """Return the evaluation from noisy `tables`: one flat 2 x 2 confusion matrix per label.
-
-        The rows of a matrix are true values, its columns answers.
-        """
+        """Return the evaluation from `tables`, the confusion matrix (4,) of each label."""
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
 
@@ -615,19 +551,14 @@ class Evaluation(NoisyEvaluation):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """The confusion matrix (c, c), and the histogram of scores (2, b) if there is one."""
         return [self.confusion] if self.scores is None else [self.confusion, self.scores]
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        """Sum of the confusion matrix, which counts every subject once."""
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
     def compute_metrics(self, counts: Sequence[Floats]) -> dict[str, float]:
-        """Return accuracy, balanced accuracy and, for two classes with scores, AUC, by name.
-
-        `counts`: a confusion matrix (c, c), and a histogram of scores (2, b) if there is one.
-        """
+        """Return accuracy, balanced accuracy and, for two classes with scores, AUC, by name."""
         confusion = counts[0]
         n_per_class = np.maximum(confusion.sum(axis=1), 1e-9)
         recalls = np.clip(np.diag(confusion) / n_per_class, 0, 1)
@@ -642,7 +573,7 @@ class Evaluation(NoisyEvaluation):
 
     @property
     def calibration(self) -> list[tuple[float, float, float]]:
-        """Mean probability, observed frequency, and noisy number of subjects of each bin.
+        """Mean probability, observed frequency and noisy number of subjects of each score bin.
 
         The frequency is NaN in a bin whose number is below two standard deviations of its noise.
         """
@@ -658,7 +589,6 @@ class Evaluation(NoisyEvaluation):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, metrics and :attr:`calibration` as plain values for JSON."""
         bins = [[_convert_nan_to_none(number) for number in row] for row in self.calibration]
         return {**super().to_dict(), "calibration": bins}
 
@@ -747,8 +677,7 @@ def _create_tally(
             "and there are none. First predict rows whose outcomes will become known. Nobody was "
             "charged."
         )
-    kind = RELEASED_ANSWERS[state.plan.target.kind]
-    released = kind.read(state, block_numbers, offsets, largest_error, coverage)
+    released = _read_released(state, block_numbers, offsets, largest_error, coverage)
     plan = TallyPlan(
         released.table_sizes, share, state.plan.interaction_budget, state.plan.grid_delta
     )
@@ -830,14 +759,14 @@ def _read_answered_queries(
         "SELECT seq, digests FROM answers WHERE audience = ? AND version >= ? ORDER BY seq",
         (state.audience.number, min_version),
     )
-    keys = []
-    locations = []
+    index_of_digest: dict[bytes, int] = {}
+    locations: list[tuple[int, int]] = []
     for seq, digests in blocks:
-        for offset in range(len(digests) // DIGEST_BYTES):
-            keys.append(bytes(digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]))
+        for offset, start in enumerate(range(0, len(digests), DIGEST_BYTES)):
+            index_of_digest[bytes(digests[start : start + DIGEST_BYTES])] = len(locations)
             locations.append((seq, offset))
     block_numbers, offsets = np.array(locations, dtype=np.int64).reshape(-1, 2).T
-    return {key: index for index, key in enumerate(keys)}, block_numbers, offsets
+    return index_of_digest, block_numbers, offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -860,12 +789,7 @@ class ReleasedClasses:
 
     @classmethod
     def read(
-        cls,
-        state: AudienceState,
-        block_numbers: Places,
-        offsets: Places,
-        largest_error: float,  # noqa: ARG003 (of numbers)
-        coverage: str | None,
+        cls, state: AudienceState, block_numbers: Places, offsets: Places, coverage: str | None
     ) -> ReleasedClasses:
         """Return the answers of an audience at some locations."""
         target: Any = state.plan.target
@@ -882,9 +806,9 @@ class ReleasedClasses:
         return cls(target, labels, probabilities, coverage, class_scores)
 
     def encode_truth(self, y: npt.ArrayLike, size: int) -> Ints:
-        """Return the indices of the true classes, int64 (size,). Private.
+        """Return the indices of the true classes, int64 (n,).
 
-        `y`: true class names of `size` rows. Raises InvalidInput if one is not a declared class.
+        `y` (n,): true class names. Raises InvalidInput if one is not a declared class.
         """
         return np.asarray(self.target.encode(y, size), dtype=np.int64)
 
@@ -912,10 +836,7 @@ class ReleasedClasses:
         return n_confusion_cells, n_rows * (len(self.edges) + 1)
 
     def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
-        """Return each row's cell in each table, int64 (n, tables).
-
-        `truth`, int64 (n,): true class indices.
-        """
+        """Return each row's cell in each table, int64 (n, tables)."""
         answers = self.answers[answer_indices]
         cells = [truth * len(self.target.names) + answers]
         if self.probabilities is not None:
@@ -932,10 +853,9 @@ class ReleasedClasses:
         return np.stack(cells, axis=1)
 
     def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        """Return the evaluation from noisy `tables`.
+        """Return the evaluation from `tables`, the confusion matrix (c^2,), and scores if counted.
 
-        These are the flat confusion matrix, with true classes as rows and answers as columns; then
-        scores if there are probabilities: (2 b,), or conformity scores of more than two classes.
+        The latter are (2 b,), or conformity scores of more than two classes.
         """
         n_classes = len(self.target.names)
         confusion = tables[0].reshape(n_classes, n_classes)
@@ -954,10 +874,7 @@ class ReleasedClasses:
     def build_histograms(
         self, tables: Sequence[Floats], noise: float, n_earlier: int
     ) -> list[ScoreHistogram]:
-        """Return the histogram of conformity scores of each class, or one of all classes.
-
-        Arguments: as those of numbers.
-        """
+        """Return the histogram of conformity scores of each class, or one of all classes."""
         counts = tables[1].reshape(-1, len(self.edges) + 1)
         if self.coverage == PER_CLASS:
             max_error = compute_max_error(n_earlier, len(self.target.names))
@@ -971,12 +888,24 @@ class ReleasedClasses:
 
 
 ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
-RELEASED_ANSWERS: dict[str, type[ReleasedAnswers]] = {
-    CLASSES: ReleasedClasses,
-    NUMBERS: ReleasedNumbers,
-    LABELS: ReleasedLabelSets,
-}
-"""The class of released answers of each kind of target."""
+
+
+def _read_released(
+    state: AudienceState,
+    block_numbers: Places,
+    offsets: Places,
+    largest_error: float,
+    coverage: str | None,
+) -> ReleasedAnswers:
+    """Return the answers of an audience at some locations, of the kind of the store's target."""
+    target = state.plan.target
+    if target.is_class_vote:
+        return ReleasedClasses.read(state, block_numbers, offsets, coverage)
+    answers = read_stored_answers(state, block_numbers, offsets).labels
+    if not isinstance(target, Numbers):
+        return ReleasedLabelSets(target.names, answers)
+    scaled_answers = np.log(answers) if target.scale == LOG else answers
+    return ReleasedNumbers(target, scaled_answers, largest_error)
 
 
 def compute_binned_auc(negatives: Floats, positives: Floats) -> float:

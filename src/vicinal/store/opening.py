@@ -15,10 +15,12 @@ any other              refused, until the loss is accepted
 
 A store that is opened for reading is refused instead of finished: no file is written then.
 
-Everywhere in this module, `resources` gets the callbacks that close files and release locks;
+Everywhere in this module, `folder` is that of the store, `database` that of its ledger, and `state`
+the content of the witness. `resources` gets the callbacks that close files and release locks;
 `read_only` means that nothing is written, so that files and folders are accepted that this process
 may not write; `allow_excess` allows rows of the record files beyond the committed ones, which an
-interrupted operation left; and `cluster` is the identity of a cluster.
+interrupted operation left; and `accept_loss` opens a store that may lack charges, with all budgets
+spent.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +42,7 @@ from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.tables import FORMAT
 from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.store import erasure
-from vicinal.store.folder import KEY, Folder, refuse_links
+from vicinal.store.folder import KEY, RECORDS, Folder, refuse_links
 from vicinal.store.record_files import (
     OTHER_RECORDS,
     RecordFiles,
@@ -122,7 +124,8 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             database.put("identity", folder.identity)
             database.put("schema", schema.to_json())
             write_file_digests(database, folder.path)
-        record_files = _open_record_files(folder, schema, resources, create=True)
+        record_files = RecordFiles(folder.path / RECORDS, schema, create=True)
+        resources.callback(record_files.close)
         witness = _create_witness(folder, database, resources)
         _finish_interrupted(ledger, record_files, witness)
         return _load_store(folder, witness, schema, ledger, record_files, resources)
@@ -140,12 +143,11 @@ def open_folder(
 
     Everything is checked before anything is written: a refused store is not changed.
 
-    `accept_loss`: open a store that is behind its witness, with all budgets spent. `read_only`:
-    also refuse a store with an interrupted operation, and accept no loss. `cluster`: the only
-    cluster that may open a retired store, to finish the split. `check`: a further check of the
-    ledger's database, which raises its own errors. Raises PrivacyRefused if another process has the
-    store open, or if it is behind its witness and `accept_loss` is False. Raises StorageFailed if a
-    file or the database is damaged.
+    `read_only`: also refuse a store with an interrupted operation, and accept no loss. `cluster`:
+    identity of the only cluster that may open a retired store, to finish the split. `check`: a
+    further check of the database, which raises its own errors. Raises PrivacyRefused if another
+    process has the store open, or if it is behind its witness and `accept_loss` is False. Raises
+    StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
         database = _open_database(folder, resources, read_only=read_only)
@@ -171,7 +173,8 @@ def open_folder(
             database, witness.state, accept_loss=accept_loss
         )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = _open_record_files(folder, schema, resources, read_only=read_only)
+        record_files = RecordFiles(folder.path / RECORDS, schema, accept_unwritable=read_only)
+        resources.callback(record_files.close)
         is_erasing = database.get(erasure.PENDING) is not None
         if not is_erasing:
             _check_records(database, record_files, allow_excess=True)
@@ -224,12 +227,9 @@ def _check_records(
     database: Database, record_files: RecordFiles, *, allow_excess: bool = False
 ) -> None:
     """Raise StoreDamaged if the record files do not agree with the ledger's `database`."""
-    faults = find_file_faults(
-        database, record_files, database.get_integer("records"), allow_excess=allow_excess
-    )
-    if not faults and not slots_match_enrolment(
-        database, record_files, database.get_integer("records")
-    ):
+    size = database.get_integer("records")
+    faults = find_file_faults(database, record_files, size, allow_excess=allow_excess)
+    if not faults and not slots_match_enrolment(database, record_files, size):
         faults = [OTHER_RECORDS]
     if faults:
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
@@ -238,7 +238,7 @@ def _check_records(
 def _open_database(
     folder: Folder, resources: ExitStack, *, create: bool = False, read_only: bool = False
 ) -> Database:
-    """Return the ledger's database, created if `create`; lock it and the folder for this process.
+    """Return the database, which is created if `create`; lock it and the folder for this process.
 
     Raises StoreInUse if another process has locked them.
     """
@@ -255,27 +255,6 @@ def _open_database(
     return database
 
 
-def _open_record_files(
-    folder: Folder,
-    schema: StoreSchema,
-    resources: ExitStack,
-    *,
-    create: bool = False,
-    read_only: bool = False,
-) -> RecordFiles:
-    """Return the record files of a store, which are created if `create`."""
-    record_files = RecordFiles(
-        folder.path / "records",
-        schema.precision.dtype,
-        schema.width,
-        schema.target.row_width,
-        create=create,
-        accept_unwritable=read_only,
-    )
-    resources.callback(record_files.close)
-    return record_files
-
-
 def _open_witness(
     folder: Folder,
     database: Database,
@@ -285,10 +264,10 @@ def _open_witness(
     accept_loss: bool,
     read_only: bool,
 ) -> RollbackGuard | None:
-    """Return the witness, locked. If it is missing or damaged, return None or raise an error.
+    """Return the witness, locked; None with `accept_loss` if it is missing or damaged.
 
-    `exists`: whether the file of the witness exists. `accept_loss`: return None; otherwise
-    StoreOutdated or DamagedWitness is raised.
+    `exists`: whether the file of the witness exists. Without `accept_loss` StoreOutdated is raised
+    for a missing witness, DamagedWitness for a damaged one.
     """
     if not exists:
         if not accept_loss:
@@ -332,7 +311,7 @@ def _create_witness(
 def _is_current(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
     """Return whether a ledger continues the witness's last commit, or has accepted its loss.
 
-    `state`: content of the witness. Raises StoreOutdated if neither holds, unless `accept_loss`.
+    Raises StoreOutdated if neither holds, unless `accept_loss`.
     """
     is_current = (
         has_commit(database, state.clock, state.head)
@@ -374,10 +353,7 @@ def create_interrupted_error(*pending: str) -> PrivacyRefused:
 
 
 def _list_pending(ledger: Ledger, record_files: RecordFiles, state: WitnessState) -> list[str]:
-    """Return kinds of changes, or descriptions, of all work that an interruption left unfinished.
-
-    `state`: content of the witness.
-    """
+    """Return the kinds, or descriptions, of all changes that an interruption left unfinished."""
     database = ledger.database
     pending = ["erase"] if database.get(erasure.PENDING) is not None else []
     if ledger.last_commit != (state.clock, state.head):
@@ -426,11 +402,9 @@ def _load_store(
     size = database.get_integer("records")
     index = create_index_factory(schema.index)
     shard = Shard(schema.create_kernel(), schema.width, ledger, index)
-    shard.load_enrolled(
-        record_files.read_feature_chunks(size),
-        schema.target.decode_rows(record_files.labels.map_rows(size)),
-        record_files.read_slots(size),
-    )
+    targets = schema.target.decode_rows(record_files.labels.map_rows(size))
+    slots = record_files.read_slots(size)
+    shard.load_enrolled(record_files.read_feature_chunks(size), targets, slots)
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
     )

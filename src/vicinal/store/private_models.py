@@ -4,7 +4,9 @@ A model maps each row of stored integer features to a model feature space, by pu
 neighbours are searched there. So the record files do not depend on the models of audiences.
 
 Everywhere in this module `plan` is that of the `audience`, and `rows` (n, d) are integer features
-as the store has them.
+as the store has them. The *parts* of a model are its arrays and counts as the ledger stores them,
+texts by name. Functions that train or write a model are called within a ledger transaction, so that
+the model becomes durable together with its charges.
 """
 
 import base64
@@ -65,23 +67,22 @@ class StoredModel:
     n_trainings: int
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
-        """Map `rows` to the model's feature space, as integers (n, width), each row by itself."""
+        """Return `rows` in the model's feature space, as integers (n, width), each by itself."""
         return self.kernel.encode(self.model.compute_metric_rows(convert_to_float(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
-        """Return queries in the model's feature space, and the model's predictions for them.
+        """Return queries `rows` in the model's feature space, and the model's predictions for them.
 
-        `rows` (q, d): the queries, which are mapped to integers (q, width). The predictions are
-        later combined with the neighbours' votes.
+        The mapped queries are integers (q, width).
         """
         features, predictions = self.model.map_rows(convert_to_float(rows))
         return self.kernel.encode(features), predictions
 
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
-        """Return an index of the store's records in the model's feature space.
+        """Return the store's records with an index in the model's feature space.
 
-        Its charges reduce the budgets of `audience`, and it follows all later changes of the
-        store's records.
+        Charges reduce the budgets of `audience`. The index follows all later changes of the
+        records.
         """
         index = create_index_factory(plan.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.map_records)
@@ -94,8 +95,7 @@ def train_model(
 ) -> tuple[IndKNNPlan, Floats]:
     """Train an audience's model, for the first time or again, on the current records.
 
-    Call it within a ledger transaction: charges and the model become durable together, or neither
-    does. Returns `plan` with the model's share of budgets and the number of records filled in; and,
+    Returns `plan` with the model's share of budgets and the number of records filled in; and,
     float64 (m,), the share of its budget that this training would have cost each public row.
     """
     kernel = store.schema.create_kernel()
@@ -119,7 +119,7 @@ def train_model(
 def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> IndKNNPlan:
     """Write the feature map of a new audience's model, which the shards of a cluster train later.
 
-    Call it within a ledger transaction. Returns `plan` with the model's share of budgets filled in.
+    Returns `plan` with the model's share of budgets filled in.
     """
     public_rows, lifted = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
@@ -157,7 +157,7 @@ def create_training_noise(
 
 
 def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> None:
-    """Write a newly trained `model` of an audience into the ledger, within a transaction.
+    """Write a newly trained `model` of an audience into the ledger.
 
     The budget shares spent by all its trainings are added up, at most to 1.
     """
@@ -177,7 +177,6 @@ def resolve_model_share(
 
     Without a decision and a requested share, the plan has no model, and states the reason.
     `pinned`: the automatic values that were decided when the audience was opened, by parameter.
-    `schema`: has the public rows, which a model needs.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -189,7 +188,7 @@ def resolve_model_share(
 def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> StoredModel | None:
     """Return the trained model of an audience from the ledger; None if its plan has none.
 
-    `plan` must have a decided share of budgets for the model. Raises StoreDamaged if the model is
+    The plan's share of budgets for the model must be decided. Raises StoreDamaged if the model is
     missing or damaged.
     """
     if not plan.model_share:
@@ -212,9 +211,9 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
 
 
 def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
-    """Return the feature map of an audience's model, and the public reference (m, width).
+    """Return the feature map of an audience's model, and the public reference, for training.
 
-    The reference is returned as the store's integer features, in floating point, for training.
+    The latter, (m, width), are the store's integer features in floating point.
     """
     public_rows, lifted = _encode_public_rows(store.schema)
     stored = read_components(store.database, audience.number)
@@ -223,10 +222,10 @@ def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeature
 
 
 def _encode_public_rows(schema: StoreSchema) -> tuple[FloatMatrix, bool]:
-    """Return the public reference as the store's integers (m, width), and whether it is lifted.
+    """Return the public reference as the store's integers, and whether it is lifted.
 
-    The integers are returned in floating point. They are lifted if the store's kernel adds a column
-    that makes all rows equally long.
+    The integers, (m, width), are in floating point. They are lifted if the store's kernel adds a
+    column that makes all rows equally long.
     """
     encoder = schema.create_kernel()
     assert schema.public is not None  # noqa: S101 (a model needs it)
@@ -235,7 +234,7 @@ def _encode_public_rows(schema: StoreSchema) -> tuple[FloatMatrix, bool]:
 
 
 def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
-    """Return arrays, by name, as the ledger stores them: contents of NumPy files in base 64."""
+    """Return the parts of arrays, by name: contents of NumPy files in base 64."""
     texts = {}
     for name, array in arrays.items():
         file = io.BytesIO()
@@ -245,13 +244,12 @@ def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
 
 
 def _decode_arrays(stored: Mapping[str, str]) -> dict[str, AnyArray]:
-    """Return a model's arrays by name from its entries `stored` in the ledger, texts by name.
+    """Return a model's arrays by name from its parts `stored`.
 
     Raises ValueError if an array is damaged.
     """
-    files = {
-        name: io.BytesIO(base64.b64decode(stored[name])) for name in MODEL_ARRAYS & stored.keys()
-    }
-    return {
-        name: np.lib.format.read_array(file, allow_pickle=False) for name, file in files.items()
-    }
+    arrays = {}
+    for name in MODEL_ARRAYS & stored.keys():
+        file = io.BytesIO(base64.b64decode(stored[name]))
+        arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+    return arrays

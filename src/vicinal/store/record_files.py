@@ -34,7 +34,7 @@ from vicinal.ledger.files import (
 )
 from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
-from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE, compute_file_digest
+from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE, StoreSchema, compute_file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """Names of the files in the folder of records."""
@@ -52,8 +52,8 @@ _FEATURES_CHUNK_BYTES = 1 << 20
 class RecordFile:
     """A file of rows of `width` numbers of type `dtype` each, little-endian.
 
-    `create`: create the file if it does not exist. `accept_unwritable`: also accept a
-    file that this process may not write. Attribute `row_bytes`: size of a row.
+    `create`: create the file if it does not exist. `accept_unwritable`: also accept a file that
+    this process may not write. `row_bytes`: size of a row.
     """
 
     def __init__(
@@ -122,7 +122,10 @@ class RecordFile:
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
+        """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
+
+        `size`: number of rows before the erasure.
+        """
         if len(erased_indices):
             rows = self.map_rows(size, writable=True)
             rows[erased_indices] = rows[moved_indices]
@@ -146,11 +149,12 @@ class RecordFile:
 
 
 class RecordFiles:
-    """Features, labels and slots of all records, one file each, in a folder.
+    """Features, labels and slots of all records, one file each, in the folder of records.
 
-    - `features`: integer features, `n_features` numbers of type `dtype` per record.
-    - `labels`: class index or target vector, `target_width` int32 numbers per record.
-    - `slots`: int32 index of the record's subject in the ledger's arrays.
+    - `features`: integer features, (n, `schema.width`).
+    - `labels`: class index or target vector, int32 (n, `schema.target.row_width`).
+    - `slots`: int32 index of the record's subject in the ledger's arrays, (n, 1).
+    - `file_of`: the three files by name.
 
     `create`: create the folder and the files if they do not exist. `accept_unwritable`: also accept
     files that this process may not write.
@@ -159,11 +163,9 @@ class RecordFiles:
     def __init__(
         self,
         folder: Path,
-        dtype: npt.DTypeLike,
-        n_features: int,
-        target_width: int,
+        schema: StoreSchema,
         *,
-        create: bool = True,
+        create: bool = False,
         accept_unwritable: bool = False,
     ) -> None:
         with translate_os_errors(folder):
@@ -171,29 +173,27 @@ class RecordFiles:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         features_name, labels_name, slots_name = RECORD_NAMES
         modes = {"create": create, "accept_unwritable": accept_unwritable}
-        self.features = RecordFile(folder / features_name, dtype, n_features, **modes)
+        dtype = schema.precision.dtype
+        target_width = schema.target.row_width
+        self.features = RecordFile(folder / features_name, dtype, schema.width, **modes)
         self.labels = RecordFile(folder / labels_name, np.int32, target_width, **modes)
         self.slots = RecordFile(folder / slots_name, np.int32, 1, **modes)
+        self.file_of = {file.path.name: file for file in (self.features, self.labels, self.slots)}
         if create:
             with translate_os_errors(folder):
                 sync_folder(folder)
 
-    @property
-    def file_of(self) -> dict[str, RecordFile]:
-        """All files by name."""
-        return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
-
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
         """Write records durably, the first as row `start` of each file.
 
-        `features`, `labels`, `slots`: n rows for each file, of the file's width and type.
+        `features`, `labels`, `slots`: the rows of each file, of the file's width and type.
         """
         self.features.append(start, features)
         self.labels.append(start, labels)
         self.slots.append(start, slots)
 
     def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
-        """Copy records at `moved_indices` over those at `erased_indices`, int64 (m,), durably."""
+        """Run :meth:`RecordFile.copy_over_erased` for every file."""
         for record_file in self.file_of.values():
             record_file.copy_over_erased(erased_indices, moved_indices, size)
 

@@ -4,9 +4,10 @@ Answers are stored in blocks. The location of an answer is the number of its blo
 number of the commit that made it durable, and its row in the block (`offset`). `block_numbers` and
 `offsets`, int64 (q,), locate the answers to q queries.
 
-Everywhere in this module `state` is that of the request's audience, `key_digest` the digest of its
-audience, analyst and idempotency key (None without a key), and `rows` (q, width) are its queries as
-the store's integer features.
+Everywhere in this module `state` is that of the request's audience, `analyst` the name of its
+sender, `key_digest` the digest of audience, analyst and idempotency key (None without a key), and
+`rows` (q, width) are its queries as the store's integer features. In a list of requests, an error
+takes the place of a request that it refuses.
 """
 
 import hashlib
@@ -26,9 +27,9 @@ from vicinal.ledger.answers import (
     digest_request,
     load_requests,
 )
-from vicinal.ledger.audiences import Analyst
 from vicinal.ledger.ledger import Ledger
-from vicinal.store.audience_state import AudienceState, compute_lead, pack_answers
+from vicinal.linear.losses import subtract_second_best
+from vicinal.store.audience_state import AudienceState, pack_answers
 from vicinal.store.coverage import CertifiedThresholds, certify_coverage
 from vicinal.store.requests import (
     ANYONE,
@@ -52,11 +53,12 @@ def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Pl
     fields: dict[str, Any]
     if target.is_class_vote:
         labels, votes, probabilities = state.read_answers(block_numbers, offsets)
-        scale = state.noise_scale
+        # The noise of a difference of two votes.
+        lead_noise = np.sqrt(2.0) * state.noise_scale
         fields = {
             "labels": np.asarray(target.names)[labels],
             "votes": votes,
-            "confidence": None if votes is None else compute_lead(votes, scale),
+            "confidence": None if votes is None else subtract_second_best(votes) / lead_noise,
             "probabilities": probabilities,
         }
     else:
@@ -79,20 +81,6 @@ def refuse_uncovered_target(state: AudienceState) -> None:
         raise NoCoverage(
             f"The 'coverage' parameter needs classes with probabilities, or numbers. {remedy}"
         )
-
-
-def _add_coverage(reply: Reply, state: AudienceState, certified: CertifiedThresholds) -> Reply:
-    """Return a reply with the sets or intervals of a certified coverage, and the promise."""
-    target: Any = state.plan.target
-    promise = certified.describe(
-        n_answers=state.audience.used, of_classes=isinstance(reply, ClassReply)
-    )
-    if isinstance(reply, ClassReply) and reply.probabilities is not None:
-        sets = certified.select_classes(target.names, reply.probabilities)
-        return replace(reply, sets=sets, promise=promise)
-    assert isinstance(reply, NumberReply)  # noqa: S101 (others are refused before)
-    low, high = certified.bound_numbers(target, reply.labels)
-    return replace(reply, low=low, high=high, promise=promise)
 
 
 _NEW_BLOCK = -1  # block number of answers in a block that has no number yet
@@ -126,12 +114,16 @@ class _NewQueries:
 
 @dataclass(eq=False)
 class _CheckedRequest:
-    """A request with normalized names, and its queries as features (q, d) in floating point."""
+    """A request with normalized names, and its queries as features (q, d) in floating point.
+
+    `certified`: the thresholds of the requested coverage, or None.
+    """
 
     state: AudienceState
     analyst: str
     key_digest: bytes | None
     vectors: AnyArray
+    certified: CertifiedThresholds | None
 
 
 @dataclass(eq=False)
@@ -140,8 +132,7 @@ class _LocatedRequest:
 
     - `block_numbers`: the number of each answer's block; :data:`_NEW_BLOCK` for a new block.
     - `charged`: number of new answers.
-    - `key_digest`, `body`: digest of the idempotency key, and of the queries; set if the request
-      has a key and needs new answers.
+    - `body`: digest of the queries, if the request has an idempotency key and needs new answers.
     """
 
     state: AudienceState
@@ -149,13 +140,33 @@ class _LocatedRequest:
     block_numbers: Places
     offsets: Places
     charged: int = 0
-    key_digest: bytes | None = None
     body: bytes = b""
 
-    def to_stored(self) -> StoredRequest:
-        """Return the request as the ledger stores it for its idempotency key."""
-        assert self.key_digest is not None  # noqa: S101 (called for requests with a key only)
-        return StoredRequest(self.key_digest, self.body, self.block_numbers, self.offsets)
+
+def _add_coverage(
+    reply: Reply, request: _LocatedRequest, certified: CertifiedThresholds
+) -> Reply | VicinalError:
+    """Return a reply with the sets or intervals of a certified coverage, and the promise.
+
+    Returns an error if answers of the `request` are older than the calibration.
+    """
+    state = request.state
+    if not state.answers.are_current(request.block_numbers):
+        return NoCoverage(
+            "The 'coverage' parameter requires answers given since the last change of the data. "
+            "Those of this 'idempotency_key' are older: use another key, or repeat the request "
+            "without 'coverage' to get them. Nothing was charged."
+        )
+    target: Any = state.plan.target
+    promise = certified.describe(
+        n_answers=state.audience.used, of_classes=isinstance(reply, ClassReply)
+    )
+    if isinstance(reply, ClassReply) and reply.probabilities is not None:
+        sets = certified.select_classes(target.names, reply.probabilities)
+        return replace(reply, sets=sets, promise=promise)
+    assert isinstance(reply, NumberReply)  # noqa: S101 (others are refused before)
+    low, high = certified.bound_numbers(target, reply.labels)
+    return replace(reply, low=low, high=high, promise=promise)
 
 
 class RequestBatch:
@@ -171,18 +182,16 @@ class RequestBatch:
         self._schema = schema
         self._states = states
         self._new_queries: dict[str, _NewQueries] = {}  # by audience
-        self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # by digest of the key
-        self._stored_requests: dict[bytes, StoredRequest] = {}  # by digest of the key
-        # The audience and the thresholds of a requested coverage, by index of the request.
-        self._covered_requests: dict[int, tuple[AudienceState, CertifiedThresholds]] = {}
+        self._keyed_requests: dict[bytes, _LocatedRequest] = {}  # of this batch, by key digest
+        self._stored_requests: dict[bytes, StoredRequest] = {}  # of the ledger, by key digest
 
     def answer_requests(self, submitted: Sequence[Query]) -> list[Reply | VicinalError]:
-        """Return a reply for each submitted request, or the error that refuses it.
+        """Return a reply for each submitted request to an audience, or the error that refuses it.
 
-        `submitted`: requests to any audiences, each with its query rows. New answers are durable,
-        with their charges, when this returns.
+        New answers are durable, with their charges, when this returns.
         """
-        requests = self._locate_answers(submitted)
+        checked = [self._check_request(query) for query in submitted]
+        requests = self._locate_answers(checked)
         try:
             # Charges and noise are in memory, nothing is durable yet.
             attempted = [
@@ -195,45 +204,39 @@ class RequestBatch:
                 else self._find_refusal(request) or request
                 for request in requests
             ]
-            keyed = [
-                request
-                for request in self._keyed_requests.values()
+            # The ledger will number the blocks in this way.
+            number_of = {
+                block.audience.name: number
+                for number, block in enumerate(blocks, self._ledger.clock + 1)
+            }
+            _assign_block_numbers(requests, number_of)
+            stored = [
+                StoredRequest(key_digest, request.body, request.block_numbers, request.offsets)
+                for key_digest, request in self._keyed_requests.items()
                 if not self._find_refusal(request)
             ]
-            self._assign_block_numbers(requests)
-            stored = [request.to_stored() for request in keyed]
         except BaseException:
             self._commit_interrupted_charges(*(new.state for new in self._new_queries.values()))
             raise
-        first_number = self._ledger.clock + 1
         if blocks or stored:
             self._ledger.commit(blocks, stored)
-        for number, block in enumerate(blocks, first_number):
-            self._new_queries[block.audience.name].state.add_block(number, block)
-        replies = self._build_replies(requests)
-        for index, (state, certified) in self._covered_requests.items():
-            request = requests[index]
-            reply = replies[index]
-            if isinstance(request, VicinalError) or isinstance(reply, VicinalError):
-                continue
-            if state.answers.are_current(request.block_numbers):
-                replies[index] = _add_coverage(reply, state, certified)
-            else:
-                replies[index] = NoCoverage(
-                    "The 'coverage' parameter requires answers given since the last change of the "
-                    "data. Those of this 'idempotency_key' are older: use another key, or repeat "
-                    "the request without 'coverage' to get them. Nothing was charged."
-                )
-        return replies
+        for block in blocks:
+            name = block.audience.name
+            self._new_queries[name].state.add_block(number_of[name], block)
+        thresholds = [
+            None if isinstance(request, VicinalError) else request.certified for request in checked
+        ]
+        return self._build_replies(requests, thresholds)
 
     # ------------------------------------------------------------ before anything is charged
 
-    def _locate_answers(self, submitted: Sequence[Query]) -> list[_LocatedRequest | VicinalError]:
-        """Return the locations of each submitted request's answers, or the error that refuses it.
+    def _locate_answers(
+        self, checked: Sequence[_CheckedRequest | VicinalError]
+    ) -> list[_LocatedRequest | VicinalError]:
+        """Return the locations of each request's answers, or the error that refuses it.
 
         Queries without an answer are added to the new queries of their audiences.
         """
-        checked = [self._check_request(index, query) for index, query in enumerate(submitted)]
         accepted = [request for request in checked if not isinstance(request, VicinalError)]
         rows_of_requests: Iterator[AnyArray] = iter(())
         if accepted:
@@ -257,11 +260,8 @@ class RequestBatch:
                 requests.append(error)
         return requests
 
-    def _check_request(self, index: int, query: Query) -> _CheckedRequest | VicinalError:
-        """Return the request `query` with checked names and features, or the error of a refusal.
-
-        `index`: its place in the batch.
-        """
+    def _check_request(self, query: Query) -> _CheckedRequest | VicinalError:
+        """Return the request `query` with checked names and features, or the error of a refusal."""
         try:
             state = get_audience_state(self._states, query.audience)
             analyst = normalize_name("analyst", query.analyst)
@@ -269,6 +269,7 @@ class RequestBatch:
             if query.idempotency_key is not None:
                 key = normalize_name("idempotency_key", query.idempotency_key)
                 key_digest = digest_request(state.audience.name, analyst, key)
+            certified = None
             if query.coverage is not None:
                 refuse_uncovered_target(state)
                 certified = certify_coverage(
@@ -277,17 +278,15 @@ class RequestBatch:
                     self._ledger.version,
                     query.coverage,
                 )
-                self._covered_requests[index] = state, certified
-            return _CheckedRequest(
-                state, analyst, key_digest, self._schema.extract_queries(query.queries)
-            )
+            vectors = self._schema.extract_queries(query.queries)
+            return _CheckedRequest(state, analyst, key_digest, vectors, certified)
         except VicinalError as error:
             return error
 
     def _locate_request(self, request: _CheckedRequest, rows: AnyArray) -> _LocatedRequest:
-        """Return `request` with the locations of its answers; new queries are added to the batch.
+        """Return `request` with the locations of its answers; add its new queries to the batch.
 
-        Raises PrivacyRefused or KeyReused if the request is refused.
+        `rows`: its queries. Raises PrivacyRefused or KeyReused if the request is refused.
         """
         state = request.state
         key_digest = request.key_digest
@@ -302,13 +301,12 @@ class RequestBatch:
         located = self._locate_or_enqueue(state, request.analyst, digests, rows)
         # A request without new answers needs no entry: repeated, it is not charged either.
         if located.charged:
-            located.key_digest = key_digest
             located.body = body
             self._keyed_requests[key_digest] = located
         return located
 
     def _refuse_second_audience(self, state: AudienceState, analyst: str) -> None:
-        """Raise PrivacyRefused if `analyst` (name) has answers of another audience than `state`'s.
+        """Raise PrivacyRefused if `analyst` has answers of another audience than that of `state`.
 
         The service's file of keys also ties an analyst to one audience, but it may be replaced by
         an older copy.
@@ -332,8 +330,8 @@ class RequestBatch:
     ) -> _LocatedRequest | None:
         """Return the earlier request with the same idempotency key, or None if the key is new.
 
-        `analyst`: sender's name. `body`: digest of all queries. Raises KeyReused if the earlier
-        request, of this batch or a stored one, had other queries.
+        `body`: digest of all queries. Raises KeyReused if the earlier request, of this batch or a
+        stored one, had other queries.
         """
         earlier = self._keyed_requests.get(key_digest) or self._stored_requests.get(key_digest)
         if earlier is not None and earlier.body != body:
@@ -403,7 +401,7 @@ class RequestBatch:
         for state in states:
             state.audience.slack = state.slack.spent
         self._ledger.commit_interrupted_charges(state.audience for state in states)
-        # Only after the charges are durable, so that an interruption here undoes none.
+        # Only after the charges are durable, so that an interruption undoes none of them.
         for state in states:
             state.reset_counters()
 
@@ -414,40 +412,28 @@ class RequestBatch:
             return None
         return new.refusal if (request.block_numbers == _NEW_BLOCK).any() else None
 
-    def _assign_block_numbers(self, requests: Sequence[_LocatedRequest | VicinalError]) -> None:
-        """Set the numbers of the new blocks in all requests, as the ledger will number them.
-
-        `requests`: located requests; errors in place of refused ones are ignored.
-        """
-        audiences = [
-            name for name, new in self._new_queries.items() if new.rows and not new.refusal
-        ]
-        number_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(audiences)}
-        for request in requests:
-            if isinstance(request, VicinalError):
-                continue
-            is_new = request.block_numbers == _NEW_BLOCK
-            if is_new.any():
-                request.block_numbers[is_new] = number_of[request.state.audience.name]
-
     def _build_replies(
-        self, requests: Sequence[_LocatedRequest | VicinalError]
+        self,
+        requests: Sequence[_LocatedRequest | VicinalError],
+        thresholds: Sequence[CertifiedThresholds | None],
     ) -> list[Reply | VicinalError]:
         """Return the reply to each request, or its error. Answers are read once per audience.
 
-        `requests`: located requests, and errors in place of refused ones.
+        `thresholds`: those of each request's coverage, or None.
         """
         requests_of: dict[str, list[_LocatedRequest]] = {}
         for request in requests:
             if not isinstance(request, VicinalError):
                 requests_of.setdefault(request.state.audience.name, []).append(request)
-        replies = {name: self._read_replies(located) for name, located in requests_of.items()}
-        return [
-            request
-            if isinstance(request, VicinalError)
-            else next(replies[request.state.audience.name])
-            for request in requests
-        ]
+        replies_of = {name: self._read_replies(located) for name, located in requests_of.items()}
+        replies: list[Reply | VicinalError] = []
+        for request, certified in zip(requests, thresholds, strict=True):
+            if isinstance(request, VicinalError):
+                replies.append(request)
+                continue
+            reply = next(replies_of[request.state.audience.name])
+            replies.append(reply if certified is None else _add_coverage(reply, request, certified))
+        return replies
 
     def _read_replies(self, requests: Sequence[_LocatedRequest]) -> Iterator[Reply]:
         """Yield the replies to requests of one audience, whose answers are all durable."""
@@ -462,6 +448,18 @@ class RequestBatch:
             remaining = state.count_remaining_answers(request.analyst)
             yield answers.select_rows(rows, charged=request.charged, left=remaining)
             start = stop
+
+
+def _assign_block_numbers(
+    requests: Sequence[_LocatedRequest | VicinalError], number_of: Mapping[str, int]
+) -> None:
+    """Set the numbers of the new blocks in all requests; `number_of`: by name of the audience."""
+    for request in requests:
+        if isinstance(request, VicinalError):
+            continue
+        is_new = request.block_numbers == _NEW_BLOCK
+        if is_new.any():
+            request.block_numbers[is_new] = number_of[request.state.audience.name]
 
 
 def check_analyst(states: Mapping[str, AudienceState], audience: object, analyst: object) -> None:
@@ -503,32 +501,23 @@ def _refuse_excess_answers(
 ) -> None:
     """Raise PrivacyRefused if `n_requested` further new answers exceed the plan or a quota.
 
-    `new`: queries to the audience that this batch has accepted already. `analyst`: name of the
-    analyst with the quota.
+    `new`: queries to the audience that this batch has accepted already.
     """
     audience = state.audience
     renewal = audience.due_renewal
     alternatives = _ALTERNATIVES
-    if renewal is not None:
-        next_date = renewal.next_date
-        if next_date:
-            alternatives = f" The next part of answers and budgets comes on {next_date}."
-    entry = audience.analysts.get(analyst, Analyst(None, 0))
-    limits = [
-        (
-            f"audience {audience.name!r}",
-            state.planned_answers,
-            state.remaining_answers - len(new.rows),
-        )
-    ]
-    if entry.quota is not None:
+    if renewal is not None and renewal.next_date:
+        alternatives = f" The next part of answers and budgets comes on {renewal.next_date}."
+    remaining = state.remaining_answers - len(new.rows)
+    limits = [(f"audience {audience.name!r}", state.planned_answers, remaining, alternatives)]
+    entry = audience.analysts.get(analyst)
+    if entry is not None and entry.quota is not None:
         n_used = entry.used + new.n_queries_of.get(analyst, 0)
-        limits.append(("analyst", entry.quota, entry.quota - n_used))
-    for holder, limit, remaining in limits:
+        limits.append(("analyst", entry.quota, entry.quota - n_used, ""))
+    for holder, limit, remaining, remedy in limits:
         if n_requested > max(0, remaining):
             raise PrivacyRefused(
                 f"The {holder} has {max(0, remaining)} of {limit} answers left, and {n_requested} "
                 "new ones were asked for. Nothing was charged. Queries answered since the data "
-                "last changed still cost nothing."
-                f"{'' if holder == 'analyst' else alternatives}"
+                f"last changed still cost nothing.{remedy}"
             )

@@ -1,9 +1,12 @@
-"""Requests of analysts, and replies with released answers."""
+"""Requests of analysts, and replies with released answers.
+
+A reply has answers to q queries: classes, p numbers each, or sets of c labels.
+"""
 
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +14,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput, NoCoverage
-from vicinal.targets.target import CLASSES, LABELS, NUMBERS
+from vicinal.targets.target import CLASSES, LABELS, NUMBERS, Target
 
 MAX_NAME_LENGTH = 200
 """Characters of a name of an analyst, an audience, a curator or an idempotency key."""
@@ -100,44 +103,31 @@ class Reply(ABC):
         """
 
     def select_rows(self, rows: slice, **counts: Any) -> Self:
-        """Return the reply to a part of the queries.
-
-        `rows`: slice of this reply's answers. `counts`: the part's own `charged` and `left`.
-        """
-        values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        """Return the reply to the queries `rows`; `counts`: its own `charged` and `left`."""
         arrays: dict[str, Any] = {
-            name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)
+            name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)
         }
         return replace(self, **arrays, **counts)
 
     @property
-    def _counts(self) -> dict[str, Any]:
-        """Numbers of charged and of remaining answers, and what was requested of coverage."""
-        covered = {name: getattr(self, name, None) for name in ("sets", "low", "high", "promise")}
-        plain = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in covered.items()
-            if value is not None
-        }
+    def _common_fields(self) -> dict[str, Any]:
+        """The counts, and the sets, intervals and promise if requested, as values for JSON."""
+        covered = {name: vars(self).get(name) for name in ("sets", "low", "high", "promise")}
+        plain = {name: _to_list(value) for name, value in covered.items() if value is not None}
         return {"charged": self.charged, "left": self.left, **plain}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassReply(Reply):
-    """Released classes.
+    """Released classes: `labels`, array (q,), has class names.
 
-    Attributes
-    ----------
-    labels : array (q,)
-        Class names.
-    votes : float64 (q, c) or None
-        Noisy votes; None if labels alone are released.
-    confidence : float64 (q,) or None
-        Lead of the best class over the next, in standard deviations of its noise.
-    probabilities : float64 (q, c) or None
-        Posterior probability of each class, given noisy votes and public shares of classes.
-    sets : array (q,) of lists, or None
-        Names of the classes that are not excluded, the most probable first, if requested.
+    - `votes`, float64 (q, c): noisy votes; None if labels alone are released, as the next two.
+    - `confidence`, float64 (q,): lead of the best class over the next, in standard deviations of
+      its noise.
+    - `probabilities`, float64 (q, c): posterior probability of each class, given noisy votes and
+      public shares of classes.
+    - `sets`, array (q,) of lists, or None: names of the classes that are not excluded, the most
+      probable first, if requested.
     """
 
     votes: Floats | None
@@ -146,14 +136,13 @@ class ClassReply(Reply):
     sets: AnyArray | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return labels, votes, confidence, probabilities and counts as plain values for JSON."""
         rounded = None if self.probabilities is None else self.probabilities.round(_JSON_DECIMALS)
         return {
             "labels": self.labels.tolist(),
             "votes": _to_list(self.votes),
             "confidence": _to_list(self.confidence),
             "probabilities": _to_list(rounded),
-            **self._counts,
+            **self._common_fields,
         }
 
     def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -175,20 +164,12 @@ class ClassReply(Reply):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NumberReply(Reply):
-    """Released predictions of numbers.
+    """Released predictions of numbers: `labels`, float64 (q, p), in units of the targets.
 
-    Attributes
-    ----------
-    labels : float64 (q, p)
-        Predictions, in units of the targets.
-    sums : float64 (q, 1 + p)
-        The noisy sums from which the predictions are computed.
-    errors : float64 (q, p)
-        Standard errors due to the noise alone.
-    names : list of str
-        Names of the targets.
-    low, high : float64 (q, p) or None
-        Ends of the intervals, in units of the targets, if requested.
+    - `sums`, float64 (q, 1 + p): the noisy sums from which the predictions are computed.
+    - `errors`, float64 (q, p): standard errors due to the noise alone.
+    - `names`: of the targets.
+    - `low`, `high`, float64 (q, p) or None: ends of the intervals, if requested.
     """
 
     sums: Floats
@@ -198,12 +179,11 @@ class NumberReply(Reply):
     high: Floats | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return names of targets, predictions, standard errors and counts for JSON."""
         return {
             "targets": self.names,
             "predictions": self.labels.tolist(),
             "errors": self.errors.tolist(),
-            **self._counts,
+            **self._common_fields,
         }
 
     def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -220,18 +200,12 @@ class NumberReply(Reply):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetReply(Reply):
-    """Released sets of labels.
+    """Released sets of labels: `labels`, int64 (q, c), is 1 where a label is predicted.
 
-    Attributes
-    ----------
-    labels : int64 (q, c)
-        1 where a label is predicted: where its noisy share is at least one half.
-    sums : float64 (q, 1 + c)
-        The noisy sums from which the shares are computed.
-    shares, errors : float64 (q, c)
-        Noisy shares of the neighbours with each label, and their standard errors.
-    names : list
-        Names of the labels.
+    - `sums`, float64 (q, 1 + c): the noisy sums from which the shares are computed.
+    - `shares`, `errors`, float64 (q, c): noisy shares of the neighbours with each label, and their
+      standard errors. A label is predicted where its share is at least one half.
+    - `names`: of the labels.
     """
 
     sums: Floats
@@ -240,7 +214,6 @@ class LabelSetReply(Reply):
     names: list[Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return names of labels, predicted labels, shares, standard errors and counts for JSON."""
         return {
             "names": self.names,
             "labels": [
@@ -249,7 +222,7 @@ class LabelSetReply(Reply):
             ],
             "shares": self.shares.round(_JSON_DECIMALS).tolist(),
             "errors": self.errors.round(_JSON_DECIMALS).tolist(),
-            **self._counts,
+            **self._common_fields,
         }
 
     def build_columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -257,12 +230,8 @@ class LabelSetReply(Reply):
 
         `names`: all column names: the three of the first label, then those of the next.
         """
-        return _interleave_columns(
-            names,
-            self.labels,
-            self.shares.round(_TABLE_DECIMALS),
-            self.errors.round(_TABLE_DECIMALS),
-        )
+        shares = self.shares.round(_TABLE_DECIMALS)
+        return _interleave_columns(names, self.labels, shares, self.errors.round(_TABLE_DECIMALS))
 
 
 _SET_COLUMN = "set"
@@ -272,18 +241,18 @@ _SET_SEPARATOR = ";"
 """Text between the class names of a set in a column."""
 
 
-def _name_interval_columns(numbers: Sequence[str]) -> list[str]:
-    """Return names of the columns of intervals: low and high end of the first number, and so on.
+def _name_interval_columns(targets: Sequence[str]) -> list[str]:
+    """Return names of the columns of intervals: low and high end of the first target, and so on.
 
-    `numbers`: their names, which the column names contain if there are several.
+    `targets`: names of the predicted numbers. The column names contain them if there are several.
     """
-    if len(numbers) == 1:
+    if len(targets) == 1:
         return ["low", "high"]
-    return [f"{end}_{name}" for name in numbers for end in ("low", "high")]
+    return [f"{end}_{name}" for name in targets for end in ("low", "high")]
 
 
-def name_coverage_columns(target: Any) -> list[str]:
-    """Return the names of the columns of sets or intervals of answers of this target.
+def name_coverage_columns(target: Target) -> list[str]:
+    """Return the names of the columns of sets of classes, or intervals of numbers, of a `target`.
 
     Raises NoCoverage if a table of answers with these columns would be ambiguous.
     """
@@ -332,6 +301,6 @@ def _interleave_columns(names: Sequence[str], *arrays: AnyArray) -> dict[str, li
     return dict(zip(names, columns, strict=True))
 
 
-def _to_list(values: Floats | None) -> list[Any] | None:
-    """Return an array as nested lists, or None for None."""
-    return None if values is None else values.tolist()
+def _to_list(value: Any) -> Any:
+    """Return an array as nested lists, and any other value unchanged, for JSON."""
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from vicinal.ledger.audiences import Analyst, find_budget_faults, load_audiences
 from vicinal.ledger.database import find_chain_faults, has_commit
 from vicinal.ledger.hashed_slots import NOT_ENROLLED
 from vicinal.ledger.id_encoding import OPENING, frame_id, match_framed_id
-from vicinal.ledger.ledger import EVALUATED, EnrollmentStatus, Ledger
+from vicinal.ledger.ledger import EVALUATED, Ledger
 from vicinal.store.audience_state import AudienceState, TotalGuarantee
 from vicinal.store.coverage import read_evaluations
 from vicinal.store.opening import OpenStore
@@ -64,17 +63,11 @@ class Quota:
 class Presence:
     """Numbers of enrolled, erased and unknown subjects among some ids. Private.
 
-    Attributes
-    ----------
-    enrolled : int
-        Subjects with records.
-    erased : int
-        Subjects with erased records; the ledger keeps keyed hashes of their ids.
-    unknown : int
-        All other subjects, also those with evaluated rows alone.
-    similar : int
-        Unknown ids that differ in spelling only from a known id: of a subject that is enrolled, or
-        was erased or evaluated. Several spellings of one id count once.
+    - `enrolled`: subjects with records.
+    - `erased`: subjects with erased records; the ledger keeps keyed hashes of their ids.
+    - `unknown`: all other subjects, also those with evaluated rows alone.
+    - `similar`: unknown ids that differ in spelling only from a known id: of a subject that is
+      enrolled, or was erased or evaluated. Several spellings of one id count once.
     """
 
     enrolled: int
@@ -82,32 +75,19 @@ class Presence:
     unknown: int
     similar: int = 0
 
-    @classmethod
-    def from_statuses(cls, statuses: Iterable[int], n_similar: int) -> Presence:
-        """Return the numbers of subjects.
-
-        `statuses`: an :class:`EnrollmentStatus` for each. `n_similar`: the number `similar`.
-        """
-        counts = Counter(statuses)
-        enrolled = counts.pop(EnrollmentStatus.ENROLLED, 0)
-        erased = counts.pop(EnrollmentStatus.ERASED, 0)
-        return cls(enrolled, erased, counts.total(), n_similar)
-
 
 def compute_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return used and remaining answers of an audience, and of one of its analysts.
 
     `state`: that of the audience. `analyst`: name of the analyst, or None for the audience alone.
     """
-    name = None if analyst is None else normalize_name("analyst", analyst)
-    entry = state.audience.analysts.get(name or "", Analyst(None, 0))
-    analyst_left = None
-    if name is not None and entry.quota is not None:
-        analyst_left = state.count_remaining_answers(name)
-    used = state.audience.used
-    return Quota(
-        state.plan.n_queries, used, state.remaining_answers, entry.quota, entry.used, analyst_left
-    )
+    quota = Quota(state.plan.n_queries, state.audience.used, state.remaining_answers)
+    if analyst is None:
+        return quota
+    name = normalize_name("analyst", analyst)
+    entry = state.audience.analysts.get(name, Analyst(None, 0))
+    left = None if entry.quota is None else state.count_remaining_answers(name)
+    return replace(quota, analyst_quota=entry.quota, analyst_used=entry.used, analyst_left=left)
 
 
 def collect_public_facts(store: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
@@ -165,16 +145,14 @@ def _estimate_budget_usage(state: AudienceState) -> dict[str, Any] | None:
     if state.proxies is None or not state.audience.initial_budget:
         return None
     usage = state.proxies.budget_usage()
-    quantiles = {
-        f"{level:.0%}": used for level, used in zip(QUANTILES, usage.quantiles, strict=True)
-    }
+    levels = [f"{level:.0%}" for level in QUANTILES]
     training = None
     if state.private_model is not None and state.audience.renewal is None:
         training = float(np.mean(state.private_model.model.spent_shares))
     return {
         "mean": usage.used,
         "training": training,
-        "quantiles": quantiles,
+        "quantiles": dict(zip(levels, usage.quantiles, strict=True)),
         "retired": usage.retired,
     }
 
@@ -185,24 +163,20 @@ def collect_private_facts(store: OpenStore) -> dict[str, Any]:
         "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
     )
+    slots = store.ledger.slot_table.taken_slots
+    budgets = {}
+    analysts = {}
+    for name, audience in store.ledger.audiences.items():
+        remaining = audience.account.remaining[slots]
+        budgets[name] = _summarize_budgets(remaining, audience.initial_budget or UNITS)
+        analysts[name] = {key: asdict(analyst) for key, analyst in audience.analysts.items()}
     return {
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(store.shard),
         "subjects": len(store.ledger.slot_table),
         "departed": int(store.database.read(erased_query, (EVALUATED,))[0][0]),
-        "budgets": {
-            name: _summarize_budgets(
-                audience.account.remaining[store.ledger.slot_table.taken_slots],
-                audience.initial_budget or UNITS,
-            )
-            for name, audience in store.ledger.audiences.items()
-        },
-        "analysts": {
-            name: {
-                analyst_name: asdict(analyst) for analyst_name, analyst in audience.analysts.items()
-            }
-            for name, audience in store.ledger.audiences.items()
-        },
+        "budgets": budgets,
+        "analysts": analysts,
     }
 
 
@@ -210,8 +184,8 @@ def _summarize_budgets(remaining: np.ndarray, initial_units: int) -> dict[str, A
     """Return counts, mean and quartiles of remaining budgets by name. Private.
 
     `remaining`, int64 (subjects,): in units. `initial_units`: budget of a new subject, in units.
-    "untouched" counts subjects with all of it, "spent" subjects with no budget. Mean and quartiles
-    are shares of a full budget.
+    "untouched" is the number of subjects with all of it, "spent" that of subjects with no budget.
+    Mean and quartiles are shares of a full budget.
     """
     if not len(remaining):
         return {"untouched": 0, "spent": 0}
@@ -249,12 +223,8 @@ _END_OF_FRAMED_ID = re.compile(rb"[is][!-;=?-~]*>")
 class Verification:
     """Result of a check of all files and databases of a store.
 
-    Attributes
-    ----------
-    faults : tuple of str
-        One sentence for each problem, without any id; empty if there is none.
-    checked : tuple of str
-        One noun phrase for each check that ran.
+    `faults`: a sentence for each problem, without any id. `checked`: a noun phrase for each check
+    that ran.
     """
 
     faults: tuple[str, ...]
@@ -357,9 +327,10 @@ def find_id_traces(store: OpenStore) -> Iterator[str]:
     descriptors = store.database.open_files()
     if not descriptors:
         return
-    scanned = store.database.scan("subject_pages")
+    framed_ids_of_rows = (row[3] for rows in store.database.scan("subject_pages") for row in rows)
     fingerprint_of_row = {
-        match_framed_id(row[3]): _compute_fingerprint(row[3]) for rows in scanned for row in rows
+        match_framed_id(framed_ids): _compute_fingerprint(framed_ids)
+        for framed_ids in framed_ids_of_rows
     }
     for path, descriptor in descriptors.items():
         stray_ids = _find_stray_ids(descriptor, fingerprint_of_row)

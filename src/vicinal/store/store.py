@@ -217,12 +217,9 @@ class Store(BaseStore):
         witness: str | Path | None = None,
         accept_loss: bool = False,
     ) -> Self:
-        """Copy a backup into a new store and open it, if it has the store's last state.
+        """Copy the folder `backup` into a new store `path` and open it, if it has the last state.
 
-        `backup`: folder of the backup. `path`: folder of the new store. `ledger`: None or "sqlite",
-        or a postgresql:// URL. `witness`: the store's file with the id of the last commit, or None
-        for the one beside `path`.
-
+        `ledger`, `witness`: as in :meth:`init`; the witness must be that of the copied store.
         Without `accept_loss` PrivacyRefused is raised if the witness is missing, or has a later
         commit than the backup. With it all budgets are spent, so answers to the old audiences are
         noise, and all subjects that were ever erased are erased again.
@@ -239,7 +236,6 @@ class Store(BaseStore):
         return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
-        """Close files and database, and release all locks; may be called twice."""
         with self._lock:
             self._failed = True
             self._store.resources.close()
@@ -248,7 +244,8 @@ class Store(BaseStore):
 
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add checked records, and the request `addition` if it is not None, in one transaction."""
-        database, ledger = self._store.database, self._store.ledger
+        database = self._store.database
+        ledger = self._store.ledger
         with self._change_data():
             with ledger.change("add"):
                 if addition is not None:
@@ -288,21 +285,16 @@ class Store(BaseStore):
     # ------------------------------------------------------------ answers
 
     def _find_statuses(self, subjects: list[SubjectId]) -> list[EnrollmentStatus]:
-        """Return the status of each of `subjects`, which are distinct ids."""
         return self._store.ledger.find_statuses(subjects)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
-        """Return the number of new ids that are similar to known ids, or to each other."""
         return len(self._store.ledger.find_similar_unknown_ids(subjects))
 
     @contextmanager
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        """Charge the subjects of the rows `counted`, and yield the private sums of table cells.
-
-        `tally`: the counter of the cells. Charges, and what the body writes, are one transaction.
-        """
+        """Charge subjects in a transaction, as :data:`~.evaluation.ChargeEvaluation` describes."""
         ledger = self._store.ledger
         with ledger.release(audience):
             yield charge_evaluated_subjects(ledger, audience, tally, counted)
@@ -310,7 +302,6 @@ class Store(BaseStore):
     # ------------------------------------------------------------ operation
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        """Return public facts as plain values, by name; with `curator` also private ones."""
         with self._hold_exclusively(read_only=True):
             facts = status.collect_public_facts(self._store, self._audience_states)
             if curator:
@@ -340,7 +331,6 @@ class Store(BaseStore):
     def _verify_files(
         self, erased: list[SubjectId], rows: IntegerMatrix | None
     ) -> status.Verification:
-        """Check all files and the database; search for ids `erased` and integer features `rows`."""
         return status.verify(self._store, erased, rows)
 
     def _forget_queries(self) -> None:
@@ -360,7 +350,6 @@ class NewStore:
     - `locations`: folder, kind or URL of the ledger, and file of the witness; None for the defaults
       of the last two.
     - `schema`: public facts that all audiences share.
-    - `records`: the first records.
     - `plan_json`: the checked plan of the first audience.
     - `total`: epsilon and delta of the limit over all audiences, or None.
     """
@@ -387,9 +376,8 @@ class NewStore:
     ) -> Self:
         """Check the arguments of :meth:`Store.init`, and return the store that they describe.
 
-        `locations`: path, ledger and witness. `data`: records, their labels or targets, and subject
-        ids. `plan`: estimator parameters by name, with the classes. All other arguments are those
-        of :meth:`Store.init` of the same name. Raises InvalidInput or PrivacyRefused if an argument
+        `locations`: path, ledger and witness. `data`: `X`, `y` and `subjects`. `plan`: estimator
+        parameters by name, with the classes. Raises InvalidInput or PrivacyRefused if an argument
         is unusable or refused.
         """
         path, ledger, witness = locations
@@ -402,17 +390,11 @@ class NewStore:
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))
         store_parameters = {*SHARED_PARAMETERS, CLASSES, *schema.target.parameter_names}
-        audience_parameters = {
-            name: value for name, value in plan.items() if name not in store_parameters
-        }
-        plan_json = serialize_new_plan(
-            schema, audience_parameters, accept_weak=accept_weak_plan, renew=renew
-        )
+        options = {name: value for name, value in plan.items() if name not in store_parameters}
+        plan_json = serialize_new_plan(schema, options, accept_weak=accept_weak_plan, renew=renew)
         total = None
         if epsilon_total is not None:
-            total = plan_total_limit(
-                schema, audience_parameters, epsilon_total, accept_weak=accept_weak_plan
-            )
+            total = plan_total_limit(schema, options, epsilon_total, accept_weak=accept_weak_plan)
         choose_witness_path(folder_path, witness_path)
         return cls((folder_path, ledger, witness_path), schema, records, plan_json, total)
 

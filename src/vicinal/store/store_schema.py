@@ -52,9 +52,6 @@ EXTRACTOR_CLASSES: dict[str, str | None] = {
 }
 """Name of the class in `vicinal.features` for each kind of extractor; None: rows are numbers."""
 
-VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
-"""Forms of raw records."""
-
 MAP_FILE = "map.npz"
 """File in a store's folder with the extractor's map, a transformation learned from public rows."""
 
@@ -99,13 +96,13 @@ class StoreExtractor:
             schema = as_schema(self.options.get("schema")).require_features()
             object.__setattr__(self, "options", {**self.options, "schema": schema.to_dict()})
         extractor = self._extractor  # raises InvalidInput for options that it does not have
-        if self.raw_form == IMAGES:
+        if self.raw_form == "images":
             extractor.check_parameters()
 
     @property
     def raw_form(self) -> str:
         """The form of raw records: "vectors", "images", "texts", or "rows" of named columns."""
-        return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
+        return {"columns": "vectors", "text": "texts", "table": "rows"}.get(self.kind, "images")
 
     @cached_property
     def digest(self) -> str | None:
@@ -120,7 +117,7 @@ class StoreExtractor:
     def load_network(self) -> None:
         """Load the network of images or texts, if there is one; else the first query waits for it.
 
-        Raises as :meth:`transform`, for example MissingExtra.
+        Raises the errors of :meth:`transform`, such as MissingExtra.
         """
         if self.kind in ("image", "text"):
             self._extractor.load_network()
@@ -150,15 +147,15 @@ class StoreExtractor:
         return replace(extractor, public_map=public_map), public_map.transform(numbers)
 
     def transform(self, raw: Any) -> Any:
-        """Return features (n, d) of n raw rows, each computed from its row alone, with the map."""
+        """Return features (n, d) of n raw rows, each computed from its own row alone."""
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
     def with_columns_of(self, raw: Any) -> Self:
         """Return a copy of this extractor that has the column names of `raw`, a table of numbers.
 
-        Columns of later tables are matched by these names. An extractor that has names already, or
-        is of another kind, is returned unchanged; so is any extractor if `raw` has no names.
+        Columns of later tables are matched by these names. The extractor is returned unchanged if
+        it has names already or is of another kind, or if `raw` has no names.
         """
         if self.kind != "columns" or self.columns is not None:
             return self
@@ -181,16 +178,11 @@ class StoreExtractor:
         }
         return facts if self.digest is None else {**facts, "model": self.digest}
 
-    def save(self, folder: Path) -> None:
-        """Write the map, if there is one, into the store's `folder`."""
-        if self.public_map is not None:
-            self.public_map.save(folder / MAP_FILE)
-
     @classmethod
     def load(cls, spec: dict[str, Any], folder: Path) -> Self:
         """Return the extractor that :meth:`to_dict` described by `spec`, with its map in `folder`.
 
-        Raises StorageFailed if its model cannot be read, or as :meth:`refuse_difference`.
+        Raises StorageFailed if its model cannot be read or has changed.
         """
         public_map = None
         if spec["mapped"]:
@@ -387,7 +379,8 @@ class StoreSchema:
 
     def save_arrays(self, folder: Path) -> None:
         """Write the public reference and the extractor's learned map into the store's `folder`."""
-        self.extractor.save(folder)
+        if self.extractor.public_map is not None:
+            self.extractor.public_map.save(folder / MAP_FILE)
         if self.public is not None:
             content = io.BytesIO()
             np.save(content, self.public, allow_pickle=False)
