@@ -247,16 +247,10 @@ class BaseStore(ABC):
     def predict_set(self, queries: Any, *, coverage: float, **options: Any) -> Reply:
         """Return answers with the set of classes that are not excluded, as ``reply.sets``.
 
-        The sets contain at least the share `coverage` of future outcomes, with 95 % confidence, if
-        the assumption in ``reply.promise`` holds. They cost nothing beyond the answers.
-
-        Parameters
-        ----------
-        queries, **options
-            As for :meth:`predict`, which has the same errors.
-        coverage : float
-            Share of future outcomes, in (0, 1). Requires an earlier :meth:`evaluate` with
-            `coverage`, after the last change of the data.
+        The sets contain at least the share `coverage`, in (0, 1), of future outcomes, with 95 %
+        confidence, if the assumption in ``reply.promise`` holds. They cost nothing beyond the
+        answers, but require an earlier :meth:`evaluate` with `coverage`, after the last change of
+        the data. `options` and errors are those of :meth:`predict`.
         """
         return self._predict_covered(queries, coverage, options, of_classes=True)
 
@@ -605,19 +599,10 @@ class BaseStore(ABC):
     def refresh_model(self, audience: str = DEFAULT) -> int:
         """Train an audience's private model again, on the records enrolled now.
 
-        Earlier weights and answers are not changed, also where they depend on subjects erased
-        since. The same budgets are charged, as planned with `model_refreshes`. As after every
-        change of the data, a query that was answered before counts as new.
-
-        Parameters
-        ----------
-        audience
-            Name of the audience.
-
-        Returns
-        -------
-        int
-            Number of refreshes that remain.
+        Returns the number of refreshes that remain. Earlier weights and answers are not changed,
+        also where they depend on subjects erased since. The same budgets are charged, as planned
+        with `model_refreshes`. As after every change of the data, a query that was answered before
+        counts as new.
 
         Raises
         ------
@@ -639,12 +624,8 @@ class BaseStore(ABC):
     ) -> Verification:
         """Check all files and databases, and search for traces of erased data.
 
-        Parameters
-        ----------
-        erased
-            Subject ids that must not be in any file.
-        features : array (m, d), optional
-            Raw erased records (before extraction) whose features must not be in record files.
+        `erased`: subject ids that must not be in any file. `features`: m raw erased records, before
+        extraction, whose features must not be in the record files.
         """
         ids = checks.subject_ids("erased", list(erased))
         with self._hold_exclusively(read_only=True):

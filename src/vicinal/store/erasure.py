@@ -30,6 +30,7 @@ from vicinal.arrays import Ints, Ints32
 from vicinal.checks import SubjectId
 from vicinal.engine.shard import Shard
 from vicinal.errors import StorageFailed
+from vicinal.ledger.answers import decode_bytes, encode_array
 from vicinal.ledger.database import Database
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard
@@ -74,7 +75,7 @@ class Erasure:
     @property
     def row_indices(self) -> Ints:
         """Indices of the records to erase, int64 (m,)."""
-        return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
+        return np.frombuffer(decode_bytes(self.rows), dtype="<i8").astype(np.int64)
 
     def write(self, database: Database) -> None:
         """Write the note into the ledger's database, within a transaction."""
@@ -84,8 +85,8 @@ class Erasure:
 def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """Remove subjects and their records from memory and the ledger; return the number of records.
 
-    `shard`: the records in memory. `subjects`: their ids; ids that are not enrolled are ignored.
-    The data version increases in any case. The decision is durable when this returns;
+    `shard`: the records in memory. `subjects`: ids; those that are not enrolled are ignored. The
+    data version increases in any case. The decision is durable when this returns;
     :func:`finish_erasure` then changes the files.
     """
     with ledger.change("erase"):
@@ -116,9 +117,8 @@ def write_erasure(
         )
     update_slot_checksum(ledger.database, slot_of_row, erased=True)
     forget_addition_digests(ledger.database)
-    encoded_rows = base64.b64encode(rows.astype("<i8").tobytes()).decode()
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
-    erasure = Erasure(_MOVING, size, encoded_rows, encoded_hashes, ledger.clock + 1)
+    erasure = Erasure(_MOVING, size, encode_array(rows), encoded_hashes, ledger.clock + 1)
     erasure.write(ledger.database)
 
 
@@ -143,7 +143,7 @@ def _overwrite_erased_rows(
     erasure: Erasure, database: Database, record_files: RecordFiles, witness: RollbackGuard
 ) -> None:
     """Run the step "moving": add the hashes to the witness, and copy rows over erased ones."""
-    content = base64.b64decode(erasure.hashes)
+    content = decode_bytes(erasure.hashes)
     hashes = [content[start : start + 32] for start in range(0, len(content), 32)]
     witness.add_erased(hashes, erasure.clock)
     rows = erasure.row_indices
