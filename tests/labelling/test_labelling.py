@@ -402,7 +402,7 @@ def test_bad_plans_are_refused():
         with pytest.raises(InvalidInput):
             LabellingPlan(parts)
     with pytest.raises(InvalidInput, match="at least 10"):
-        LabellingPlan((Round(10, 1.0),)).order(9)
+        LabellingPlan((Round(10, 1.0),)).shuffle_examples(9)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])

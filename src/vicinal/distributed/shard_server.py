@@ -319,7 +319,7 @@ class ShardServer:
                 raise StorageFailed("The shard is closed, or has failed. Open it again.")
             self._store.ledger.check_usable()
             try:
-                with self._store.reporting_commits():
+                with self._store.report_commits_at_end():
                     yield
             except OSError:
                 self._failed = True

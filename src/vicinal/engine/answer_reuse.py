@@ -22,10 +22,6 @@ class PublicVotes:
     votes: Steps
     counts: Places
 
-    def slice_queries(self, queries: slice) -> PublicVotes:
-        """Return the public votes for the queries at these positions in the block."""
-        return PublicVotes(self.votes[queries], self.counts[queries])
-
 
 class AnsweredNeighbours:
     """Answered queries, which vote like records with their kernel weight but are not charged.

@@ -208,14 +208,10 @@ class QueryEngine:
             return release.publish(sums), release.noise
         earlier = self.answered_neighbours
         public = None if earlier is None else earlier.sum_votes(queries, thresholds)
-        released = [
-            self._release_after_count(
-                rounds, None if public is None else public.slice_queries(rounds.queries), self.count
-            )
-            for rounds in self.shard.search_for_two_rounds(
-                queries, thresholds, together=not self.sequential
-            )
-        ]
+        searched = self.shard.search_for_two_rounds(
+            queries, thresholds, together=not self.sequential
+        )
+        released = [self._release_after_count(rounds, public, self.count) for rounds in searched]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)
 
@@ -225,16 +221,20 @@ class QueryEngine:
         """Charge neighbours for a count and a vote; return noisy votes or labels, and their noise.
 
         The noisy counts determine the noise of the votes. `rounds`: queries with their neighbours;
-        those that cannot pay for the count do not vote. `public`: votes of earlier answers, or
-        None. `counter`: the private count mechanism.
+        those that cannot pay for the count do not vote. `public`: votes of earlier answers on all
+        queries of the block, or None. `counter`: the private count mechanism.
         """
-        counter.charge_slack(rounds.queries.stop - rounds.queries.start)
+        queries = rounds.queries
+        counter.charge_slack(queries.stop - queries.start)
         # The minimum applies to the noisy count: no exact count may decide a noise scale.
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), MIN_COUNT)
-        release = self._plan_release(counts if public is None else counts + public.counts)
+        if public is not None:
+            counts = counts + public.counts[queries]
+        release = self._plan_release(counts)
         sums = rounds.charge_and_sum(release)
-        total = sums if public is None else sums + public.votes
-        return release.publish(total), release.noise
+        if public is not None:
+            sums = sums + public.votes[queries]
+        return release.publish(sums), release.noise
 
     def _plan_release(self, counts: Floats) -> BlockRelease:
         """Return the prepared release of a block, with the noise that each of `counts` determines.

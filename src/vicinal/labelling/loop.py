@@ -270,7 +270,7 @@ class _LabellingRun:
         that an earlier round queried come last.
         """
         planned_round = self.plan.rounds[round_index]
-        order = self.plan.order(len(self.task.pool))
+        order = self.plan.shuffle_examples(len(self.task.pool))
         if planned_round.choose == LEAST_CERTAIN:
             confidence = students[-1].predict_proba(self.task.pool).max(axis=1)
             return np.sort(np.argsort(confidence, kind="stable")[: planned_round.queries])

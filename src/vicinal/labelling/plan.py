@@ -134,16 +134,18 @@ class LabellingPlan:
         """Number of queries of all rounds together."""
         return sum(planned.queries for planned in self.rounds)
 
-    def order(self, size: int) -> Ints:
-        """Return the public order of queries: a seeded permutation of row indices, int64 (size,).
+    def shuffle_examples(self, n_examples: int) -> Ints:
+        """Return the public order of queries: a seeded permutation of the examples' row indices.
 
-        `size`: number of public examples. Raises InvalidInput if a round has more queries.
+        It is int64 (`n_examples`,). Raises InvalidInput if a round has more queries than that.
         """
         max_queries = max(planned.queries for planned in self.rounds)
-        if max_queries > size:
-            raise InvalidInput(f"There must be at least {max_queries} public examples. Got {size}.")
+        if max_queries > n_examples:
+            raise InvalidInput(
+                f"There must be at least {max_queries} public examples. Got {n_examples}."
+            )
         generator = np.random.default_rng(self.seed)  # noqa: TID251 (a public order)
-        return generator.permutation(size).astype(np.int64)
+        return generator.permutation(n_examples).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""

@@ -43,7 +43,7 @@ from vicinal.store.evaluation import (
     preview_evaluation,
 )
 from vicinal.store.opening import OpenStore
-from vicinal.store.records import Addition, StoredRecords, came_with_ids, refuse_similar_ids
+from vicinal.store.records import Addition, StoredRecords, has_subject_ids, refuse_similar_ids
 from vicinal.store.request_batch import RequestBatch, check_analyst, get_audience_state
 from vicinal.store.requests import ANYONE, NumberReply, Query, Reply, normalize_name
 from vicinal.store.status import Presence, Quota, Verification, compute_quota
@@ -155,7 +155,7 @@ class BaseStore(ABC):
         """
         with self._hold_lock():
             try:
-                with self._store.reporting_commits():
+                with self._store.report_commits_at_end():
                     self._finish_pending()
                     if not read_only and self._begin_due_periods():
                         for state in self._audience_states.values():
@@ -474,7 +474,7 @@ class BaseStore(ABC):
                 earlier_version = addition.find_data_version(self._store.database)
                 if earlier_version is not None:
                     return earlier_version
-            had_ids = came_with_ids(self._store.database)
+            had_ids = has_subject_ids(self._store.database)
             check_subjects_given(records.ids is not None, given_before=had_ids)
             if records.ids is not None:
                 self._refuse_similar(records.ids, ids_differ=ids_differ)
@@ -493,7 +493,7 @@ class BaseStore(ABC):
         """
         ids = checks.subject_ids("subjects", subjects)
         with self._hold_lock():
-            had_ids = came_with_ids(self._store.database)
+            had_ids = has_subject_ids(self._store.database)
         if not had_ids:
             raise NoSubjectIds(
                 "Nobody can be erased by id here: the first records came without subject ids, so "

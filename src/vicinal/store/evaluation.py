@@ -64,7 +64,7 @@ from vicinal.store.coverage import (
     read_evaluations,
 )
 from vicinal.store.opening import OpenStore
-from vicinal.store.records import came_with_ids
+from vicinal.store.records import has_subject_ids
 from vicinal.store.request_batch import read_stored_answers, refuse_uncovered_target
 from vicinal.targets.classes import Classes
 from vicinal.targets.label_sets import read_label_matrix
@@ -744,7 +744,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
         )
     ids: list[Any] = check_subject_list(subjects, size)
     frame_ids(ids)  # raises InvalidInput for an id that is too long
-    check_subjects_given(given=True, given_before=came_with_ids(store.database))
+    check_subjects_given(given=True, given_before=has_subject_ids(store.database))
     return ids
 
 

@@ -72,8 +72,9 @@ def read_records(
 ) -> Dataset:
     """Return the raw records of a file or folder, as the store's extractor accepts them.
 
-    `targets` names the columns of target numbers. The format of a `public` CSV file is detected;
-    private ones have the format in the schema. `warn`: warn of undeclared values in a public file.
+    `targets`: names of the columns of target numbers. The format of a `public` CSV file is
+    detected; private ones have the format in the schema. `warn`: warn of undeclared values in a
+    public file.
     """
     from vicinal.datasets.dataset import load_images, load_texts
     from vicinal.datasets.tables import load_table
@@ -86,11 +87,14 @@ def read_records(
                 f"images, or text if it holds texts. Got {extractor.kind}."
             )
         dataset = load_texts(path) if extractor.kind == "text" else load_images(path)
-        return _check_has_named_columns(dataset, "LABEL/PERSON/FILE", label, subject, public=public)
+        if not public:
+            _refuse_missing_columns(dataset, "LABEL/PERSON/FILE", label, subject)
+        return dataset
     if path.name.endswith(".npz") and extractor.kind != "table":
-        return _check_has_named_columns(
-            load_table(path), "y and subjects", label, subject, public=public
-        )
+        dataset = load_table(path)
+        if not public:
+            _refuse_missing_columns(dataset, "y and subjects", label, subject)
+        return dataset
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
         options = {"schema": get_table_schema(extractor)}
@@ -107,23 +111,21 @@ def read_records(
     return dataset
 
 
-def _check_has_named_columns(
-    dataset: Dataset, array_names: str, label: str | None, subject: str | None, *, public: bool
-) -> Dataset:
-    """Return the data set of a folder or npz file; raise InvalidInput if it lacks a named column.
+def _refuse_missing_columns(
+    dataset: Dataset, array_names: str, label: str | None, subject: str | None
+) -> None:
+    """Raise InvalidInput if a column is named that the data set of a folder or npz file lacks.
 
-    `array_names`: what such a file calls labels and subjects, for the message. `label`, `subject`:
-    values of the options, or None. Public rows need neither; without subjects, every private row
-    would have a budget of its own.
+    `array_names`: the names of labels and subjects in such a file, for the message. Without
+    subjects, every private row would have a budget of its own.
     """
-    if not public:
-        for option, column in (("label", dataset.labels), ("subject", dataset.subjects)):
-            if (label if option == "label" else subject) is not None and column is None:
-                raise InvalidInput(
-                    f"The '{option}' option names a column of a table. In this file or folder they "
-                    f"are called {array_names}, and it has none."
-                )
-    return dataset
+    columns = {"label": (label, dataset.labels), "subject": (subject, dataset.subjects)}
+    for option, (name, column) in columns.items():
+        if name is not None and column is None:
+            raise InvalidInput(
+                f"The '{option}' option names a column of a table. In this file or folder they "
+                f"are called {array_names}, and it has none."
+            )
 
 
 def get_csv_form(path: Path, extractor: StoreExtractor, *, public: bool) -> CsvForm:
@@ -145,10 +147,9 @@ def read_queries(
 ) -> tuple[dict[str, Any], Dataset]:
     """Return the column to copy in front of the answers, as {name: values}, and the queries.
 
-    - `id_column`: column of the file to copy. For None, the names of a folder's files are copied,
-      and nothing (an empty mapping) if the queries are not in a folder.
-    - `answer_columns`: names of the columns of answers, which the copied column must not have.
-    - `warn`: warn of values that the schema does not declare.
+    `id_column`: column of the file to copy; if None, the names of a folder's files are copied, and
+    nothing (an empty mapping) for other files. `answer_columns`: names of the columns of answers,
+    which the copied column must not have. `warn`: warn of values that the schema does not declare.
     """
     from vicinal.datasets.tables import normalize_column_name, read_table
 

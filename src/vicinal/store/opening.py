@@ -95,7 +95,7 @@ class OpenStore:
         self.witness.record_commit(*self.ledger.last_commit)
 
     @contextmanager
-    def reporting_commits(self) -> Iterator[None]:
+    def report_commits_at_end(self) -> Iterator[None]:
         """Report the commits of the body to the witness when the body ends, also with an error."""
         try:
             yield

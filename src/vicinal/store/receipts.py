@@ -1,9 +1,12 @@
 """Signed receipts that subjects were erased, at one link of the chain of commits.
 
-A receipt has no ids, but keyed digests of them, which can only be computed with the store's key. It
-has the number and the hash of the last commit, so a store that continues from there can be
-distinguished from any other store. Signatures are Ed25519 (RFC 8032) over the receipt's canonical
-JSON.
+A receipt is a JSON object. It has no ids, but keyed digests of them, which can only be computed
+with the store's key. It has the number and the hash of the last commit, so a store that continues
+from there can be distinguished from any other store. Signatures are Ed25519 (RFC 8032) over the
+receipt's canonical JSON.
+
+Everywhere in this module `subjects` are ids, `store` is open, and a receipt or its `content`
+(without the signature) is a mapping of fields by name.
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class SigningKey:
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `receipt`, fields by name, with the public key and the signature added."""
+        """Return `receipt` with the public key and the signature added."""
         content = {**receipt, "public_key": self.public_key}
         return {**content, _SIGNATURE: self._key.sign(_encode_message(content)).hex()}
 
@@ -94,11 +97,10 @@ class SigningKey:
 def create_erasure_receipt(
     store: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
 ) -> dict[str, Any]:
-    """Return a receipt, signed with `key`, that subjects are erased from an open store.
+    """Return a receipt, signed with `key`, that `subjects` are erased from a store.
 
-    `subjects`: their ids, at least one. `models_kept`: state in the receipt that the weights of
-    private models were not changed. Raises PrivacyRefused if a subject is enrolled, or never was;
-    InvalidInput without a subject.
+    `models_kept`: state in the receipt that the weights of private models were not changed. Raises
+    PrivacyRefused if a subject is enrolled, or never was; InvalidInput without a subject.
     """
     ledger = store.ledger
     if not subjects:
@@ -121,7 +123,7 @@ def create_erasure_receipt(
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
-    """Verify that `public_key` signed a receipt, and return the receipt without its signature.
+    """Return the content of a receipt, after verifying that `public_key` signed it.
 
     `receipt`: parsed JSON of any type. `public_key`: in hexadecimal digits. Raises InvalidInput if
     `receipt` is no receipt, was changed, has another format, or was signed with another key; or if
@@ -151,10 +153,9 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
 def find_receipt_faults(
     store: OpenStore, receipt: Mapping[str, Any], subjects: Sequence[SubjectId]
 ) -> list[str]:
-    """Return a sentence for each reason why a receipt is not valid for an open store.
+    """Return a sentence for each reason why a receipt is not valid for a store.
 
-    `receipt`: verified fields, from :func:`check_receipt`. `subjects`: ids that the receipt must
-    cover, possibly none.
+    `receipt`: verified by :func:`check_receipt`. `subjects`: those that it must cover, if any.
     """
     ledger = store.ledger
     if receipt["store"] != store.folder.identity:
@@ -173,7 +174,7 @@ def find_receipt_faults(
 
 
 def _encode_message(content: Mapping[str, Any]) -> bytes:
-    """Return the bytes that are signed for a receipt: :data:`_DOMAIN`, then canonical JSON."""
+    """Return the bytes that are signed for a content: :data:`_DOMAIN`, then canonical JSON."""
     return _DOMAIN + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -28,13 +28,9 @@ from vicinal.store.record_files import list_tiles, update_slot_checksum, write_d
 from vicinal.store.store_schema import StoreSchema
 
 ID_MODE = "subjects"
-"""Name in the ledger's database of :data:`GIVEN_IDS` or :data:`NUMBERED_RECORDS`."""
+"""Name in the ledger's database of the mode of ids: :data:`_GIVEN_IDS` or "numbered"."""
 
-GIVEN_IDS = "given"
-"""Mode of ids: records came with subject ids."""
-
-NUMBERED_RECORDS = "numbered"
-"""Mode of ids: records came without subject ids, and each got a number as its id."""
+_GIVEN_IDS = "given"  # mode of ids if records came with them; else each record got a number
 
 NEXT_NUMBER = "next_number"
 """Name in the ledger's database of the smallest number for the next record without an id."""
@@ -42,7 +38,7 @@ NEXT_NUMBER = "next_number"
 
 def write_id_mode(database: Database, *, has_ids: bool) -> None:
     """Write whether records came with ids (`has_ids`), within a transaction of the ledger."""
-    database.put(ID_MODE, GIVEN_IDS if has_ids else NUMBERED_RECORDS)
+    database.put(ID_MODE, _GIVEN_IDS if has_ids else "numbered")
 
 
 def refuse_similar_ids(n_similar: int) -> None:
@@ -59,9 +55,9 @@ def refuse_similar_ids(n_similar: int) -> None:
         )
 
 
-def came_with_ids(database: Database) -> bool:
-    """Return whether the first records came with ids. Public."""
-    return database.get(ID_MODE) == GIVEN_IDS
+def has_subject_ids(database: Database) -> bool:
+    """Return whether the first records of a store came with subject ids. Public."""
+    return database.get(ID_MODE) == _GIVEN_IDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +81,9 @@ class StoredRecords:
     ) -> Self:
         """Return the encoded records of a store with this `schema`.
 
-        `X` (n, d): checked features, after extraction. `y` (n,), or (n, p) for numbers: targets as
-        the curator gave them. `subjects` (n,): subject ids, or None if each record is a new
-        subject. Raises InvalidInput if targets or ids are unusable.
+        `X` (n, d): checked features. `y` (n,), or (n, p) for numbers: targets as the curator gave
+        them. `subjects` (n,): ids, or None if each record is a new subject. Raises InvalidInput if
+        targets or ids are unusable.
         """
         targets = schema.target.encode(y, len(X))
         ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
@@ -117,9 +113,9 @@ class Addition:
 
     @classmethod
     def from_records(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
-        """Return the request of a curator to add these records under an idempotency key.
+        """Return the request of a curator to add `records` under the idempotency key `key`.
 
-        `ledger`: has the secret key of the digest. `curator`, `key`: checked, normalized texts.
+        `ledger`: has the secret key of the digest. `curator`, `key`: normalized texts.
         """
         subjects = b"everyone new" if records.ids is None else b"".join(frame_ids(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
@@ -167,9 +163,8 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
     slots = store.shard.add(records.integers, records.targets, ids)
     store.record_files.append(old_size, records.integers, records.rows, slots)
     update_slot_checksum(store.database, slots)
-    write_digests(
-        store.database, store.record_files, new_size, list_tiles(new_size, start=old_size)
-    )
+    changed_tiles = list_tiles(new_size, start=old_size)
+    write_digests(store.database, store.record_files, new_size, changed_tiles)
 
 
 def find_unused_numbers(
