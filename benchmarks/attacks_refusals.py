@@ -47,7 +47,7 @@ def _counting(near: bool) -> IndKNNClassifier:
     ).fit(rows, _Y, public=_R)  # fmt: skip
     engine = asked._engine
     wide = engine.votes.bound_slack(1.5 * np.sqrt(80))
-    engine.slack._limit = len(_Q) * (engine.count.slack_per_count + wide)
+    engine.slack._limit = len(_Q) * (engine.counter.slack_per_count + wide)
     return asked
 
 

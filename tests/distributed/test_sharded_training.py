@@ -58,7 +58,7 @@ def describe_model(store):
     return (
         model.model.model.weights.tobytes(), model.model.spent_shares.tobytes(), model.n_trainings,
         model.model.score_std,
-        audience.slack, state.budget_usage.tobytes(), state.describe_plan(),
+        audience.slack, state.proxy_shares.tobytes(), state.describe_plan(),
     )  # fmt: skip
 
 

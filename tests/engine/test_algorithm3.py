@@ -23,7 +23,7 @@ def world(seed, *, several):
 
 def literal_of(classifier, X, y, subjects):
     engine = classifier._engine
-    count = engine.count
+    count = engine.counter
     return LiteralIndKNN(
         engine.votes.kernel.encode(X), y, subjects.tolist(), CLASSES, engine.votes.budget,
         grid=engine.votes.grid.steps,

@@ -69,7 +69,7 @@ def test_too_little_noise_for_a_label_is_refused():
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
     noise = engine.noise_multiplier * np.sqrt(count)
-    slack_per_answer = engine.count.slack_per_count + engine.votes.bound_slack(noise)
+    slack_per_answer = engine.counter.slack_per_count + engine.votes.bound_slack(noise)
     engine.slack._limit = answers * slack_per_answer * (1 + 1e-6)
 
 
@@ -81,7 +81,9 @@ def test_no_noisy_count_decides_a_refusal(count, execution, monkeypatch):
     engine = classifier._engine
     tight(engine, 10)
     before = engine.shard.ledger.remaining.copy()
-    monkeypatch.setattr(type(engine.count), "publish", lambda _, steps: np.full(len(steps), count))
+    monkeypatch.setattr(
+        type(engine.counter), "publish", lambda _, steps: np.full(len(steps), count)
+    )
     with pytest.raises(PrivacyRefused, match="grid"):
         classifier.predict(Q[:11])
     np.testing.assert_array_equal(engine.shard.ledger.remaining, before)

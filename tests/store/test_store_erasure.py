@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDam
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.store import Store, erasure
 from vicinal.store.erasure import write_erasure
-from vicinal.store.record_files import OTHER_RECORDS, write_digests
+from vicinal.store.record_files import OTHER_RECORDS, write_size_and_digests
 
 CANARY = "canary-2f7a91"
 
@@ -346,7 +346,7 @@ def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
         changed = np.flatnonzero(slots != slot)[:1]
         parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
         with parts.database.transaction():
-            write_digests(parts.database, parts.record_files, len(X))
+            write_size_and_digests(parts.database, parts.record_files, len(X))
         assert OTHER_RECORDS in store.verify().faults
     with pytest.raises(StoreDamaged, match="other records"):
         Store.open(path)

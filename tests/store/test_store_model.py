@@ -335,11 +335,11 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
 
 def test_usage_grows_and_opening_finds_the_new_model(refreshable):
     assert refreshable.predict(Q[:20]).charged == 0
-    usage = refreshable._audience_states["default"].budget_usage
+    usage = refreshable._audience_states["default"].proxy_shares
     refreshable.refresh_model()
     state = refreshable._audience_states["default"]
-    assert (state.budget_usage >= usage).all()
-    assert (state.budget_usage > usage).any()
+    assert (state.proxy_shares >= usage).all()
+    assert (state.proxy_shares > usage).any()
     assert refreshable.predict(Q[:5]).charged == 5  # data and model have changed
     weights, asked = model_of(refreshable).model.weights, state.n_private_queries
     path = refreshable._store.folder.path

@@ -42,7 +42,7 @@ from vicinal.store.opening import (
     create_store,
     open_folder,
 )
-from vicinal.store.record_files import update_slot_checksum, write_digests
+from vicinal.store.record_files import update_slot_checksum, write_size_and_digests
 from vicinal.store.records import ID_MODE, NEXT_NUMBER
 
 ChooseShard = Callable[[SubjectId], int]
@@ -304,7 +304,7 @@ def _copy_to_shard(
             shard_store.record_files.append(start, features[chunk], labels[chunk], new_slots)
             update_slot_checksum(shard_store.database, new_slots)
         database = shard_store.database
-        write_digests(database, shard_store.record_files, len(rows))
+        write_size_and_digests(database, shard_store.record_files, len(rows))
         database.put("slots", str(write_all_subjects(database, subjects.ids)))
         database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():

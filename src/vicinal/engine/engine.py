@@ -81,7 +81,7 @@ class QueryEngine:
     - `shard`: the private records, on one shard or several, and the accounts that are charged.
     - `radius`: selects the records that vote on a query.
     - `votes`: the mechanism that releases noisy votes, or labels only.
-    - `count`: the private count of neighbours (ZZGW23); None if counts are public estimates.
+    - `counter`: the private count of neighbours (ZZGW23); None if counts are public estimates.
     - `noise_multiplier`: sigma2: the noise on each vote has standard deviation sigma2 sqrt(K)
       votes, where K is the public estimate or the noisy count of the voting records.
     - `answered_neighbours`: earlier answers that vote, in the algorithm of ZZGW23; else None.
@@ -99,7 +99,7 @@ class QueryEngine:
     shard: Shards
     radius: Radius
     votes: VoteMechanism
-    count: NoisyCount | None
+    counter: NoisyCount | None
     noise_multiplier: float
     answered_neighbours: AnsweredNeighbours | None
     slack: DeltaSlackAccountant
@@ -143,7 +143,7 @@ class QueryEngine:
         The delta that they cost is computed at the smallest possible noise, which depends on the
         plan alone, not on noisy counts.
         """
-        count_slack = 0.0 if self.count is None else self.count.slack_per_count
+        count_slack = 0.0 if self.counter is None else self.counter.slack_per_count
         self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
@@ -193,7 +193,7 @@ class QueryEngine:
             shape = (0,) if self.votes.label_only else (0, self.votes.n_coordinates)
             return np.zeros(shape), np.zeros(0)
         thresholds = self.radius.thresholds(queries)
-        if self.count is None:
+        if self.counter is None:
             release = self._plan_release(self.radius.estimate_counts(queries))
             # Proxies are charged before the records, so that their public usage does not depend on
             # whether the private charges were interrupted.
@@ -211,7 +211,7 @@ class QueryEngine:
         searched = self.shard.search_for_two_rounds(
             queries, thresholds, together=not self.sequential
         )
-        released = [self._release_after_count(rounds, public, self.count) for rounds in searched]
+        released = [self._release_after_count(rounds, public, self.counter) for rounds in searched]
         votes, noise = zip(*released, strict=True)
         return np.concatenate(votes), np.concatenate(noise)
 

@@ -168,20 +168,22 @@ class FitRegistry:
         return None
 
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
-        """Raise PrivacyRefused if the claim `new` overlaps with too many others."""
-        if self._find_refusal_reason(new, exempt):
+        """Drop inactive claims; raise PrivacyRefused if `new` overlaps with too many others."""
+        reason = self._find_refusal_reason(new, exempt)
+        if reason:
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
-            if reason := self._find_refusal_reason(new, exempt):
-                raise PrivacyRefused(reason)
+            reason = self._find_refusal_reason(new, exempt)
+        self._claims = [claim for claim in self._claims if claim.is_active]
+        if reason:
+            raise PrivacyRefused(reason)
 
     def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Drop inactive claims, and return the reason to refuse `new`, or "" if there is none."""
-        self._claims = [claim for claim in self._claims if claim.is_active]
+        """Return the reason to refuse the claim `new`, or "" if there is none."""
         _, max_interactions = new.declaration
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)
         id_uses = np.zeros(0 if new.records.ids is None else len(new.records.ids), dtype=np.int64)
         for claim in self._claims:
-            if any(claim is exempted for exempted in exempt):
+            if not claim.is_active or any(claim is exempted for exempted in exempt):
                 continue
             is_shared, uses = new.records.find_shared_ids(claim.records), id_uses
             if is_shared is None:

@@ -124,7 +124,7 @@ class AudienceState:
     - `plan`: the requested plan with the values of all automatic parameters.
     - `engine`: answers queries, and charges the budgets of this audience alone.
     - `answers`: all released answers.
-    - `budget_usage`, uint16 (m,): shares of budgets that the released answers would have cost m
+    - `proxy_shares`, uint16 (m,): shares of budgets that the released answers would have cost m
       public points, if they were records; empty where no such points are charged.
     - `private_model`: the private model whose predictions are combined with the votes, or None.
     """
@@ -135,7 +135,7 @@ class AudienceState:
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
-    budget_usage: Shares
+    proxy_shares: Shares
     private_model: StoredModel | None = None
 
     def __post_init__(self) -> None:
@@ -220,7 +220,7 @@ class AudienceState:
         """
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
-            self.budget_usage = block.proxies
+            self.proxy_shares = block.proxies
         if self.private_model is not None and block.n_asked is not None:
             self.private_model = dataclasses.replace(
                 self.private_model, n_private_queries=block.n_asked
@@ -232,10 +232,10 @@ class AudienceState:
         They then exclude answers that were not released; the charges and slack of these stay.
         """
         if self.proxies is not None:
-            self.proxies.restore_shares(self.budget_usage)
+            self.proxies.restore_shares(self.proxy_shares)
         if self.private_model is None:
             return
-        if self.proxies is not None and not len(self.budget_usage):
+        if self.proxies is not None and not len(self.proxy_shares):
             self.proxies.set_used_shares(self.private_model.model.spent_shares)
         gate = self.engine.model_gate
         n_queries = self.plan.n_queries
@@ -476,8 +476,8 @@ def open_audience_state(
     engine = dataclasses.replace(planned.engine, lock=lock)
     rows = store.database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
     shares = b"".join(decode_bytes(text) for (text,) in rows)
-    budget_usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
-    state = AudienceState(audience, requested, plan, engine, slack, answers, budget_usage, model)
+    proxy_shares = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
+    state = AudienceState(audience, requested, plan, engine, slack, answers, proxy_shares, model)
     return state, planned
 
 
@@ -618,7 +618,7 @@ def charge_proxies(store: OpenStore, state: AudienceState, used_shares: Floats) 
     `used_shares`, float64 (m,): share of its budget that the training would have cost each of m
     public points.
     """
-    if state.proxies is not None and len(state.budget_usage):
-        state.proxies.restore_shares(state.budget_usage)
+    if state.proxies is not None and len(state.proxy_shares):
+        state.proxies.restore_shares(state.proxy_shares)
         state.proxies.deduct_shares(used_shares)
         store.ledger.write_proxy_shares(state.audience, state.proxies.stored_shares)

@@ -42,7 +42,7 @@ from vicinal.store.record_files import (
     RecordFiles,
     list_tiles,
     update_slot_checksum,
-    write_digests,
+    write_size_and_digests,
 )
 
 PENDING = "erasure"
@@ -163,7 +163,7 @@ def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFi
     overwritten_tiles = np.unique(rows[rows < new_size] // TILE).tolist()
     changed_tiles = {*overwritten_tiles, *list_tiles(new_size, start=new_size)}
     with database.transaction():
-        write_digests(database, record_files, new_size, sorted(changed_tiles))
+        write_size_and_digests(database, record_files, new_size, sorted(changed_tiles))
         replace(erasure, step=_SCRUBBING).write(database)
 
 

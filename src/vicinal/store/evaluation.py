@@ -624,7 +624,9 @@ def evaluate(
         refuse_uncovered_target(state)
         kinds = [OVERALL, PER_CLASS] if state.plan.target.is_class_vote else [OVERALL]
         coverage = checks.check_choice("coverage", coverage, kinds)
-    index_of_digest, released, tally = _create_tally(store, state, share, largest_error, coverage)
+    index_of_digest, released, tally = _prepare_evaluation(
+        store, state, share, largest_error, coverage
+    )
     schema = store.schema
     vectors = schema.extract(X)
     truth = released.encode_truth(y, len(vectors))
@@ -659,7 +661,7 @@ def evaluate(
     return figures
 
 
-def _create_tally(
+def _prepare_evaluation(
     store: OpenStore, state: AudienceState, share: float, largest_error: float, coverage: str | None
 ) -> tuple[dict[bytes, int], ReleasedAnswers, NoisyTally]:
     """Return the newest answer's index by query digest, all released answers, and an empty tally.
@@ -707,7 +709,7 @@ def preview_evaluation(
     It depends on public values only, and charges nothing. `n_subjects`: number of evaluated
     subjects, at least 1; None if they have as many answers each as the plan's subjects records.
     """
-    _, released, tally = _create_tally(store, state, share, largest_error, None)
+    _, released, tally = _prepare_evaluation(store, state, share, largest_error, None)
     return _build_perfect_evaluation(state, released, tally, n_subjects)
 
 

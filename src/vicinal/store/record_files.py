@@ -261,7 +261,7 @@ def check_file_digests(
             )
 
 
-def write_digests(
+def write_size_and_digests(
     database: Database, record_files: RecordFiles, size: int, tiles: Iterable[int] | None = None
 ) -> None:
     """Write `size` and the digests of changed `tiles` (None: all) within a ledger transaction."""

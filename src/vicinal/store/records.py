@@ -24,7 +24,7 @@ from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.predictors.inputs import check_subject_list
 from vicinal.store.opening import OpenStore
-from vicinal.store.record_files import list_tiles, update_slot_checksum, write_digests
+from vicinal.store.record_files import list_tiles, update_slot_checksum, write_size_and_digests
 from vicinal.store.store_schema import StoreSchema
 
 ID_MODE = "subjects"
@@ -164,7 +164,7 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
     store.record_files.append(old_size, records.integers, records.rows, slots)
     update_slot_checksum(store.database, slots)
     changed_tiles = list_tiles(new_size, start=old_size)
-    write_digests(store.database, store.record_files, new_size, changed_tiles)
+    write_size_and_digests(store.database, store.record_files, new_size, changed_tiles)
 
 
 def find_unused_numbers(
