@@ -103,13 +103,13 @@ def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) 
 def write_erasure(
     ledger: Ledger, rows: Ints, slot_of_row: Ints32, size: int, hashes: Sequence[bytes]
 ) -> None:
-    """Write the note of the erasure of subjects that were removed from the ledger's table.
+    """Write the note of an erasure; update the checksum of records, and forget added digests.
 
-    Call it within a ledger transaction. `rows`, int64 (m,): indices of the records to erase.
-    `slot_of_row`, int32 (m,): slot of the subject of each. `size`: number of records before the
-    erasure. `hashes`: keyed hashes of the subjects, 32 bytes each. Raises StorageFailed if an
-    earlier erasure is pending: its note has the rows that are still to be overwritten, so a second
-    note must not replace it.
+    Call it within the ledger transaction that removes the subjects from the table. `rows`,
+    int64 (m,): indices of the records to erase. `slot_of_row`, int32 (m,): slot of the subject of
+    each. `size`: number of records before the erasure. `hashes`: keyed hashes of the subjects, 32
+    bytes each. Raises StorageFailed if an earlier erasure is pending: its note has the rows that
+    are still to be overwritten, so a second note must not replace it.
     """
     if ledger.database.get(PENDING) is not None:
         raise StorageFailed(
