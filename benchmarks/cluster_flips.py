@@ -44,7 +44,7 @@ def read_only(path: Path) -> dict[str, Any]:
             "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
             "facts": cluster.facts(curator=True),
             "guarantees": [str(cluster.guarantee(name)) for name in cluster.audiences],
-            "shards": [_shard(one.transport.shard._server._store) for one in cluster._clients],
+            "shards": [_shard(one.transport._server._store) for one in cluster._clients],
         }
 
 

@@ -17,7 +17,7 @@ from vicinal.distributed.folders import (
     ClusterDescription,
     MemberFolder,
     find_witness,
-    list_folders,
+    list_shard_folders,
 )
 from vicinal.distributed.messages import Verify
 from vicinal.distributed.shard_server import ShardServer
@@ -67,7 +67,7 @@ def scattered(seed, shards):
 def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
-    for folder in list_folders(path, finish_interrupted_split(path).shards):
+    for folder in list_shard_folders(path, finish_interrupted_split(path).shards):
         with closing(ShardServer.open(folder)) as server:
             found = server.run_task(Verify())
             assert found, found.faults
@@ -95,7 +95,7 @@ def kept_votes(server):
 
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in list_folders(path, finish_interrupted_split(path).shards):
+    for folder in list_shard_folders(path, finish_interrupted_split(path).shards):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()

@@ -474,7 +474,7 @@ def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
 
 def _get_ledgers(store: Any) -> list[Any]:
     """Return the ledger of a store, or the ledgers of a cluster's shards in this process."""
-    shards = [client.transport.shard for client in getattr(store, "_clients", ())]
+    shards = [client.transport for client in getattr(store, "_clients", ())]
     return [shard._server._store.ledger for shard in shards] or [store._store.ledger]
 
 

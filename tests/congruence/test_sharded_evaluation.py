@@ -13,7 +13,7 @@ from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
 from vicinal.distributed import ShardMissing, split
-from vicinal.distributed.folders import list_folders
+from vicinal.distributed.folders import list_shard_folders
 from vicinal.distributed.messages import EvaluationRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardUnreachable
@@ -154,14 +154,14 @@ def test_without_a_shard_nobody_is_evaluated_or_charged(path):
 def test_sums_without_noise_do_not_outlive_the_evaluation(path):
     with shard_tools.local(path / "cluster") as cluster:
         evaluated(cluster)
-    for folder in list_folders(path / "cluster", SHARDS):
+    for folder in list_shard_folders(path / "cluster", SHARDS):
         server = ShardServer.open(folder)
         assert not shard_tools.kept_votes(server)
         server.close()
 
 
 def test_a_shard_refuses_noise_that_nobody_paid_for(path):
-    server = ShardServer.open(list_folders(path / "cluster", SHARDS)[0])
+    server = ShardServer.open(list_shard_folders(path / "cluster", SHARDS)[0])
     request = EvaluationRequest(
         b"x" * 16, 99, "default", (9, 4), 0.3, 1, np.zeros((1, 2), dtype=np.int64), ["somebody"]
     )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from select import select
 from threading import Lock
 
-from vicinal.distributed.transports import ReopeningShard
+from vicinal.distributed.transports import LocalShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
 _DEATH_OF_PARENT = 1
@@ -112,7 +112,7 @@ def _close_all_but(descriptor):
 
 
 def _serve(way, path):
-    shard = ReopeningShard(path)
+    shard = LocalShard(path)
     while True:
         message = _read(way)
         try:

@@ -23,7 +23,7 @@ import shard_tools
 import store_tools as tools
 from line_faults import FaultAt, Visited, tracing
 from vicinal.distributed import is_cluster
-from vicinal.distributed.folders import ClusterDescription, list_folders
+from vicinal.distributed.folders import ClusterDescription, list_shard_folders
 from vicinal.distributed.messages import Verify
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.store import Renewal, Store
@@ -123,7 +123,7 @@ def enrolled_records(store):
 def read_shards(path):
     """Return records and remaining budgets by subject, of all shards of a closed cluster."""
     held, left = {}, {}
-    for folder in list_folders(path, ClusterDescription.read(path).shards):
+    for folder in list_shard_folders(path, ClusterDescription.read(path).shards):
         with closing(ShardServer.open(folder)) as server:
             found = server.run_task(Verify())
             assert found, found.faults

@@ -211,7 +211,7 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
         message = client.create_message(task)
         cluster.predict(tools.Q[10:14])
         cluster._delete_sums()
-        server = client.transport.shard._server
+        server = client.transport._server
         assert message.clock < server._journal.clock
         server.handle(message)
         older = dataclasses.replace(message, epochs=(*message.epochs, b"another one's"))
@@ -228,7 +228,7 @@ def test_what_another_coordinator_orders_is_not_done(path, wrong):
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
         client = cluster._clients[0]
-        server = client.transport.shard._server
+        server = client.transport._server
         before = server._store.ledger.last_commit
         order = client.create_message(Erase(10**6, tools.PEOPLE))
         with pytest.raises(errors.StoreOutdated):
@@ -347,7 +347,7 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
 def read_cluster(path):
     """Read facts and guarantee of a cluster, and verify it, without writing."""
     with Coordinator.open(path, local_transports, SOON, read_only=True) as cluster:
-        assert all(client.transport.shard._server.is_consistent for client in cluster._clients)
+        assert all(client.transport._server.is_consistent for client in cluster._clients)
         assert cluster.verify()
         assert cluster.facts(curator=True)["shards"] == 2
         assert cluster.guarantee()
@@ -406,10 +406,7 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
 
 def test_a_shard_that_was_read_is_opened_again_to_write(path):
     with Coordinator.open(path, local_transports, SOON, read_only=True) as cluster:
-        shard, message = (
-            cluster._clients[0].transport.shard,
-            cluster._clients[0].create_message(Ping()),
-        )
+        shard, message = (cluster._clients[0].transport, cluster._clients[0].create_message(Ping()))
         server = shard._server
         shard.handle(message)
         assert shard._server is server

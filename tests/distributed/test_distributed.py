@@ -17,7 +17,7 @@ from distributed.orders import copy_remaining_units, create_request
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator, RayCluster, ShardMissing, split
-from vicinal.distributed.folders import list_folders
+from vicinal.distributed.folders import list_shard_folders
 from vicinal.distributed.messages import DeleteSums, Facts, Verify, VoteRequest, create_request_name
 from vicinal.distributed.ray_cluster import ShardActor, run_without_traceback
 from vicinal.distributed.shard_server import ShardServer
@@ -31,7 +31,7 @@ from vicinal.store import Store
 
 @pytest.fixture
 def folder(tmp_path):
-    return list_folders(shard_tools.clustered(tmp_path, 2), 2)[0]
+    return list_shard_folders(shard_tools.clustered(tmp_path, 2), 2)[0]
 
 
 @pytest.fixture
@@ -143,9 +143,9 @@ def test_votes_are_deleted_once_answers_are_durable(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
-        servers = [client.transport.shard._server for client in cluster._clients]
+        servers = [client.transport._server for client in cluster._clients]
         assert [shard_tools.kept_votes(server) for server in servers] == [0, 0]
-    for folder in list_folders(path, 2):
+    for folder in list_shard_folders(path, 2):
         assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
 
 
@@ -351,7 +351,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         erased_counts = [
-            len(client.transport.shard._server._store.database.read(ERASED_HASHES))
+            len(client.transport._server._store.database.read(ERASED_HASHES))
             for client in cluster._clients
         ]
     assert sorted(erased_counts) == [0, 0, 1]

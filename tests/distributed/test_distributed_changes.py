@@ -18,7 +18,7 @@ from vicinal.accounting.budget import UNITS
 from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
-from vicinal.distributed.folders import COORDINATOR, list_folders
+from vicinal.distributed.folders import COORDINATOR, list_shard_folders
 from vicinal.distributed.messages import Add, SubjectStatuses, VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import (
@@ -44,7 +44,7 @@ def path(tmp_path):
 def find_shards(path):
     """Return the shard number of every subject of a closed cluster."""
     shard_of = {}
-    for number, folder in enumerate(list_folders(path, 2)):
+    for number, folder in enumerate(list_shard_folders(path, 2)):
         server = shard_tools.ShardServer.open(folder)
         shard_of |= dict.fromkeys(server._store.ledger.slot_table.slot_of, number)
         server.close()
@@ -215,7 +215,7 @@ def test_votes_of_who_is_erased_stay_in_no_file(path):
     """Fails if votes without an answer are deleted only after the ledger was rewritten."""
     with shard_tools.local(path) as cluster:
         shard_tools.charge_only(cluster, tools.Q[:6])
-        server = cluster._clients[0].transport.shard._server
+        server = cluster._clients[0].transport._server
         ((votes,),) = server._store.database.read("SELECT sums FROM carried")
         assert tools.files_with(path, votes[:64])
         cluster.erase(tools.PEOPLE[:4])

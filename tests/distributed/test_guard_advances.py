@@ -55,7 +55,7 @@ def cluster(tmp_path):
 def list_open_stores(anything):
     """Return the open folders of a store, or of a coordinator and its shards."""
     links = getattr(anything, "_clients", ())
-    return [anything._store, *(one.transport.shard._server._store for one in links)]
+    return [anything._store, *(one.transport._server._store for one in links)]
 
 
 OPERATIONS = {

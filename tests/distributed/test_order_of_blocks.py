@@ -10,7 +10,7 @@ import store_tools as tools
 from distributed.orders import copy_remaining_units, create_request
 from shard_tools import heard
 from vicinal.distributed._vote_charging import ChargeJournal
-from vicinal.distributed.folders import list_folders
+from vicinal.distributed.folders import list_shard_folders
 from vicinal.distributed.messages import VoteRequest
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
@@ -45,7 +45,7 @@ def cluster_maker(tmp_path):
 
 @pytest.fixture
 def server(cluster_maker):
-    with_folder = ShardServer.open(list_folders(cluster_maker(1), 1)[0])
+    with_folder = ShardServer.open(list_shard_folders(cluster_maker(1), 1)[0])
     yield with_folder
     with_folder.close()
 
@@ -100,7 +100,7 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
             set_block_size(cluster).predict(tools.Q[:12])
         assert cluster.predict(tools.Q[20:24]).charged == 4
     before = shard_tools.budgets(path)
-    server = ShardServer.open(list_folders(path, 2)[1])
+    server = ShardServer.open(list_shard_folders(path, 2)[1])
     late = dataclasses.replace(lost[0].task, clock=server._journal.clock)
     if mutated:
         server.run_task(late)

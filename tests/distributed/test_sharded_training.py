@@ -440,7 +440,7 @@ def test_the_index_of_an_earlier_model_is_detached(path):
     """Fails if indexes stay attached that no query searches; the coordinator has no records."""
     with tools.local(path) as cluster:
         list(play_history(cluster))
-        servers = [client.transport.shard._server for client in cluster._clients]
+        servers = [client.transport._server for client in cluster._clients]
         assert not cluster._store.shard._mapped
         assert [len(server._store.shard._mapped) for server in servers] == [1, 1]
 

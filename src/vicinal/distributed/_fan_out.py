@@ -8,7 +8,7 @@ from typing import Any
 
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed.messages import Message, Task
-from vicinal.distributed.transports import LocalTransport, Transport
+from vicinal.distributed.transports import LocalShard, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 from vicinal.ledger.ledger import Ledger
 
@@ -22,20 +22,13 @@ _MAX_THREADS = 16  # largest number of shards in this process that are called at
 
 @dataclass(slots=True, eq=False)
 class ShardClient:
-    """The coordinator's access to one shard: creates its messages and checks its answers.
-
-    - `transport`: carries the messages.
-    - `record`: identity and last seen state of the shard.
-    - `cluster`: the cluster's id, in hexadecimal digits.
-    - `ledger`: the coordinator's ledger; messages carry its clock.
-    - `read_only`: whether the coordinator only reads.
-    """
+    """The coordinator's access to one shard: creates its messages and checks its answers."""
 
     transport: Transport
-    record: ShardRecord
-    cluster: str
-    ledger: Ledger
-    read_only: bool = False
+    record: ShardRecord  # identity and last seen state of the shard
+    cluster: str  # id of the cluster, in hexadecimal digits
+    ledger: Ledger  # of the coordinator; messages carry its clock
+    read_only: bool = False  # whether the coordinator only reads
 
     def create_message(self, task: Task) -> Message:
         """Return a message with a task for this shard and its expected identity and state."""
@@ -54,7 +47,7 @@ class ShardClient:
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task without waiting, and return a function that waits for its result.
 
-        The function takes the largest number of seconds to wait. It raises the shard's refusal,
+        The function takes the seconds to wait at most. It raises the shard's refusal,
         ShardUnreachable, or StoreOutdated if another shard has answered.
         """
         message = self.create_message(task)
@@ -72,26 +65,20 @@ class ShardClient:
 def send_tasks(
     shards: Mapping[int, ShardClient] | Sequence[ShardClient], tasks: Mapping[int, Task]
 ) -> dict[int, Callable[[float], Any]]:
-    """Send shards their tasks; return a function for each shard that waits for its result.
+    """Send shards their tasks; return the results of :meth:`ShardClient.send`, by shard number.
 
     Shards in this process have finished when this returns. If there are more than
     `_MAX_SERIAL_SHARDS` of them, threads call them, so that their disks write at the same time.
 
-    - `shards`: clients, by number of the shard.
-    - `tasks`: the task of each shard that is called, by its number.
-
-    The functions are those of :meth:`ShardClient.send`.
+    `shards`: clients, by number of the shard. `tasks`: the task of each called shard, by number.
     """
-
-    def send(number: int) -> Callable[[float], Any]:
-        """Send the shard of this number its task; return the function that waits."""
-        return shards[number].send(tasks[number])
-
-    local = all(isinstance(shards[number].transport, LocalTransport) for number in tasks)
-    if not local or len(tasks) <= _MAX_SERIAL_SHARDS:
-        return {number: send(number) for number in tasks}
+    clients = [shards[number] for number in tasks]
+    is_local = all(isinstance(client.transport, LocalShard) for client in clients)
+    if not is_local or len(tasks) <= _MAX_SERIAL_SHARDS:
+        return {number: shards[number].send(task) for number, task in tasks.items()}
     with ThreadPoolExecutor(_MAX_THREADS) as pool:
-        return dict(zip(tasks, pool.map(send, tasks), strict=True))
+        waiting = pool.map(ShardClient.send, clients, tasks.values())
+        return dict(zip(tasks, waiting, strict=True))
 
 
 def gather_results(
@@ -150,9 +137,8 @@ def _create_missing_error(
 ) -> ShardMissing:
     """Return an error that names the missing shards and the reasons, in public words.
 
-    - `missing`: the last error of each missing shard, by its number.
-    - `n_shards`: number of shards that were called.
-    - `deadline`: seconds of waiting, for the message.
+    `missing`: the last error of each missing shard, by its number. `n_shards`: number of shards
+    that were called. `deadline`: seconds of waiting.
     """
     reasons = " ".join(
         f"Shard {number}: {str(missing[number]) or 'No answer in time.'}"

@@ -6,9 +6,12 @@ that it has seen, in the transactions that make its own answers durable. A shard
 that state by consecutive links, as it commits before the coordinator does. A shard that is behind,
 or whose chain has diverged, is not the shard that was charged.
 
-Conversely, a shard keeps the coordinator's epoch, a random number sampled at each opening.
+Conversely, a shard keeps the coordinator's *epoch*, 16 random bytes sampled at each opening.
 The coordinator sends its epochs since the shard last answered. A coordinator without the epoch that
 a shard keeps is a copy: another coordinator has used the shard since.
+
+Everywhere in this module, `cluster` is the cluster's id in hexadecimal digits, `number` the number
+of a shard, from 0, and `database` the open database of a ledger.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,27 +35,18 @@ _EPOCH_BYTES = 16
 
 
 def check_member(database: Database, cluster: str, number: int) -> None:
-    """Raise StoreOutdated unless a ledger belongs to shard `number` of a cluster.
-
-    `database`: the ledger's. `cluster`: the cluster's id, in hexadecimal digits.
-    """
+    """Raise StoreOutdated unless a ledger belongs to shard `number` of a cluster."""
     if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
         raise create_wrong_shard_error(number)
 
 
 def read_epoch(database: Database) -> bytes:
-    """Return the coordinator's epoch, 16 bytes, that a shard keeps in its `database`.
-
-    Empty if the shard accepts any coordinator.
-    """
+    """Return the epoch that a shard keeps; empty if the shard accepts any coordinator."""
     return bytes.fromhex(database.get(_EPOCH_KEY) or "")
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store the coordinator's `epoch` in a shard's `database`, inside a transaction.
-
-    `epoch`: 16 random bytes, or b"" to accept any coordinator.
-    """
+    """Store an epoch in a shard, inside a transaction; b"" to accept any coordinator."""
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -69,9 +63,8 @@ def check_shard_state(
 ) -> None:
     """Raise StoreOutdated unless an open store is the shard that the coordinator last saw.
 
-    - `store`: the open folder.
-    - `cluster`, `number`, `identity`: expected cluster, number and id of the shard.
-    - `state`: last seen state, which must be a link of the shard's chain.
+    `store`: the open folder. `identity`: expected id of the folder, in hexadecimal digits.
+    `state`: last seen state, which must be a link of the shard's chain.
     """
     check_member(store.database, cluster, number)
     if store.folder.identity != identity:
@@ -85,10 +78,7 @@ def check_shard_state(
 
 
 def read_links_since(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
-    """Return the links of a shard's hash chain after `state`; None if the chain lacks this state.
-
-    `database`: the shard's.
-    """
+    """Return the links of a shard's hash chain after `state`; None if the chain lacks it."""
     rows = database.read(
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
@@ -101,18 +91,12 @@ def read_links_since(database: Database, state: ShardState) -> tuple[ChainLink, 
 
 @dataclass(slots=True, eq=False)
 class ShardRecord:
-    """The coordinator's record of one shard; may be used by any thread.
-
-    - `number`: number of the shard, from 0.
-    - `identity`: id of its folder, in hexadecimal digits.
-    - `state`: state of the shard at its last answer.
-    - `epochs`: the coordinator's epochs since that answer, 16 random bytes each, current one last.
-    """
+    """The coordinator's record of one shard; may be used by any thread."""
 
     number: int
-    identity: str
-    state: ShardState
-    epochs: tuple[bytes, ...] = ()
+    identity: str  # id of the shard's folder, in hexadecimal digits
+    state: ShardState  # at the shard's last answer
+    epochs: tuple[bytes, ...] = ()  # of the coordinator since that answer, the current one last
     _lock: Lock = field(default_factory=Lock)
 
     @classmethod
@@ -123,9 +107,7 @@ class ShardRecord:
     def accept_links(self, start: ShardState, links: Sequence[ChainLink]) -> None:
         """Verify the hash-chain links in an answer, and make the last link the last seen state.
 
-        - `start`: the state in the message that is answered; the first link follows it.
-        - `links`: the shard's links since `start`.
-
+        `start`: the state in the message that is answered. `links`: the shard's links since then.
         Raises StoreOutdated if a link does not follow from the previous one, or if the links do not
         pass through the last seen state.
         """
@@ -158,10 +140,9 @@ class ShardRecord:
 
 
 class ShardRecords:
-    """The shards that the coordinator's ledger lists: identity, last state and epochs of each.
+    """The records of all shards in the coordinator's `database`, in the order of their numbers.
 
-    They are in the order of their numbers. `database`: the coordinator's database. Attribute
-    `cluster`: the cluster's id in hexadecimal digits, or None before one is stored.
+    The attribute `cluster` is None before an id is stored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -189,22 +170,24 @@ class ShardRecords:
         return iter(self._records)
 
     @classmethod
-    def from_database(cls, database: Database, cluster: ClusterDescription) -> Self:
-        """Return the shards that a coordinator's database lists.
+    def from_database(cls, database: Database, description: ClusterDescription) -> Self:
+        """Return the records in a coordinator's database.
 
-        Raises StoreOutdated unless they are exactly the shards of `cluster`, the description.
+        Raises StoreOutdated unless they are exactly those of the shards in `description`.
         """
         records = cls(database)
-        numbers = list(range(cluster.shards))
-        if records.cluster != cluster.identity or [record.number for record in records] != numbers:
+        numbers = [record.number for record in records]
+        expected = (description.identity, list(range(description.shards)))
+        if (records.cluster, numbers) != expected:
             raise StoreOutdated(
-                f"The cluster's description names {cluster.shards} shards, and its coordinator has "
-                "others. Bring back the cluster.json and the coordinator that belong together."
+                f"The cluster's description names {description.shards} shards, and its "
+                "coordinator has others. Bring back the cluster.json and the coordinator that "
+                "belong together."
             )
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Replace the cluster's stored id, `cluster`, and all records, inside a transaction."""
+        """Replace the stored id of the cluster and all records, inside a transaction."""
         self._records = list(records)
         self._written_rows = []
         self._database.put(CLUSTER, cluster)

@@ -29,11 +29,9 @@ from vicinal.store.evaluation import CountedRows
 class CoordinatorLedger(Ledger):
     """The coordinator's ledger, which also stores the last seen states of the shards.
 
-    - `database`, `key`: database and key of keyed hashes of the coordinator.
-    - `records`: the coordinator's records of the shards.
-
-    Attributes: `cluster`, the cluster's id as bytes; `sequence`, an iterator that numbers new
-    blocks in the order of charges, over all audiences.
+    `database`, `key`: the coordinator's database, and its key of keyed hashes. `records`: its
+    records of the shards. Attributes: `cluster`, the cluster's id as bytes; `sequence`, an iterator
+    that numbers new blocks in the order of charges, over all audiences.
     """
 
     def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
@@ -60,26 +58,19 @@ class CoordinatorLedger(Ledger):
 
 @dataclass(eq=False)
 class RemoteShards:
-    """All shards of a cluster as the engine of one audience uses them.
-
-    Implements :class:`~vicinal.engine.shard.Shards`.
+    """All shards of a cluster as the engine of one audience uses them (the `Shards` protocol).
 
     The name of a block is a digest of the coordinator's clock, the number of the block within that
     clock, and its queries, radii and noise scales. The clock advances when answers become durable.
     If a block is interrupted before that, even by the end of the coordinator's process, the same
     block finds its own votes when it is repeated, and no subject is charged twice. Its noise was
-    never released and is drawn anew.
-
-    - `ledger`: the coordinator's ledger.
-    - `audience`: name of the audience that is charged.
-    - `shards`: clients of all shards, in the order of their numbers.
-    - `deadline`: seconds that a block waits for all shards.
+    never released and is sampled anew.
     """
 
     ledger: CoordinatorLedger
-    audience: str
-    shards: Sequence[ShardClient]
-    deadline: float
+    audience: str  # name of the audience that is charged
+    shards: Sequence[ShardClient]  # by number of the shard
+    deadline: float  # seconds that a block waits for all shards
     _block_number: int = 0
 
     def begin_batch(self) -> None:
@@ -91,11 +82,10 @@ class RemoteShards:
     ) -> Steps:
         """Have every shard charge a query block, and return the sum of their votes, int64 (q, c).
 
-        - `release`: the mechanism of the votes, and the noise scale of each query in grid steps.
-        - `queries`, int8 or float32 (q, d): integer features.
-        - `thresholds`, int64 (q,): radii, as smallest similarities of a neighbour.
-
-        Raises ShardMissing if a shard does not answer in time.
+        `release`: the mechanism of the votes, and the noise scale of each query in grid steps.
+        `queries`, int8 or float32 (q, d): integer features. `thresholds`, int64 (q,): radii, as
+        smallest similarities of a neighbour. Raises ShardMissing if a shard does not answer in
+        time.
         """
         ledger, audience = self.ledger, self.audience
         position = ledger.clock.to_bytes(8) + self._block_number.to_bytes(8)
@@ -114,9 +104,9 @@ class RemoteShards:
 
 
 def sum_shard_answers(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
-    """Return the total of the shards' private `sums`, int64 of the given shape.
+    """Return the total of the shards' private `sums`, which must be int64 of the given `shape`.
 
-    Raises StorageFailed if one of them has another type or shape.
+    Raises StorageFailed otherwise.
     """
     if any(shard_sum.dtype != np.int64 or shard_sum.shape != shape for shard_sum in sums):
         raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
@@ -140,10 +130,9 @@ def charge_evaluation_on_shards(
     keyed digest of its content. An interrupted evaluation therefore finds its own sums when it is
     repeated, and no subject is charged twice.
 
-    - `ledger`, `audience`: the coordinator's ledger, and the audience that is charged.
-    - `changes`: sends the requests to all shards.
-    - `tally`: the mechanism, which determines the noise scale and with it the charge.
-    - `counted`: the cells and the subject of every evaluated row; private.
+    `ledger`: the coordinator's. `audience`: whose budgets are charged. `changes`: sends the
+    requests to all shards. `tally`: the mechanism, which determines the noise scale and with it the
+    charge. `counted`: the cells and the subject of every evaluated row; private.
 
     Raises ShardMissing if a shard is missing: an evaluation never omits some of the subjects.
     """

@@ -53,11 +53,8 @@ def find_training_audience(ledger: Ledger) -> Audience | None:
 class ShardedGradients:
     """Noisy gradients over the subjects of all shards, for one training of an audience's model.
 
-    Implements :class:`~vicinal.linear.private_model.Gradients`.
-
-    - `store`: the coordinator's open store.
-    - `audience`: the audience with the model in training, which is charged.
-    - `changes`: sends the requests to all shards.
+    Implements :class:`~vicinal.linear.private_model.Gradients`. `store`: the coordinator's.
+    `audience`: whose budgets are charged. `changes`: sends the requests to all shards.
     """
 
     def __init__(self, store: OpenStore, audience: Audience, changes: ClusterChanges) -> None:
@@ -80,9 +77,8 @@ class ShardedGradients:
         """Return the noisy gradient of the next step, float64 (D, c), after charging all shards.
 
         A gradient that was published before an interruption is returned again without a charge.
-
-        - `release`: noise scale and charge rate of this step.
-        - `weights`, float64 (D, c): the current weights; public.
+        `release`: noise scale and charge rate of this step. `weights`, float64 (D, c): the current
+        weights; public.
         """
         self._step += 1
         entry = f"gradient {self._step}"
@@ -112,8 +108,7 @@ class ShardedGradients:
         """Store the trained model and the delta slack of its training, inside a ledger change.
 
         The stored gradients of the training are deleted. `state`: the audience's engine and
-        counters if the model replaces an earlier one, else None. The public points are charged for
-        the replacement.
+        counters, whose public points are charged, if the model replaces an earlier one; else None.
         """
         store = self._store
         audience = self._audience

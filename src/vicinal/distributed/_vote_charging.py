@@ -7,7 +7,8 @@ sent to the coordinator only, and are deleted once the coordinator's answer is d
 
 A shard computes charges itself: of votes from the noise scales in the request, of an evaluation or
 a training step from its own plan. PrivacyRefused is raised, and nothing charged, if the coordinator
-has another noise scale than the plan.
+has another noise scale than the plan. Everywhere in this module, `state` holds the engine and the
+budgets of the charged audience on this shard.
 """
 
 import numpy as np
@@ -82,7 +83,7 @@ class ChargeJournal:
     def write_sums(self, request: tasks.SumRequest, sums: Steps) -> None:
         """Store the sums of a request, inside the transaction that writes its charges.
 
-        Sums with earlier clocks are deleted. `sums`, int64 of ``request.shape``: in grid steps.
+        Those with earlier clocks are deleted. `sums`: int64 of ``request.shape``, in grid steps.
         """
         self.delete_sums_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
@@ -111,11 +112,7 @@ class ChargeJournal:
 
 
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
-    """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
-
-    - `state`: the engine and the budgets of the charged audience on this shard.
-    - `request`: the queries, their radii and noise scales.
-    """
+    """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps."""
     votes = state.engine.votes
     release = votes.prepare_release(request.scales / votes.grid.steps)
     # The coordinator accounts for the delta that the noise grid uses; a shard releases nothing.
@@ -128,11 +125,7 @@ def charge_evaluation(
 ) -> Steps:
     """Charge subjects for an evaluation, inside a release; return the private sums of all cells.
 
-    The sums are int64 of ``request.shape``, in grid steps.
-
-    - `ledger`: the shard's ledger.
-    - `state`: the engine and the budgets of the charged audience on this shard.
-    - `request`: the evaluated rows' cells and subjects, and the noise scale.
+    The sums are int64 of ``request.shape``, in grid steps. `ledger`: the shard's ledger.
     """
     plan = state.plan
     tally_plan = TallyPlan(request.sizes, request.share, plan.interaction_budget, plan.grid_delta)
@@ -145,7 +138,7 @@ def charge_evaluation(
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
     """Return the private gradients of a shard's records, for the training of an audience's model.
 
-    `store`: the shard's open folder. `audience`: has the budgets that are charged.
+    `store`: the shard's open folder. `audience`: whose budgets are charged.
     """
     plan = restore_plan(store, audience)
     records = store.record_files.features
@@ -165,11 +158,9 @@ def create_step_release(
 ) -> GradientRelease:
     """Return the noise and the charge rate of a training step; nothing is charged yet.
 
-    - `gradients`: the gradients of this shard's records.
-    - `request`: the coordinator's request with weights and noise scale.
-    - `step_noise`: the plan's noise standard deviation of a step, in clipping norms.
-
-    Raises InvalidInput for weights of another shape than the model's, or not finite.
+    `gradients`: those of this shard's records. `step_noise`: the plan's noise standard deviation of
+    a step, in clipping norms. Raises InvalidInput for weights of another shape than the model's, or
+    not finite.
     """
     mechanism = gradients.mechanism
     if request.weights.shape != (mechanism.n_features, mechanism.n_scores):
@@ -182,10 +173,8 @@ def create_step_release(
 
 
 def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
-    """Return an accountant for an audience's `plan` that counts no delta slack.
-
-    The slack is the delta that noise on a grid costs, and only the coordinator adds noise.
-    """
+    """Return an accountant for an audience's `plan` that counts no delta slack."""
+    # Slack is the delta that noise on a grid costs, and only the coordinator adds noise.
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=False)
 
 

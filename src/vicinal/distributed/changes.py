@@ -4,7 +4,7 @@ One transaction of the coordinator decides a change: it marks the change as pend
 clock, so that no stored votes can be taken for those of a later block. The content of the change,
 records and ids as private as those of the shards, is in a file until every shard has made the
 change. Then the file is overwritten and removed. An interrupted change is finished before any other
-operation, by the next process if necessary.
+operation, by the next process if necessary. Subjects are denoted by their ids.
 """
 
 import hashlib
@@ -69,13 +69,10 @@ _NO_INTEGERS = np.zeros(0, dtype=np.int32)
 class ClusterChange:
     """The content of a change for all shards; private.
 
-    - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
-    - `subjects`: the subject of each new record, or the subjects to erase.
-    - `integers`, int8 or float32 (n, d): integer features of new records.
-    - `rows`, int32 (n, w): targets of new records as they are stored.
-    - `shard_numbers`, int32 (n,): the shard of each new record.
-    - `audience`: number, name, plan and model of an audience, by these names.
-    - `clock`: the coordinator's clock of the change.
+    `kind` is :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`, and `clock` the coordinator's clock of
+    the change. `subjects` are those of the new records, or those to erase. New records have
+    `integers`, int8 or float32 (n, d), targets `rows` as they are stored, int32 (n, w), and
+    `shard_numbers`, int32 (n,). `audience`: its number, name, plan and model, by these names.
     """
 
     kind: str
@@ -101,9 +98,9 @@ class ClusterChange:
         return self.kind != ADD or bool((self.shard_numbers == shard).any())
 
     def save(self, path: Path, owner: int) -> str:
-        """Write the change durably and return the SHA-256 digest of the file, in hexadecimal.
+        """Write the change durably to the file `path`; return its SHA-256 in hexadecimal digits.
 
-        `path`: path of the file. `owner`: user id of the owner of the coordinator's folder.
+        `owner`: user id of the owner of the coordinator's folder.
         """
         arrays = {stored: getattr(self, field) for stored, field in _ARRAY_FIELDS.items()}
         described = {field: getattr(self, field) for field in _JSON_FIELDS}
@@ -115,10 +112,9 @@ class ClusterChange:
 
     @classmethod
     def read(cls, path: Path, digest: str | None = None) -> Self:
-        """Return the change that is read from the file `path`.
+        """Return the change in the file `path`; StoreDamaged if it has another SHA-256.
 
-        `digest`: the expected SHA-256 of the file, hexadecimal, or StoreDamaged is raised; None
-        accepts any file.
+        `digest`: the expected SHA-256 in hexadecimal digits; None accepts any file.
         """
         with translate_os_errors(path):
             content = read_bytes(path)
@@ -133,7 +129,7 @@ class ClusterChange:
 def list_unfinished_changes(database: Database, folder: Path) -> list[str]:
     """Return the kind of the pending change, or a description of a change's file that remains.
 
-    Empty if there is neither. `database`, `folder`: database and folder of the coordinator.
+    Empty if there is neither. `database`, `folder`: those of the coordinator.
     """
     clock = int((database.get(PENDING) or "0").split()[0])
     if clock:
@@ -158,11 +154,9 @@ def wipe_file(path: Path) -> None:
 class ClusterChanges:
     """Makes changes on all shards, and only while all shards can be reached.
 
-    - `folder`, `ledger`, `records`: the coordinator's folder, ledger and records of shards.
-    - `shards`: clients of all shards, in the order of their numbers.
-    - `deadline`: seconds to wait for unreachable shards.
-
-    Attribute `pending`: clock of a decided change that some shard may not have made, or 0.
+    `folder`, `ledger`, `records`: the coordinator's. `shards`: clients by number of the shard.
+    `deadline`: seconds to wait for unreachable shards. The attribute `pending` is the clock of a
+    decided change that some shard may not have made, or 0.
     """
 
     def __init__(
@@ -190,16 +184,15 @@ class ClusterChanges:
     ) -> dict[int, Any]:
         """Run a task on all shards and return the results by shard number.
 
-        - `task`: one task for all shards, or a function from a shard's number to its task.
-        - `change`: if given, only shards that it affects run the task.
-
-        Raises ShardMissing if a shard is missing.
+        `task`: one task for all shards, or a function from a shard's number to its task. `change`:
+        if given, only shards that it affects run the task. Raises ShardMissing if a shard is
+        missing.
         """
-        shards = self._shards
-        if change is not None:
-            shards = {
-                number: client for number, client in shards.items() if change.affects_shard(number)
-            }
+        shards = {
+            number: client
+            for number, client in self._shards.items()
+            if change is None or change.affects_shard(number)
+        }
         # The deadline is for finding missing shards; a reachable shard may work on the task longer.
         gather_results(shards, tasks.Ping(), self._deadline)
         return gather_results(shards, task, self._deadline, work_seconds=_MAX_WORK_SECONDS)
@@ -207,8 +200,8 @@ class ClusterChanges:
     def make_change(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change, make it on all shards, and return their results by shard number.
 
-        - `kind`: kind of the change in the ledger's history.
-        - `decide`: returns the change; may write to the ledger, in the transaction that decides it.
+        `kind`: kind of the change in the ledger's history. `decide`: returns the change; may write
+        to the ledger, in the transaction that decides it.
         """
         with self._ledger.change(kind):
             clock = self._ledger.clock + 1
@@ -259,8 +252,8 @@ class ClusterChanges:
     def find_shards(self, subjects: Sequence[SubjectId]) -> Ints32:
         """Return the number of the shard of every subject, int32 (subjects,).
 
-        An enrolled or erased subject keeps its shard; a keyed hash of the id determines the shard
-        of a new one. Raises ShardMissing if a shard is missing, as it may have one of the subjects.
+        An enrolled or erased subject keeps its shard; a keyed hash of the id determines that of a
+        new one. Raises ShardMissing if a shard is missing, as it may have one of the subjects.
         """
         statuses = self.run_on_shards(tasks.SubjectStatuses(subjects))
         table = np.stack([statuses[number] for number in range(len(self._shards))])
@@ -276,10 +269,7 @@ class ClusterChanges:
         return shard_numbers
 
     def route_addition(self, records: StoredRecords) -> ClusterChange:
-        """Return the change that adds encoded records on the shards of their subjects.
-
-        Records without subject ids get unused numbers as ids.
-        """
+        """Return the addition of encoded records; those without ids get unused numbers as ids."""
         subjects = records.ids
         if subjects is None:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)

@@ -34,12 +34,12 @@ def accept_cluster_loss(path: str | Path) -> None:
     cluster = finish_interrupted_split(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = layout.MemberFolder.read(Path(path) / layout.COORDINATOR)
-        read_records = partial(membership.ShardRecords.from_database, cluster=cluster)
+        read_records = partial(membership.ShardRecords.from_database, description=cluster)
         coordinator = resources.enter_context(
             open_folder(folder.folder, accept_loss=True, check=read_records)
         )
         records = read_records(coordinator.database)
-        paths = layout.list_folders(Path(path), cluster.shards)
+        paths = layout.list_shard_folders(Path(path), cluster.shards)
         shard_folders = list(map(layout.MemberFolder.read, paths))
         for record, folder in zip(records, shard_folders, strict=True):
             # All folders are checked before one is opened, as opening a shard spends its budgets.
@@ -108,7 +108,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     accept = checks.check_boolean("accept_loss", accept_loss)
     folders = []
     create_new_folder(target)
-    backups = (source / layout.COORDINATOR, *layout.list_folders(source, cluster.shards))
+    backups = (source / layout.COORDINATOR, *layout.list_shard_folders(source, cluster.shards))
     for member_backup in backups:
         witness = layout.find_witness(target, member_backup.name)
         create_private_folder(witness.parent.resolve())

@@ -26,7 +26,12 @@ from vicinal.distributed import messages as tasks
 from vicinal.distributed._fan_out import ShardClient, gather_results, send_tasks
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed.cluster_backups import accept_cluster_loss
-from vicinal.distributed.folders import COORDINATOR, ClusterDescription, MemberFolder, list_folders
+from vicinal.distributed.folders import (
+    COORDINATOR,
+    ClusterDescription,
+    MemberFolder,
+    list_shard_folders,
+)
 from vicinal.distributed.splitting import create_private_count_error, finish_interrupted_split
 from vicinal.distributed.transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed
@@ -175,7 +180,7 @@ class Coordinator(BaseStore):
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            read_records = partial(ShardRecords.from_database, cluster=description)
+            read_records = partial(ShardRecords.from_database, description=description)
             store = resources.enter_context(
                 open_folder(shard_folder.folder, read_only=read_only, check=read_records)
             )
@@ -186,7 +191,7 @@ class Coordinator(BaseStore):
                 if unfinished:
                     raise create_interrupted_error(*unfinished)
             records = read_records(store.database)
-            transports = connect(list_folders(folder, description.shards))
+            transports = connect(list_shard_folders(folder, description.shards))
             for transport in transports:
                 resources.callback(transport.close)
             if not read_only:
@@ -227,8 +232,8 @@ class Coordinator(BaseStore):
     ) -> Iterator[Steps]:
         """Charge the subjects of the rows `counted` on all shards; yield private sums of all cells.
 
-        The with-block makes the noisy cells durable. `audience`: that which is charged. `tally`:
-        the mechanism.
+        The with-block makes the noisy cells durable. `audience`: whose budgets are charged.
+        `tally`: the mechanism.
         """
         sums = sharded.charge_evaluation_on_shards(
             self._ledger, self._changes, audience, tally, counted
@@ -285,9 +290,9 @@ class Coordinator(BaseStore):
         return self._changes.find_statuses(subjects)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:
-        """Return how many unknown ids of `subjects` differ in spelling only from other ids.
+        """Return the number of unknown ids that differ in spelling only from other ids. Private.
 
-        They are compared with all known ids and with each other. Private.
+        Unknown ids of `subjects` are compared with all known ids and with each other.
         """
         ids = list(dict.fromkeys(subjects))
         unknown = list(compress(ids, np.equal(self._changes.find_statuses(ids), 0)))
@@ -297,8 +302,8 @@ class Coordinator(BaseStore):
     def _complete_parameters(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters `plan` of a new plan, by name, with a number of records.
 
-        If it has none, the number is that of the first audience. Raises InvalidInput for private
-        neighbour counts.
+        It is that of the first audience by default. Raises InvalidInput for private neighbour
+        counts.
         """
         if plan.get("neighbor_count") == PRIVATE:
             raise create_private_count_error()
@@ -383,7 +388,7 @@ class Coordinator(BaseStore):
             self._delete_sums()
             create_new_folder(target)
             write_backup(self._store, target / COORDINATOR)
-            paths = list_folders(target, len(self._clients))
+            paths = list_shard_folders(target, len(self._clients))
             self._changes.run_on_shards(lambda number: tasks.Backup(paths[number]))
             self._description.save(target)  # Written last: a folder without it is not a backup.
 
@@ -399,10 +404,7 @@ class Coordinator(BaseStore):
         Cached queries are forgotten even if the change fails, so that no answer to earlier data is
         looked up again. A new renewal period keeps data and answers; every audience is planned
         again for it, even if a shard is missing, because the period was decided.
-
-        - `kind`: kind of the change in the ledger's history.
-        - `decide_change`: returns the change, and may write to the ledger in the transaction that
-          decides it.
+        `kind`, `decide_change`: see :meth:`ClusterChanges.make_change`.
         """
         try:
             with delay_warnings():
@@ -421,10 +423,10 @@ class Coordinator(BaseStore):
                 self._ledger.complete_change()
 
     def _resolve_audience_plan(self, audience: Audience) -> changes.ClusterChange:
-        """Replace the automatic parameters of an audience's plan by values, and describe the plan.
+        """Replace the automatic parameters of an audience's plan, inside a change's transaction.
 
-        They remain automatic while the audience's model is not trained. Must be called in the
-        transaction of a change. Returns the change that sends plan and model to every shard.
+        They remain automatic while the audience's model is not trained. Returns the change that
+        sends plan and model to every shard.
         """
         store = self._store
         is_planned = not is_training_pending(store, audience)
@@ -463,10 +465,7 @@ class Coordinator(BaseStore):
 
     @classmethod
     def _has_lost_charges(cls, path: Path) -> bool:
-        """Return whether charges of the cluster in the folder `path` may have been lost.
-
-        All folders of the cluster must be on this machine.
-        """
+        """Return whether charges of a cluster, all on this machine, may have been lost."""
         try:
             with (
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,

@@ -8,7 +8,8 @@ NAME.witnesses/    beside the cluster: the last state of each folder; not in its
 =================  =============================================================================
 
 None of these folders can be opened as a store: a shard that answered alone would spend budgets on
-votes that are never summed.
+votes that are never summed. Everywhere in this module, `cluster` is the id of the cluster in
+hexadecimal digits.
 """
 
 import os
@@ -35,23 +36,17 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class MemberFolder:
-    """The folder of a member of a cluster: of a shard or of the coordinator.
-
-    - `folder`: its path, id and witness.
-    - `cluster`: the id of the cluster, in hexadecimal digits.
-    """
+    """The folder of a shard or of the coordinator, with its path, id and witness."""
 
     folder: Folder
     cluster: str
 
     @classmethod
     def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
-        """Create the folder of a new member, without `shard.json`, and return it with a new id.
+        """Create the folder `path` without `shard.json`, and return it with a new id.
 
-        - `path`: path of the folder.
-        - `cluster`: the id of the cluster.
-        - `key`: secret key of all keyed hashes, which all folders of a cluster share.
-        - `witness`: path of the witness file.
+        `key`: secret key of all keyed hashes, which all folders of a cluster share. `witness`: path
+        of the witness file.
         """
         for folder in (path.parent, path, witness.parent.resolve()):
             create_private_folder(folder)
@@ -75,16 +70,11 @@ class MemberFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The content of `cluster.json`; public.
+    """The content of `cluster.json`; public."""
 
-    - `identity`: the cluster's id, in hexadecimal digits.
-    - `shards`: number of shards.
-    - `source`: folder of the store that was split; empty once that store is closed for good.
-    """
-
-    identity: str
-    shards: int
-    source: str = ""
+    identity: str  # id of the cluster, in hexadecimal digits
+    shards: int  # number of shards
+    source: str = ""  # folder of the store that was split; empty once it is closed for good
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -112,7 +102,7 @@ def is_cluster(path: Path) -> bool:
     return (path / _CLUSTER_FILE).is_file()
 
 
-def list_folders(path: Path, n_shards: int) -> list[Path]:
+def list_shard_folders(path: Path, n_shards: int) -> list[Path]:
     """Return the folders of the `n_shards` shards of a cluster at `path`, by number."""
     return [path / f"shard-{number}" for number in range(n_shards)]
 

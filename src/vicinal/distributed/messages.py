@@ -5,7 +5,7 @@ seen. Every answer carries the links of the shard's hash chain since that state.
 sides therefore refuses a misplaced folder, an old copy, or a copy that ran elsewhere, at the first
 message. A task may be sent repeatedly: a shard charges a block once and makes a change once.
 Answers are private; queries, radii and noise scales are public. The coordinator's *clock* counts
-its blocks of answers, changes and other releases.
+its blocks of answers, changes and other releases. Subjects are denoted by their ids.
 
 A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.run_task``.
 """
@@ -32,23 +32,14 @@ clipped gradients."""
 _NAME_BYTES = 16  # length of a request's name in bytes, a BLAKE2b digest of 128 bits
 
 
-# ---------------------------------------------------------------- requests that are charged
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRequest(ABC):
-    """A request for a private sum, which a shard charges once for each name and kind of sum.
+    """A request for a private sum, which a shard charges once for each name and kind of sum."""
 
-    - `name`: identifies the request, 16 bytes; repeated requests of this name are charged once.
-    - `clock`: the coordinator's clock at the request.
-    - `audience`: name of the audience that is charged.
-    - `sum_kind`: :data:`VOTES`, :data:`EVALUATION` or :data:`GRADIENT`.
-    """
-
-    name: bytes
-    clock: int
-    audience: str
-    sum_kind: ClassVar[str]
+    name: bytes  # identifies the request, 16 bytes
+    clock: int  # the coordinator's clock at the request
+    audience: str  # name of the audience that is charged
+    sum_kind: ClassVar[str]  # VOTES, EVALUATION or GRADIENT
 
     @property
     @abstractmethod
@@ -70,23 +61,20 @@ class NamedRequest(ABC):
 class VoteRequest(NamedRequest):
     """A request to charge a query block; answered with int64 (q, c) votes in grid steps.
 
-    - `queries`, int8 or float32 (q, d): integer features.
-    - `thresholds`, int64 (q,): radii, as smallest similarities of a neighbour.
-    - `scales`, int64 (q,): noise scales of the votes in grid steps.
-    - `sequence`: number of the block in the order of charges since the coordinator was opened. A
-      shard refuses a new block whose number is lower than that of the last charged one. A repeated
-      block keeps its name and may have any number.
+    The blocks since the coordinator was opened have a `sequence` number, in the order of charges. A
+    shard refuses a new block whose number is lower than that of the last charged one. A repeated
+    block keeps its name and may have any number.
     """
 
     sum_kind = VOTES
-    queries: IntegerMatrix
-    thresholds: Steps
-    scales: Steps
+    queries: IntegerMatrix  # int8 or float32 (q, d): integer features
+    thresholds: Steps  # int64 (q,): radii, as smallest similarities of a neighbour
+    scales: Steps  # int64 (q,): noise scales of the votes in grid steps
     sequence: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape (q, -1) of the votes: the number of classes is not in the request."""
+        """Shape (q, -1) of the votes: the number of classes c is not in the request."""
         return len(self.queries), -1
 
     def compute_digest(self) -> bytes:
@@ -100,20 +88,14 @@ class EvaluationRequest(NamedRequest):
 
     An evaluation counts labelled rows in the cells of several tables. The name is a keyed digest of
     all other fields.
-
-    - `sizes`: number of cells of each table.
-    - `share`: largest share of a full budget that a subject is charged.
-    - `scale`: noise scale in grid steps, which determines the charge.
-    - `cells`, int64 (rows, tables): index of the cell of every row in every table. Private.
-    - `subjects`: the subject of each row. Private.
     """
 
     sum_kind = EVALUATION
-    sizes: tuple[int, ...]
-    share: float
-    scale: int
-    cells: Steps
-    subjects: list[SubjectId]
+    sizes: tuple[int, ...]  # number of cells of each table
+    share: float  # largest share of a full budget that a subject is charged
+    scale: int  # noise scale in grid steps, which determines the charge
+    cells: Steps  # int64 (rows, tables): index of the cell of every row in every table; private
+    subjects: list[SubjectId]  # the subject of each row; private
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,15 +109,11 @@ class EvaluationRequest(NamedRequest):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientRequest(NamedRequest):
-    """A request for one gradient of a private model; answered with int64 (D, c) sums in grid steps.
-
-    - `scale`: noise scale in grid steps, which determines the charge.
-    - `weights`, float64 (D, c): the current weights of the model; public.
-    """
+    """A request for a private model's gradient; answered with int64 (D, c) sums in grid steps."""
 
     sum_kind = GRADIENT
-    scale: int
-    weights: Floats
+    scale: int  # noise scale in grid steps, which determines the charge
+    weights: Floats  # float64 (D, c): the current weights of the model; public
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -175,23 +153,14 @@ class DeleteSums:
     clock: int
 
 
-# ---------------------------------------------------------------- changes, in the order of clocks
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Add:
-    """Add records.
-
-    - `clock`: the coordinator's clock of the change, as in the next two classes.
-    - `integers`, int8 or float32 (n, d): integer features.
-    - `rows`, int32 (n, w): targets as they are stored.
-    - `subjects`: id of each record's subject.
-    """
+    """Add records; as in the next two classes, `clock` is the coordinator's clock of the change."""
 
     clock: int
-    integers: IntegerMatrix
-    rows: Ints32
-    subjects: list[SubjectId]
+    integers: IntegerMatrix  # int8 or float32 (n, d): integer features
+    rows: Ints32  # int32 (n, w): targets as they are stored
+    subjects: list[SubjectId]  # the subject of each record
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +173,13 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class SetAudience:
-    """Set the plan and the model of an audience; a new audience also gives every subject a budget.
-
-    - `number`, `name`: the audience in the coordinator's ledger.
-    - `plan`: its plan as JSON.
-    - `model`: stored entries of its private model, by name; incomplete before it is trained.
-    """
+    """Set plan and model of an audience; a new audience also gives every subject a budget."""
 
     clock: int
-    number: int
+    number: int  # number and name of the audience in the coordinator's ledger
     name: str
-    plan: str
-    model: Mapping[str, str]
-
-
-# ---------------------------------------------------------------- maintenance
+    plan: str  # as JSON
+    model: Mapping[str, str]  # stored entries of its private model by name, perhaps incomplete
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +191,8 @@ class Ping:
 class SubjectStatuses:
     """Look up each subject's enrolment status; answered with int8 (subjects,).
 
-    The values are those of ``vicinal.ledger.ledger.EnrollmentStatus``: 0 for a subject that the
-    shard has never had, positive for an evaluated, erased or enrolled one.
+    The values are those of ``EnrollmentStatus``: 0 for a subject that the shard has never had,
+    positive for an evaluated, erased or enrolled one.
     """
 
     subjects: Sequence[SubjectId]
@@ -239,10 +200,7 @@ class SubjectStatuses:
 
 @dataclass(frozen=True, slots=True)
 class SimilarSubjects:
-    """Find unknown ids that differ from known ids, or from one another, in spelling only.
-
-    Answered with these ids.
-    """
+    """Answer with the unknown ids that differ from known or other ids in spelling only."""
 
     subjects: Sequence[SubjectId]
 
@@ -251,8 +209,8 @@ class SimilarSubjects:
 class Verify:
     """Check every invariant on the shard's disk; answered with a ``Verification``.
 
-    - `erased`: subjects of which no trace may remain.
-    - `rows`: integer features of erased records, of which no copy may remain; None for none.
+    `erased`: subjects of which no trace may remain. `rows`: integer features (n, d) of erased
+    records, of which no copy may remain; None for none.
     """
 
     erased: Sequence[SubjectId] = ()
@@ -287,19 +245,13 @@ Task = (
 """All types of tasks of a shard."""
 
 
-# ---------------------------------------------------------------- messages and answers
-
-
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """The last link of the hash chain of a shard's ledger; private.
+    """The last link of the hash chain of a shard's ledger; private."""
 
-    `link`: its number. `clock`: that of the coordinator. `head`: digest of the chain.
-    """
-
-    link: int
-    clock: int
-    head: bytes
+    link: int  # number of the link
+    clock: int  # the coordinator's clock
+    head: bytes  # digest of the chain
 
     @classmethod
     def from_database(cls, database: Database) -> Self:
@@ -311,25 +263,16 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """A task for one shard, with the identities that the shard checks.
-
-    - `task`: the task.
-    - `cluster`, `shard`: ids of the cluster and of the shard's folder, in hexadecimal digits.
-    - `number`: number of the shard in the cluster, from 0.
-    - `clock`: the coordinator's clock.
-    - `epochs`: the coordinator's epochs since the shard last answered; the current one is last.
-    - `last_seen`: state of the shard at its last answer.
-    - `read_only`: whether the coordinator only reads; then the shard writes nothing either.
-    """
+    """A task for one shard, with the identities that the shard checks."""
 
     task: Task
-    cluster: str
-    shard: str
-    number: int
-    clock: int
-    epochs: tuple[bytes, ...]
-    last_seen: ShardState
-    read_only: bool = False
+    cluster: str  # id of the cluster, in hexadecimal digits
+    shard: str  # id of the shard's folder, in hexadecimal digits
+    number: int  # number of the shard in the cluster, from 0
+    clock: int  # the coordinator's clock
+    epochs: tuple[bytes, ...]  # of the coordinator since the shard last answered; current one last
+    last_seen: ShardState  # state of the shard at its last answer
+    read_only: bool = False  # whether the coordinator only reads; then the shard writes nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ import numpy as np
 
 from vicinal import errors
 from vicinal.distributed import messages as tasks
-from vicinal.distributed.transports import ReopeningShard, Reply, Transport
+from vicinal.distributed.transports import LocalShard, Reply, Transport
 from vicinal.neighbours.kernels import IntegerMatrix
 
 NAMESPACE = "vicinal"
@@ -53,20 +53,20 @@ CallResult = tuple[str, Any]
 
 
 class ShardActor:
-    """A Ray actor that serves one shard in its own process.
+    """A Ray actor that serves the shard in the folder `path` in its own process.
 
-    `path`: the shard's folder, on the machine of the actor. The first message opens it, not the
-    constructor, as Ray does not restart an actor whose constructor fails.
+    The first message opens the shard, because Ray does not restart an actor whose constructor
+    fails.
     """
 
     def __init__(self, path: str) -> None:
-        self._shard = ReopeningShard(Path(path))
+        self._shard = LocalShard(Path(path))
 
     def handle(self, message: tasks.Message, *query_chunks: IntegerMatrix) -> CallResult:
         """Run the task of a message; return its private result, or its error as a value.
 
-        `message`: the message; a vote request has only its first queries. `query_chunks`: its
-        further queries in order, integer features (q, d), each below Ray's limit of size.
+        `message`, `query_chunks`: the message as :func:`split_message` divides it; chunks are
+        integer features (q, d).
         """
         return run_without_traceback(
             lambda: self._shard.handle(join_message(message, query_chunks))
@@ -97,16 +97,13 @@ def run_without_traceback(operation: Callable[[], Any]) -> CallResult:
 class RayTransport:
     """A transport to a Ray actor, which Ray restarts when its process has died.
 
-    A vote request is part of the call. Ray would put a large request into its object store and send
-    a reference; the shard's machine would then look up its location and fetch it, which costs two
-    more round trips. The request is therefore divided into small arguments.
-
-    - `ray`: the module.
-    - `actor`: handle of a remote :class:`ShardActor`.
+    Ray would put a large vote request into its object store and send a reference; the shard's
+    machine would then look up its location and fetch it, which costs two more round trips. The
+    request is therefore divided into small arguments of the call.
     """
 
-    ray: Any
-    actor: Any
+    ray: Any  # the module
+    actor: Any  # handle of a remote ShardActor
 
     def send(self, message: tasks.Message) -> Reply:
         """Send a message without waiting, and return a function that waits for the answer."""
@@ -114,7 +111,7 @@ class RayTransport:
         return partial(self._wait_for_answer, call)
 
     def _wait_for_answer(self, call: Any, seconds: float) -> tasks.ShardAnswer:
-        """Return the answer to a remote call (a Ray object reference), or raise its error.
+        """Return the answer to a remote `call` (a Ray object reference), or raise its error.
 
         Raises ShardUnreachable if the actor does not answer within `seconds`.
         """
@@ -142,10 +139,10 @@ class RayTransport:
 
 
 def split_message(message: tasks.Message) -> list[Any]:
-    """Return a message as arguments of a remote call, among which a large vote request is divided.
+    """Return a message as arguments of a remote call: a message and chunks of further queries.
 
-    They are the message with the first queries, then integer matrices with the further ones, each
-    of at most `_MAX_CHUNK_BYTES` or of one query. Other messages are not divided.
+    The queries of a large vote request are divided into matrices of at most `_MAX_CHUNK_BYTES` or
+    of one query; the returned message has the first one. Other messages are not divided.
     """
     request = message.task
     if not isinstance(request, tasks.VoteRequest):
@@ -157,11 +154,7 @@ def split_message(message: tasks.Message) -> list[Any]:
 
 
 def join_message(message: tasks.Message, query_chunks: Sequence[IntegerMatrix]) -> tasks.Message:
-    """Return a message with all of its queries, which :func:`split_message` divided into chunks.
-
-    `message`: the message with the first chunk of queries. `query_chunks`: the further chunks, each
-    integer features (q, d), in order; empty if nothing was divided.
-    """
+    """Return the message that :func:`split_message` divided into these two results."""
     request = message.task
     if not (query_chunks and isinstance(request, tasks.VoteRequest)):
         return message
@@ -265,13 +258,12 @@ class RayCluster:
         self._ray.shutdown()
 
 
-def select_resources(name: str, offered: Mapping[str, float]) -> dict[str, float]:
-    """Return the resources that an actor reserves, by name; none if any machine may run it.
+def select_resources(folder_name: str, offered: Mapping[str, float]) -> dict[str, float]:
+    """Return the amount of each resource that an actor reserves; none if any machine may run it.
 
-    - `name`: name of the shard's folder.
-    - `offered`: amounts of the resources of all machines of the engine, by name.
+    `folder_name`: of the shard. `offered`: amounts of the engine's resources, by name.
     """
-    resource = f"vicinal-{name}"
+    resource = f"vicinal-{folder_name}"
     return {resource: _PLACEMENT_SHARE} if resource in offered else {}
 
 
@@ -294,10 +286,7 @@ def import_ray() -> Any:
 
 
 def _check_token() -> None:
-    """Raise StorageFailed if Ray requires a token and this machine has none.
-
-    Without this check Ray may end the process.
-    """
+    """Raise StorageFailed if Ray requires a token and this machine has none: Ray may then exit."""
     is_named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     has_token = is_named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_AUTH_MODE) == "token" and not has_token:

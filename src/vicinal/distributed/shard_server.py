@@ -63,12 +63,9 @@ class ShardServer:
         check: Callable[[Database], object] = lambda _: None,
         read_only: bool = False,
     ) -> Self:
-        """Open the shard in a folder.
+        """Open the shard in the folder `path`; without writing, if `read_only`.
 
-        - `path`: the folder.
-        - `check`: receives the database of the folder, and raises an error if it must not be used.
-        - `read_only`: whether to open it without writing.
-
+        `check`: receives the database of the folder, and raises an error if it must not be used.
         Raises InvalidInput if there is no shard, StoreOutdated if it is an old copy, StoreInUse if
         another process has it open, and StorageFailed if a file or the database is damaged.
         """
@@ -160,8 +157,6 @@ class ShardServer:
                 membership.write_epoch(database, message.epochs[-1])
                 self._journal.reset_sequence()
 
-    # ------------------------------------------------------------ votes
-
     def _charge_once(self, request: tasks.SumRequest) -> Steps:
         """Charge a request and return its private sums, or the stored sums if it is repeated."""
         stored_sums = self._journal.find_sums(request)
@@ -223,8 +218,6 @@ class ShardServer:
             with self._durable_transaction():
                 self._journal.delete_sums_before(clock)
 
-    # ------------------------------------------------------------ changes of the data
-
     def _make_change(self, task: tasks.Add | tasks.Erase | tasks.SetAudience) -> int:
         """Make the change of a task durably; return the number of erased records."""
         # The shard counts as failed until the change is complete: after an exception at any line
@@ -253,11 +246,7 @@ class ShardServer:
         self._mark_change()
 
     def _erase_subjects(self, task: tasks.Erase) -> int:
-        """Erase subjects from all files and return the number of erased records.
-
-        `task`: ids of the subjects, and the coordinator's clock at this change. Sums of earlier
-        clocks are deleted, as they contain the subjects' votes.
-        """
+        """Erase the subjects of a task from all files and return the number of erased records."""
         store = self._store
         self._delete_sums_before(task.clock)  # These votes contain those of the erased subjects.
         n_erased = decide_erasure(store.ledger, store.shard, task.subjects)
@@ -306,8 +295,6 @@ class ShardServer:
         self._gradients.clear()
         self._store.report_change()
 
-    # ------------------------------------------------------------ locks and transactions
-
     @contextmanager
     def _run_exclusively(self) -> Iterator[None]:
         """Hold the shard's lock in the with-block; note the block's commits in the witness.
@@ -327,15 +314,12 @@ class ShardServer:
 
     @contextmanager
     def _durable_transaction(self) -> Iterator[None]:
-        """Commit the with-block as one transaction; after an error the shard must be reopened.
-
-        Memory may then be ahead of the disk.
-        """
+        """Commit the with-block as one transaction; after an error the shard must be reopened."""
         try:
             with self._store.database.transaction():
                 yield
         except BaseException:
-            self._failed = True
+            self._failed = True  # memory may be ahead of the disk
             raise
 
     def _open_audience_state(self, audience: Audience) -> AudienceState:
@@ -344,10 +328,7 @@ class ShardServer:
 
 
 def _get_for_audience(name: str, values: Mapping[str, _T]) -> _T:
-    """Return the entry of `values` for the audience `name`, or raise InvalidInput if none.
-
-    `values`: the ledger's audiences or their states, by name of the audience.
-    """
+    """Return the entry of `values`, which are by name of the audience; InvalidInput if none."""
     if name not in values:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
     return values[name]

@@ -157,12 +157,10 @@ def finish_interrupted_split(
 ) -> layout.ClusterDescription:
     """Finish the split that made the cluster at `path`, if needed, and return its description.
 
-    - `accept_loss`: whether the coordinator's charges or the store's witness may have been lost.
-    - `read_only`: whether to refuse an unfinished split instead of writing.
-
+    `accept_loss`: whether the coordinator's charges or the store's witness may have been lost.
     Raises PrivacyRefused if the store is not the one that the cluster was split from, or has
     changed since, as it may have charged budgets that the cluster still has; or if the split is
-    unfinished and `read_only` is True.
+    unfinished and `read_only` forbids to finish it.
     """
     cluster = layout.ClusterDescription.read(path)
     if not cluster.source:
@@ -214,14 +212,10 @@ def hash_to_shard(id_hash: bytes, n_shards: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShardSubjects:
-    """The subjects of one shard, in the order of their slots (array indices) there. Private.
+    """The subjects of one shard, in the order of their slots there. Private."""
 
-    - `slots`: their slots in the store that is split, int32 values as bytes.
-    - `ids`: their framed ids, concatenated.
-    """
-
-    slots: bytearray
-    ids: bytearray
+    slots: bytearray  # their slots in the store that is split, int32 values as bytes
+    ids: bytearray  # their framed ids, concatenated
 
 
 def assign_subjects(
@@ -250,15 +244,12 @@ def assign_subjects(
 def _write_shards(
     source: OpenStore, target: Path, cluster: str, subjects: list[ShardSubjects]
 ) -> list[membership.ShardRecord]:
-    """Write the folders of all shards, and return the coordinator's records of the shards.
-
-    `subjects`: the subjects of each shard.
-    """
+    """Write the folders of all shards with their `subjects`; return the coordinator's records."""
     n_shards = len(subjects)
     slot_of_row = source.record_files.read_slots(len(source.shard))
     erased_rows = source.database.read_rows(Tables.DEPARTED)
     records = []
-    for number, path in enumerate(layout.list_folders(target, n_shards)):
+    for number, path in enumerate(layout.list_shard_folders(target, n_shards)):
         witness = layout.find_witness(target, path.name)
         folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
         with create_store(folder.folder, source.schema) as store:
@@ -281,12 +272,11 @@ def _copy_to_shard(
     slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
 ) -> None:
-    """Copy records, subjects and budgets into the files of an empty shard, in one change.
+    """Copy the records and budgets of `subjects` into the files of an empty shard, in one change.
 
-    - `subjects`: the subjects of the shard.
-    - `slot_of_row`, int32 (n,): slot of each record's subject in `source`.
-    - `erased`: budgets of the shard's erased subjects, tuples of the hash of the id, the number of
-      the audience, and the remaining units.
+    `slot_of_row`, int32 (n,): slot of each record's subject in `source`. `erased`: budgets of the
+    shard's erased subjects, tuples of the hash of the id, the number of the audience, and the
+    remaining units.
     """
     files = source.record_files
     size = len(source.shard)
@@ -321,9 +311,8 @@ def _write_shard_audience(
     Every enrolled or erased subject of the shard counts as having been granted one budget, or the
     part of it that its renewal periods have released. Only the coordinator counts answers.
 
-    - `audience`: the audience in the store that is split.
-    - `slots`, int32 (shard's subjects,): slot in that store of each subject, by its new slot.
-    - `erased`: remaining units of the shard's erased subjects.
+    `audience`: the audience in the store that is split. `slots`, int32 (shard's subjects,): slot in
+    that store of each subject, by its new slot. `erased`: remaining units of erased subjects.
     """
     units = audience.account.durable[slots]
     account = StoredAccount(np.zeros(0, dtype=np.int64))

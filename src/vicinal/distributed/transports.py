@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
@@ -25,19 +24,16 @@ class Transport(Protocol):
     """Carries messages to one shard, wherever it runs."""
 
     def send(self, message: Message) -> Reply:
-        """Send a message without waiting, and return a function that waits for the answer.
-
-        The function takes the largest number of seconds to wait.
-        """
+        """Send a message without waiting, and return a function that waits for the answer."""
 
     def close(self) -> None:
         """Release the shard, which closes its folder."""
 
 
-class ReopeningShard:
-    """A shard of this process that is opened at its first message, and again after a failure.
+class LocalShard:
+    """A shard of this process, and the transport to it.
 
-    `path`: the folder.
+    The folder `path` is opened at the first message, and again after a failure.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,27 +86,16 @@ class ReopeningShard:
         if server is not None:
             server.close()
 
-
-@dataclass(slots=True, eq=False)
-class LocalTransport:
-    """A transport to `shard` in this process, which runs each task while it is sent."""
-
-    shard: ReopeningShard
-
     def send(self, message: Message) -> Reply:
         """Run the task of a message; return a function that returns or raises its result."""
         reply: Future[ShardAnswer] = Future()
         try:
-            reply.set_result(self.shard.handle(message))
+            reply.set_result(self.handle(message))
         except errors.VicinalError as error:
             reply.set_exception(error)
         return reply.result
 
-    def close(self) -> None:
-        """Close the shard's folder."""
-        self.shard.close()
-
 
 def local_transports(paths: Sequence[Path]) -> list[Transport]:
     """Return a transport, in this process, for the shard in each of the folders `paths`."""
-    return [LocalTransport(ReopeningShard(path)) for path in paths]
+    return [LocalShard(path) for path in paths]
