@@ -20,7 +20,7 @@ from vicinal.planning.required_records import (
 )
 from vicinal.predictors.averaging import IndKNNRegressor
 from vicinal.predictors.ind_knn import IndKNNClassifier
-from vicinal.reports.plan_report import assess_plan, assess_size, describe_rare_classes
+from vicinal.reports.plan_report import assess_plan, describe_min_records, describe_rare_classes
 
 
 def make_plan(n_records, n_queries, epsilon):
@@ -32,10 +32,12 @@ def test_a_verdict_says_what_can_work():
     for n_records, n_queries, said in (
         (500, 1000, "expect noise"), (500, 30, "enough records"), (50_000, 1000, "enough records"),
     ):  # fmt: skip
-        line = assess_size(make_plan(n_records, n_queries, 1.0), size_is_public=True)
+        line = describe_min_records(make_plan(n_records, n_queries, 1.0), size_is_public=True)
         assert f"epsilon 1: {said}. Neighbours alone need about" in line
     noisy = make_plan(300, 100, 1.0).replanned(noise_multiplier=5.0)
-    assert "expect noise with any number of records" in assess_size(noisy, size_is_public=True)
+    assert "expect noise with any number of records" in describe_min_records(
+        noisy, size_is_public=True
+    )
 
 
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
@@ -46,7 +48,7 @@ def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
         compute_unanimous_lead(PlanChoice.from_plan(plan.replanned(n_records=least // 2)))
         < MIN_LEAD
     )
-    assert f"need about {least:,} records" in assess_size(plan, size_is_public=False)
+    assert f"need about {least:,} records" in describe_min_records(plan, size_is_public=False)
 
 
 def test_a_private_model_needs_records_by_epsilon_alone():
@@ -56,11 +58,13 @@ def test_a_private_model_needs_records_by_epsilon_alone():
     assert (
         0.8 < find_model_records(plan.replanned(epsilon=0.5)) / (2 * find_model_records(plan)) < 1.2
     )
-    assert "enough records. A private model needs" in assess_size(plan, size_is_public=True)
-    assert "expect noise. A private model" in assess_size(
+    assert "enough records. A private model needs" in describe_min_records(
+        plan, size_is_public=True
+    )
+    assert "expect noise. A private model" in describe_min_records(
         plan.replanned(n_records=100), size_is_public=True
     )
-    assert f"need about {find_model_records(plan):,} records" in assess_size(
+    assert f"need about {find_model_records(plan):,} records" in describe_min_records(
         plan, size_is_public=False
     )
 
@@ -70,10 +74,10 @@ def test_subjects_with_several_records_count_once():
     plan = make_plan(3400, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
     several = plan.replanned(records_per_subject=8.0)
     assert find_model_records(several) == pytest.approx(8 * find_model_records(plan), rel=0.01)
-    assert "3,400 records, 1,000 queries at epsilon 1: enough records" in assess_size(
+    assert "3,400 records, 1,000 queries at epsilon 1: enough records" in describe_min_records(
         plan, size_is_public=True
     )
-    line = assess_size(several, size_is_public=True)
+    line = describe_min_records(several, size_is_public=True)
     assert line.startswith("3,400 records of 425 subjects")
     assert "expect noise" in line
     assert line.endswith("of 512 subjects.")

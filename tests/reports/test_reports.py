@@ -102,7 +102,7 @@ def a_page():
     names = ("n_records", "n_reference", "n_queries", "n_neighbors", "noise_multiplier", "budget")
     plan = dict(zip(names, (500, 50, 60, 20, 0.3, 0.036), strict=True)) | {"features": NASTY}
     return {
-        "data": NASTY,
+        "data_name": NASTY,
         "answers": DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
         "images": rng.integers(0, 255, (60, 8, 8)), "command": f"vicinal demo --data {NASTY}",
         "version": "1.2.3", "seconds": 61.0,

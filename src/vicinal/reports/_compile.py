@@ -5,7 +5,6 @@ module, so that the first predictions need not wait. All records are synthetic.
 """
 
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -29,10 +28,9 @@ _PLAN: dict[str, Any] = {"epsilon": 8.0, "n_queries": _N_ROWS, "interactions": "
 
 
 def _fit_and_predict(estimator: Any, targets: Any, subjects: Any = _SUBJECTS) -> None:
-    """Fit an `estimator` to the synthetic records (n, d), and answer four queries.
+    """Fit an `estimator` to the synthetic records, with targets (n,) or (n, c), and query it.
 
-    `targets` (n,) or (n, c): the records' targets. `subjects` (n,): the subject of each record;
-    None makes every record a subject of its own.
+    `subjects` (n,): the subject of each record; None makes every record a subject of its own.
     """
     with warnings.catch_warnings():
         # The synthetic records are few on purpose, and the installation shows no warnings of them.
@@ -49,9 +47,9 @@ def compile_hog() -> None:
 
 
 def compile_votes() -> None:
-    """Compile the functions of Ind-KNN's search, radii, charges and noise, for votes and labels.
+    """Compile Ind-KNN's search, radii, charges and noise, also as published by Zhu et al. 2023.
 
-    Those for tiles are called directly, because few rows are never split into tiles.
+    Functions of tiles are called directly, because few rows are never split into tiles.
     """
     from vicinal.mechanisms.charging import compute_tile_bounds, find_differences
     from vicinal.neighbours.scan import NeighbourLists, merge_blocks
@@ -66,12 +64,6 @@ def compile_votes() -> None:
     for release, seed in (("votes", None), ("label", 0)):
         options = {**_PLAN, "release": release, "model_share": 0, "simulation_seed": seed}
         _fit_and_predict(IndKNNClassifier(_CLASSES, **options), _LABELS)
-
-
-def compile_zhu2023() -> None:
-    """Compile the functions of the published Ind-KNN algorithm (Zhu et al. 2023)."""
-    from vicinal.predictors.ind_knn import IndKNNClassifier
-
     published = IndKNNClassifier.zhu2023(
         _CLASSES, 8.0, n_queries=_N_ROWS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
     )
@@ -146,9 +138,8 @@ def draw_sample_plots() -> None:
     plots.encode_png(np.eye(2))
 
 
-STEPS: tuple[Callable[[], None], ...] = (
+STEPS = (
     compile_votes,
-    compile_zhu2023,
     compile_model,
     compile_hog,
     compile_vectors,

@@ -1,6 +1,7 @@
 """The command ``vicinal demo``: a public data set whose training part is treated as private.
 
-Answers have real noise, not simulated noise from a seed.
+Answers have real noise, not simulated noise from a seed. `begin` starts a progress bar, given its
+name and number of steps.
 """
 
 from __future__ import annotations
@@ -26,18 +27,14 @@ from vicinal.reports.outcomes import AccuracyByClass, AnswerCounts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One train-test split with mapped features.
+    """One train-test split with mapped features; records and labels are treated as private."""
 
-    `records` (n, d) and `labels` (n,) are treated as private, `reference` (m, d) and `queries`
-    (q, d) as public; `truth` (q,) are true labels.
-    """
-
-    classes: Sequence[Any]
-    records: FloatMatrix
-    labels: AnyArray
-    reference: FloatMatrix
-    queries: FloatMatrix
-    truth: AnyArray
+    classes: Sequence[Any]  # all class names
+    records: FloatMatrix  # (n, d)
+    labels: AnyArray  # of the records, (n,)
+    reference: FloatMatrix  # public points (m, d)
+    queries: FloatMatrix  # (q, d)
+    truth: AnyArray  # true labels of the queries, (q,)
 
 
 CLASSES = tuple(range(10))
@@ -60,16 +57,14 @@ _SPLIT_SEED = 0  # of the split of the test images; privacy does not depend on i
 class DemoAnswers:
     """Released answers to all queries with real noise, with their guarantee and public plan.
 
-    `labels` and `truth` (q,) are answered and true class names. `confidence` (q,) is the lead of
-    the best class over the second, in standard deviations of the noise on that lead. `plan` was
-    fixed before the first answer: `n_records` was estimated once with noise, the noise on the votes
-    of a class has standard deviation noise_multiplier sqrt(n_neighbors), `budget` is each subject's
-    zCDP budget for all answers, and `features` describes the feature map.
+    `plan` was fixed before the first answer: `n_records` was estimated once with noise, the noise
+    on the votes of a class has standard deviation noise_multiplier sqrt(n_neighbors), `budget` is
+    each subject's zCDP budget for all answers, and `features` describes the feature map.
     """
 
-    labels: AnyArray
-    truth: AnyArray
-    confidence: Floats
+    labels: AnyArray  # answered class names (q,)
+    truth: AnyArray  # true class names (q,)
+    confidence: Floats  # (q,): lead of the best class, in standard deviations of its noise
     guarantee: Guarantee
     plan: dict[str, Any]
 
@@ -82,8 +77,7 @@ class DemoAnswers:
 def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a train-test split with `n_queries` test images as queries, and these images.
 
-    `dataset`: images and labels, with a training and a test part. `begin`: starts a progress bar,
-    given its name and number of steps.
+    `dataset`: images and labels, with a training and a test part.
     """
     records, test = dataset.split()
     n_reference = min(_MAX_REFERENCE, len(test) - n_queries)
@@ -94,11 +88,12 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
         )
     if records.labels is None or test.labels is None:
         raise InvalidInput("The data must have labels, in the training and in the test part.")
-    step = begin("HOG features", len(records) + len(test))
+    report_progress = begin("HOG features", len(records) + len(test))
     extractor = HOGFeatures(n_jobs=-1)
     images = np.asarray(test.features)
-    private: FloatMatrix = extractor.transform(np.asarray(records.features), progress=step)
-    public: FloatMatrix = extractor.transform(images, progress=step)
+    train_images = np.asarray(records.features)
+    private: FloatMatrix = extractor.transform(train_images, progress=report_progress)
+    public: FloatMatrix = extractor.transform(images, progress=report_progress)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(test))  # noqa: TID251 (public)
     reference = order[:n_reference]
     queries = order[n_reference : n_reference + n_queries]
@@ -117,9 +112,8 @@ def prepare_trial(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial
 def answer_queries(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
     """Return Ind-KNN's answers to all queries of `trial`, without a private model.
 
-    `trial`: the demo data: private records, public reference, and queries with their true labels.
     `epsilon`, `delta`: guarantee of all answers together; other parameters of the classifier have
-    their defaults. `begin`: starts a progress bar, given its name and number of steps.
+    their defaults.
     """
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
@@ -150,12 +144,19 @@ _N_WRONG_TILES = 8
 """Number of queries that the page shows, and number of wrong answers among them, if available."""
 
 
-def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_facts: Any) -> str:
+def render_demo_page(
+    data_name: str,
+    answers: DemoAnswers,
+    images: AnyArray,
+    *,
+    command: str,
+    version: str,
+    seconds: float,
+) -> str:
     """Return the report of a demo run as an HTML page, of released values and public facts only.
 
-    `data`: name of the data set. `answers`: the released answers to q queries. `images` (q, ...):
-    images of the queries. `run_facts`: the `command`, vicinal's `version`, and the run's duration
-    in `seconds`.
+    `answers`, `images` (q, ...): released answers to q queries, and their images. `command`: the
+    run's command line. `version`: vicinal's version. `seconds`: duration of the run.
     """
     from vicinal.reports import plots
 
@@ -164,9 +165,11 @@ def render_demo_page(data: str, answers: DemoAnswers, images: AnyArray, **run_fa
     by_class = AccuracyByClass.from_answers(answers.labels, answers.truth, CLASSES).by_class
     return text.render_template(
         "demo.html",
-        title=f"Private predictions on {data}",
-        data=data,
-        **run_facts,
+        title=f"Private predictions on {data_name}",
+        data=data_name,
+        command=command,
+        version=version,
+        seconds=seconds,
         answers=answers,
         attack_success_bound=text.format_upper_percent(text.bound_attack_success(epsilon, delta)),
         gaussian_success_bound=text.format_upper_percent(
@@ -218,6 +221,6 @@ def _select_evenly(indices: Places, max_count: int) -> list[int]:
     return [int(indices[round(float(position))]) for position in positions]
 
 
-def _make_data_url(data: bytes, kind: str = "svg+xml") -> str:
-    """Return an image file's bytes as a data URL; `kind` is the subtype of its media type."""
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+def _make_data_url(image_file: bytes, media_subtype: str = "svg+xml") -> str:
+    """Return the bytes of an image file as a data URL."""
+    return f"data:image/{media_subtype};base64,{base64.b64encode(image_file).decode('ascii')}"

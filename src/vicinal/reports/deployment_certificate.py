@@ -2,9 +2,9 @@
 
 A certificate covers three external checklists: sections of NIST SP 800-226 (Guidelines for
 Evaluating Differential Privacy Guarantees), tiers of the Differential Privacy Deployments Registry,
-and items of OWASP AISVS. An audience is a group of recipients with a plan of its own.
-templates/certificate.json lists for each item whether it is covered, and the version of each
-checklist.
+and items of OWASP AISVS. templates/certificate.json lists for each item whether it is covered, and
+the version of each checklist. An *audience* is a group of recipients with a plan of its own, and a
+*calibration* a measurement of the share of outcomes in sets or intervals.
 """
 
 import hashlib
@@ -56,14 +56,14 @@ def compute_certified_success(epsilon: float, delta: float, *, gaussian: bool) -
 def create_certificate(
     facts: Mapping[str, Any],
     version: str,
-    at: str,
+    created_at: str,
     audits: Sequence[Mapping[str, Any]] = (),
     **statements: str | None,
 ) -> dict[str, Any]:
     """Return the certificate of a store as JSON values, from public facts.
 
     - `facts`: public facts of the store, as ``Store.facts()`` returns them.
-    - `version`, `at`: vicinal's version, and the date of the certificate.
+    - `version`, `created_at`: vicinal's version, and the time of the certificate (ISO 8601).
     - `audits`: JSON reports of ``vicinal audit``, newest first. Only audits of this store count as
       evidence on its audiences; those of other targets are listed separately.
     - `statements` of the operator: the responsible `controller`, the `purpose`, the `retention` of
@@ -90,10 +90,10 @@ def create_certificate(
     checklists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     tier_1 = checklists["registry"]["tier_1"]
     tier_1.update(data_curators=statements["controller"], intended_use=statements["purpose"])
-    tier_1.update(publication_date=at)
+    tier_1.update(publication_date=created_at)
     return {
         "format": FORMAT,
-        "at": at,
+        "at": created_at,
         "store": facts["identity"],
         "parties": {name: statements[name] for name in ("controller", "purpose")},
         "unit": "one subject: a person with all records that carry that person's id",
@@ -136,10 +136,7 @@ def create_certificate(
 
 
 def _collect_mu_lower_bounds(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest measured lower bound on mu (of Gaussian DP), by audience and attack.
-
-    `audits`: JSON reports of ``vicinal audit``.
-    """
+    """Return the largest lower bound on mu-GDP in JSON reports `audits`, by audience and attack."""
     bounds: dict[str, dict[str, float]] = {}
     for report in audits:
         by_attack = bounds.setdefault(report.get("audience") or "", {})
@@ -159,9 +156,8 @@ def _describe_audience(
 ) -> dict[str, Any]:
     """Return the section of the certificate on the audience `name`.
 
-    `facts`: the audience's entry in the public facts of the store. `version`: of the store's data;
-    calibrations of earlier versions no longer hold. `mu_lower_bounds`: measured
-    lower bound on mu (of Gaussian DP), by name of the attack.
+    `facts`: the audience's entry in ``Store.facts()``. `version`: of the store's data; calibrations
+    of earlier versions no longer hold. `mu_lower_bounds`: on mu-GDP, by name of the attack.
     """
     guarantee = facts["guarantee"]
     plan = facts["plan"]
@@ -212,10 +208,7 @@ def _describe_audience(
 
 
 def _describe_calibration(calibration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the certified levels of a calibration, and all that they rest on.
-
-    `calibration`: in its JSON form.
-    """
+    """Return the certified levels of a `calibration` (JSON values), and all that they rest on."""
     return {
         "statement": (
             f"With {CONFIDENCE:.0%} confidence for each level by itself, sets or intervals contain "
@@ -232,13 +225,10 @@ def _describe_calibration(calibration: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return path and SHA-256 of the proof note of each mechanism of a store.
-
-    `public_facts`: as ``Store.facts()`` returns them.
-    """
+def _list_proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return path and SHA-256 of the proof note of each mechanism in the `facts` of a store."""
     names: list[str] = []
-    for state in public_facts["audiences"].values():
+    for state in facts["audiences"].values():
         plan = state["plan"]
         names += _NOTES_BY_RELEASE[plan["release"]]
         names += ["mechanisms/linear_model.md"] if plan.get("model_share") else []
@@ -246,7 +236,7 @@ def _list_proofs(public_facts: Mapping[str, Any]) -> list[dict[str, str]]:
         names += ["mechanisms/tally.md"] if state["evaluations"] else []
         names += ["store/coverage.md"] if list_calibrations(state["evaluations"]) else []
         names += ["ledger/renewal.md"] if state["renewal"] else []
-    names += ["ledger/total.md"] if public_facts["total"]["capped"] else []
+    names += ["ledger/total.md"] if facts["total"]["capped"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
@@ -275,10 +265,7 @@ def _summarize_audit(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return a certificate as a printable HTML page without external resources.
-
-    `certificate`: JSON values, as :func:`create_certificate` returns them.
-    """
+    """Return a certificate of :func:`create_certificate` as a printable HTML page."""
     from markupsafe import Markup
 
     proofs = certificate["mechanism"]["proofs"]
@@ -305,10 +292,10 @@ def render_certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _format_claims(audits: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a row on each claim of `audits`, as :func:`_summarize_audit` returns them.
+    """Return the table row of each claim of `audits`, summaries of :func:`_summarize_audit`.
 
-    Its cells: mechanism and audience, date and version, lower bound of claimed mu, detectable
-    epsilon, detected of all controls.
+    Cells: mechanism and audience, date and version, lower bound and claimed mu, detectable epsilon,
+    detected and all controls.
     """
     rows: list[tuple[str, ...]] = []
     for audit in audits:

@@ -17,11 +17,10 @@ _NORMAL_95 = NormalDist().inv_cdf(0.975)  # half-width of a 95 % interval, in st
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return both ends of the 95 % score interval (Wilson 1927) of the share of successes.
-
-    `correct`, `total`: numbers of successes and of trials.
+    """Return both ends of the 95 % score interval (Wilson 1927) of a share of correct answers.
 
     Unlike the Wald interval, it stays inside [0, 1] and is accurate for shares near 0 and 1.
+    `correct`, `total`: numbers of correct and of all answers.
     """
     z = _NORMAL_95
     share = correct / total

@@ -32,19 +32,15 @@ _SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A plan by its `name` in the report, with the parameters that a classifier would choose.
-
-    `simulation`: simulated accuracy; None without simulation. `accuracy_range`: accuracy on similar
-    public tables; None with a simulation, and for plans that were not measured. `no_range_reason`:
-    why plans like this one were not measured, as a clause; empty otherwise.
-    """
+class PlanOption:
+    """A plan by its name in the report, with the parameters that a classifier would choose."""
 
     name: str
     choice: PlanChoice
-    simulation: SimulationResult | None
+    simulation: SimulationResult | None  # simulated accuracy; None without simulation
+    # Accuracy on similar public tables; None with a simulation, and for plans not measured.
     accuracy_range: AccuracyRange | None = None
-    no_range_reason: str = ""
+    no_range_reason: str = ""  # why plans like this one were not measured, as a clause
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option as JSON values."""
@@ -99,9 +95,9 @@ def _list_plans(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 
 def _build_release_variants(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return `plan` changed to release votes, labels alone, or labels with a private model.
+    """Return possible plans that release votes, labels alone, or labels with a private model.
 
-    The keys are the names in the report. Impossible variants are omitted.
+    The keys are their names in the report.
     """
     share = plan.model_share or plan.automatic_model_share
     changes: dict[str, dict[str, Any]] = {
@@ -127,15 +123,14 @@ def evaluate_plan_options(
     *,
     n_features: int | None = None,
     only_requested: bool = False,
-) -> list[Option]:
+) -> list[PlanOption]:
     """Return `plan` and its alternatives with noise and neighbours chosen as a classifier would.
 
-    - `reference`: encoded public points, used without simulation; None if there are none.
-    - `setup`: labelled public points on which each plan is simulated; None for no simulation.
-    - `seed`: of the first simulation of each plan; later ones count up.
-    - `begin`: starts a progress bar, given its name and number of steps.
-    - `n_features`: number of features; None if unknown.
-    - `only_requested`: leave out the alternatives, if the number of records is public.
+    `reference`: encoded public points, used without simulation; None if there are none. `setup`:
+    labelled public points on which each plan is simulated; None for no simulation. `seed`: of the
+    first simulation of each plan; later ones count up. `begin`: starts a progress bar, given its
+    name and number of steps. `n_features`: None if unknown. `only_requested`: leave out the
+    alternatives, if the number of records is public.
     """
     plans = _list_plans(plan)
     if only_requested and plan.n_records:
@@ -147,18 +142,15 @@ def evaluate_plan_options(
             choice = PlanChoice.from_plan(named_plan, reference)
             accuracy_range = find_accuracy_range(named_plan, n_features)
             reason = describe_unmeasured_plan(named_plan, n_features)
-            options.append(Option(name, choice, None, accuracy_range, reason))
+            options.append(PlanOption(name, choice, None, accuracy_range, reason))
         else:
             options.append(_simulate_option(name, named_plan, setup, seed))
         report_progress(1)
     return options
 
 
-def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> Option:
-    """Return the option `name` of a plan, with its accuracy simulated on public points.
-
-    `setup`: the labelled public points. `seed`: of the first simulation; later ones count up.
-    """
+def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: int) -> PlanOption:
+    """Return the option of a plan with its simulated accuracy, as in `evaluate_plan_options`."""
     if plan.model_share:
         setup = setup.with_simulated_model(plan, seed)
     budget_share = None if setup.model is None else setup.model.budget_share
@@ -166,22 +158,22 @@ def _simulate_option(name: str, plan: IndKNNPlan, setup: SimulationSetup, seed: 
     n_per_run = min(plan.n_queries, len(setup.reference))
     n_runs = min(_MAX_RUNS, math.ceil(_MIN_SIMULATED_ANSWERS / n_per_run))
     results = [simulate(setup, choice, seed + run) for run in range(n_runs)]
-    return Option(name, choice, SimulationResult.mean(results))
+    return PlanOption(name, choice, SimulationResult.mean(results))
 
 
 def format_plan_options(
-    options: Sequence[Option],
+    options: Sequence[PlanOption],
     why_not_simulated: str,
     verdict: str = "",
     *,
     details: bool = False,
     accepts_class_prior: bool = True,
 ) -> str:
-    """Return the text report of the requested plan, and a table of all options.
+    """Return the text report of the requested plan, the first option, and a table of all options.
 
-    `options`: the requested plan first. `why_not_simulated`: reason if there is no simulation.
-    `verdict`: line on whether there are enough records. `details`: whether neighbours, noise and
-    training are reported, too. `accepts_class_prior`: whether advice may name --class-prior.
+    `why_not_simulated`: reason if there is no simulation. `verdict`: line on whether there are
+    enough records. `details`: whether neighbours, noise and training are reported, too.
+    `accepts_class_prior`: whether advice may name --class-prior.
     """
     requested = options[0]
     errors = []
@@ -216,12 +208,11 @@ def _compute_training_cost(plan: IndKNNPlan) -> dict[str, Any] | None:
     return training
 
 
-def _format_option_table(options: Sequence[Option], *, details: bool) -> list[str]:
-    """Return the lines of a table of plans, with a header line.
+def _format_option_table(options: Sequence[PlanOption], *, details: bool) -> list[str]:
+    """Return the lines of a table with a header and a line for each of `options`.
 
-    `options`: the plans with their accuracy, one for each line: simulated, or else the range on
-    similar tables, if it was measured. `details`: whether it has columns of the neighbours and the
-    noise. An unknown value is "-"; a column that has no others is left out.
+    `details`: whether it has columns of the neighbours and the noise. An unknown value is "-"; a
+    column of unknown values only is left out.
     """
     rows = [_list_table_cells(option) for option in options]
     titles = [
@@ -241,7 +232,7 @@ def _format_option_table(options: Sequence[Option], *, details: bool) -> list[st
 
 
 _NAME_COLUMN = "name"
-_TECHNICAL_COLUMNS = ("k", "sigma2")
+_TECHNICAL_COLUMNS = ("k", "sigma2")  # number of neighbours, and noise multiplier
 _TABLE_COLUMNS = {
     _NAME_COLUMN: 22,
     "queries": 8,
@@ -257,7 +248,7 @@ _TABLE_COLUMNS = {
 """Width in characters of each column of the table of options, by its title."""
 
 
-def _list_table_cells(option: Option) -> dict[str, str]:
+def _list_table_cells(option: PlanOption) -> dict[str, str]:
     """Return the cells of an option's row in the table of options, by the title of the column."""
     choice = option.choice
     simulation = option.simulation
@@ -307,15 +298,13 @@ def assess_plan(
 ) -> list[str]:
     """Return lines of advice: whether a plan for classes has enough records, and improvements.
 
-    If the number of records is private, the first line states the required number.
-
     `class_shares`: share of each class among public labels, empty without labels. `brief`: leave
     out advice on undeclared rare classes. `accepts_class_prior`: whether the command has the
     options of that advice. Raises InvalidInput for the first value that a classifier would reject.
     """
     size_is_public = plan.n_records is not None
     sized_plan = plan if size_is_public else plan.changed(n_records=1)
-    lines = [assess_size(sized_plan, size_is_public=size_is_public)]
+    lines = [describe_min_records(sized_plan, size_is_public=size_is_public)]
     if plan.model_share:
         lines.append(
             f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
@@ -342,11 +331,11 @@ def assess_plan(
     return lines
 
 
-def assess_size(plan: IndKNNPlan, *, size_is_public: bool) -> str:
-    """Return one line on the number of records that a plan needs.
+def describe_min_records(plan: IndKNNPlan, *, size_is_public: bool) -> str:
+    """Return a line on the number of records that a plan needs.
 
-    `size_is_public`: whether it is compared with the plan's number of records, ``plan.size``.
-    Raises InvalidInput for the first value that a classifier would reject.
+    It is compared with that of the plan if `size_is_public`. Raises InvalidInput for the first
+    value that a classifier would reject.
     """
     required = find_model_records(plan) if plan.model_share else find_min_records(plan)
     request = f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g}"
@@ -376,10 +365,7 @@ def _format_records(plan: IndKNNPlan) -> str:
 def describe_rare_classes(
     plan: IndKNNPlan, class_shares: Sequence[float], names: Sequence[object]
 ) -> list[str]:
-    """Return a line of advice for each class that is too rare for a plan.
-
-    `class_shares`: share of each class among all records. `names`: the class names.
-    """
+    """Return a line on each of the classes `names` whose share is too small for a plan."""
     choice = PlanChoice.from_plan(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     subject = "the votes of this plan" if plan.model_share else "this plan"

@@ -19,23 +19,19 @@ from vicinal.reports.outcomes import AnswerCounts
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
 
 
-def encode_figure(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
-    """Return `figure` as the bytes of a file, without a date in SVG, so that it is repeatable.
-
-    `kind`: "png", "svg" or "pdf". `dpi`: dots per inch of a PNG file.
-    """
+def encode_figure(figure: Figure, file_format: str = "png", dpi: int = 150) -> bytes:
+    """Return `figure` as the bytes of a "png", "svg" or "pdf" file; `dpi`: dots per inch of PNG."""
     file = BytesIO()
-    figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
+    # A date in an SVG file would make it different in each run.
+    metadata = {"Date": None} if file_format == "svg" else None
+    figure.savefig(file, format=file_format, dpi=dpi, metadata=metadata)
     return file.getvalue()
 
 
 def create_figure(
     x_label: str, y_label: str = "", height: float = 4.0, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """Return an empty figure and its axes, with labels `x_label` and `y_label`.
-
-    `height`: in inches. `grid`: "x", "y" or "both" axes with grid lines.
-    """
+    """Return an empty figure of a `height` in inches, and its axes; `grid`: "x", "y" or "both"."""
     figure = Figure(figsize=(6.4, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x_label, ylabel=y_label, axisbelow=True)
@@ -44,11 +40,7 @@ def create_figure(
 
 
 def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes:
-    """Return an SVG plot of each class's accuracy with a 95 % interval.
-
-    `counts_by_class`: numbers of correct and of all answers, by class name; a class without answers
-    is left out.
-    """
+    """Return an SVG plot of the accuracy of each class with answers, with a 95 % interval."""
     nonempty = {name: counts for name, counts in counts_by_class.items() if counts.total}
     height = 0.9 + 0.3 * max(len(nonempty), 2)
     figure, axes = create_figure("right answers", height=height, grid="x")

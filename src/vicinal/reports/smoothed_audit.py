@@ -63,10 +63,9 @@ def _compute_row(
     """Return all results of the audit at one epsilon, as JSON values.
 
     They are the smoothed and the worst-case delta; for a decision, the delta of all counts; for a
-    sample of fixed size, bounds; and the results for `levels` and `database` of `spec`.
-
-    `mechanism`, `population`: objects of `vicinal.smoothed`. `n`: number of records. `spec`: the
-    JSON object that is passed to :func:`audit_smoothed_dp`.
+    sample of fixed size, bounds; and the results for `levels` and `database` of `spec`, the object
+    that is passed to :func:`audit_smoothed_dp`. `mechanism`, `population`: objects of
+    `vicinal.smoothed`. `n`: number of records.
     """
     draws = spec.get("draws", 0)
     seed = spec.get("seed", 0)

@@ -20,17 +20,17 @@ _WIDTH = 100  # characters per line of text reports
 
 
 def bound_attack_success(epsilon: float, delta: float) -> float:
-    """Return an upper bound on the probability that membership inference guesses right.
+    """Return an upper bound on the success probability of membership inference, from prior 1/2.
 
-    It holds under (`epsilon`, `delta`)-DP. The attacker sees every answer and knows all other
-    records; the prior is one half. The two error rates of any test add up to at least
-    2 (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath 2015).
+    It holds under (`epsilon`, `delta`)-DP for an attacker who sees every answer and knows all other
+    records. The two error rates of any test add up to at least 2 (1 - delta) / (1 + e^epsilon)
+    (Kairouz, Oh and Viswanath 2015).
     """
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
 def bound_gaussian_success(budget: float, delta: float) -> float:
-    """Return an upper bound on the probability that membership inference succeeds, prior one half.
+    """Return an upper bound on the success probability of membership inference, from prior 1/2.
 
     It is Phi(mu / 2) + delta with mu = sqrt(2 B) for Gaussian noise (Dong, Roth and Su 2022).
     `budget`: B, the zCDP budget of a subject. `delta`: that of the plan's guarantee; noise on an
@@ -39,9 +39,9 @@ def bound_gaussian_success(budget: float, delta: float) -> float:
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 
 
-def format_percent(share: float, digits: int = 1) -> str:
-    """Return a `share`, 0 to 1, as text such as "97.3 %"; `digits`: decimal places."""
-    return f"{100 * share:.{digits}f} %"
+def format_percent(share: float, n_decimals: int = 1) -> str:
+    """Return a `share`, 0 to 1, as text such as "97.3 %"."""
+    return f"{100 * share:.{n_decimals}f} %"
 
 
 def format_upper_percent(share: float) -> str:
@@ -62,11 +62,10 @@ def format_duration(seconds: float) -> str:
 
 def format_fact(text: str, name: str = "") -> str:
     """Return `text` wrapped at 100 characters, with `name`, if any, in a left column of 13."""
-    first_indent = f"{name:13}" if name else ""
-    indent = " " * 13 if name else ""
-    return textwrap.fill(
-        " ".join(text.split()), _WIDTH, initial_indent=first_indent, subsequent_indent=indent
-    )
+    text = " ".join(text.split())
+    if not name:
+        return textwrap.fill(text, _WIDTH)
+    return textwrap.fill(text, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
 
 
 def render_template(name: str, **values: Any) -> str:
