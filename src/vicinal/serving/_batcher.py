@@ -1,10 +1,8 @@
 """Batches the requests of a few milliseconds into blocks with one matrix product and one commit.
 
 A request has one or more queries. With a response interval (*paced*), blocks start and replies are
-sent only at its multiples.
-
-One thread does all work on the store. Requests that arrive meanwhile form the next block, so blocks
-grow with the load and the cost of a commit per request falls.
+sent only at its multiples. One thread does all work on the store. Requests that arrive meanwhile
+form the next block, so blocks grow with the load and the cost of a commit per request falls.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ _LOGGED_ERRORS = (ShardMissing, StoreOutdated)
 
 @dataclass(eq=False)
 class _PendingRequest:
-    """A request that waits for its reply; `query` holds its `n_queries` queries."""
+    """A request that waits for its reply."""
 
-    query: Query
+    query: Query  # all queries of the request
     n_queries: int
     reply: asyncio.Future[Reply]
 
@@ -182,10 +180,10 @@ class RequestBatcher:
             return replies, self._submit_block()
         return replies, None
 
-    def _subtract_waiting(self, requests: list[_PendingRequest]) -> None:
+    def _subtract_waiting(self, answered_requests: list[_PendingRequest]) -> None:
         """Subtract the queries of answered requests from the number of waiting queries."""
         with self._waiting_lock:
-            self._metrics.waiting -= _count_queries(requests)
+            self._metrics.waiting -= _count_queries(answered_requests)
 
     async def _deliver_replies(self, block: _SubmittedBlock | None) -> None:
         """Give each request its reply, also in blocks that the thread starts directly after."""

@@ -23,15 +23,11 @@ _OPEN_FILES = Path("/proc/self/fd")
 def decode_csv(
     content: bytes, store: BaseStore, id_column: str | None, max_rows: int
 ) -> tuple[dict[str, Any], Any, int]:
-    """Return the id column of a CSV file (by name), the queries as sent, and their number.
+    """Return the id column of an uploaded CSV file (by name), its queries, and their number.
 
-    - `content`: the uploaded file.
-    - `store`: its schema determines the columns of features.
-    - `id_column`: name of the column that the reply repeats beside the answers; None for none.
-    - `max_rows`: largest number of queries.
-
-    Raises problem 422 if the file does not fit the store, 413 for too many rows, 503 if there is
-    too little space on disk or in memory.
+    `id_column`: name of the column that the reply repeats beside the answers; None for none, and
+    then the first result is empty. Raises problem 422 if the file does not fit the store, 413 for
+    more than `max_rows` queries, 503 if there is too little space on disk or in memory.
     """
     extractor = store.schema.extractor
     if extractor.raw_form == "images":

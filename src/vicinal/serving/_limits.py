@@ -32,10 +32,9 @@ _MAX_CSV_COLUMNS = 10_000  # reading a header of that many columns takes about a
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Limits of a request body that are checked before it is parsed.
+    """Limits of a request body: `max_bytes` while it arrives, `max_values` before it is parsed.
 
-    `max_bytes` is checked while the body arrives. `max_values` limits the cost of parsing: a number
-    counts as one value, a list as four, and they are counted by their commas and brackets.
+    A number counts as one value, a list as four; they are counted by their commas and brackets.
     """
 
     max_bytes: int
@@ -62,9 +61,9 @@ class BodyLimits:
             raise Problem(413, "too-large", "The body has too many values. Send fewer rows.")
 
     def check_cells(self, content: bytes) -> None:
-        """Raise problem 413 for a CSV file with too many cells, whichever mark delimits them.
+        """Raise problem 413 for a CSV file with too many cells, in total or in a line.
 
-        `content`: the file. Also raised if a line has more than `_MAX_CSV_COLUMNS` cells.
+        Every mark that may delimit them is counted.
         """
         n_lines = max(content.count(b"\n"), content.count(b"\r"))
         n_cells = n_lines + max(content.count(mark) for mark in _CSV_DELIMITERS)
@@ -94,8 +93,8 @@ class BodyReader:
     ) -> AsyncIterator[bytes]:
         """Yield a body of a media type; its bytes occupy the shared memory until the context ends.
 
-        Raises problem 413 as soon as the announced or received size exceeds the limit, 408 if the
-        body takes too long, 415 for another media type, 503 if other bodies occupy the memory.
+        Raises problem 413 as soon as its announced or received size exceeds the limit, 408 if it
+        takes too long, 415 for another media type, 503 if other bodies occupy the memory.
         """
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != media_type:

@@ -36,22 +36,21 @@ class BucketCounts:
 
 
 class Metrics:
-    """Counters of one process.
+    """Counters of one process; `is_consistent` returns whether the store can answer.
 
-    Only its event loop writes them, except `waiting` (queries that wait for the store's thread) and
-    `failed`, which other threads write too. `is_consistent` returns whether the store can answer.
+    Only its event loop writes them, except `waiting` and `failed`, which other threads write too.
     """
 
     def __init__(self, is_consistent: Callable[[], bool]) -> None:
         self._is_consistent = is_consistent
-        self.failed = False
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.seconds = BucketCounts(_SECONDS_BOUNDS)
-        self.blocks = BucketCounts(_SIZE_BOUNDS)
-        self.waiting = 0
-        self.connections = 0
-        self.dropped: Counter[str] = Counter()
-        self.missing = 0
+        self.failed = False  # whether an operation of the store has failed for good
+        self.requests: Counter[tuple[str, str, int]] = Counter()  # by path, method and status
+        self.seconds = BucketCounts(_SECONDS_BOUNDS)  # durations of predictions
+        self.blocks = BucketCounts(_SIZE_BOUNDS)  # numbers of queries of blocks
+        self.waiting = 0  # queries that wait for the store's thread
+        self.connections = 0  # open connections
+        self.dropped: Counter[str] = Counter()  # connections closed before a request, by reason
+        self.missing = 0  # blocks that were refused because a shard was missing
 
     @property
     def up(self) -> bool:
@@ -61,8 +60,8 @@ class Metrics:
     def format_text(self, audiences: Mapping[str, tuple[int, float | None]]) -> str:
         """Return all metrics in the text format of Prometheus.
 
-        `audiences` maps each name to its number of remaining answers and to the mean used share of
-        a budget, estimated from public rows (None: no estimate); both are public.
+        `audiences`: number of remaining answers, and mean used share of a budget as estimated from
+        public rows (None: no estimate), by audience; both are public.
         """
         remaining_answers = {}
         used_shares = {}

@@ -17,10 +17,9 @@ _TYPE_PREFIX = "https://vicinal.invalid/problems/"
 
 
 class Problem(Exception):
-    """An error of a request, to be sent as its response.
+    """An error of a request, to be sent as its response with HTTP status `status` and `headers`.
 
-    `status` is the HTTP status. Programs distinguish problems by `kind`, the end of the field
-    `type`; `detail` is the text for users. `headers` are added to the response.
+    Programs distinguish problems by `kind`, the end of the field `type`; `detail` is for users.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class Problem(Exception):
 
 
 def translate_store_error(error: errors.VicinalError, *, changes_data: bool = False) -> Problem:
-    """Return the problem for an error of the store.
+    """Return the problem for an error of the store, whose own message clients must not see.
 
-    The texts are written here because messages of the store name files and arguments, which
-    clients must not see. `changes_data`: the request adds records or erases a subject.
+    It names files and arguments. `changes_data`: whether the request adds records or erases a
+    subject.
     """
     # ShardMissing is a subclass of StorageFailed, but temporary; it must be tested first.
     if isinstance(error, errors.ShardMissing):

@@ -24,16 +24,12 @@ from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
 
 _INLINE_BODY_BYTES = 32 << 10
-"""Longest body decoded in the event loop: it takes a millisecond, as long as passing it to another
-thread and back."""
+"""Longest body decoded in the event loop: passing it to a thread would take as long, 1 ms."""
 T = TypeVar("T")
 
 
 class AppState:
-    """The components of a running service, one instance per application.
-
-    `folder` is the folder of `store`, which holds the API keys and the local socket.
-    """
+    """The components of a running service; `folder` of `store` has API keys and local socket."""
 
     def __init__(self, store: BaseStore, folder: Path, settings: ServiceSettings) -> None:
         self.store = store
@@ -75,8 +71,8 @@ class AppState:
     async def decode_json(self, model: type[AnyBody], content: bytes) -> tuple[AnyBody, Any, int]:
         """Return a parsed body, its rows in the store's format, and the number of rows.
 
-        Long bodies are decoded in a thread, one at a time. Raises problem 413 or 422 if the body
-        does not fit `model`, the limits or the store. `content`: the received JSON.
+        Long bodies are decoded in a thread, one at a time. Raises problem 413 or 422 if the JSON
+        text `content` does not fit `model`, the limits or the store.
         """
         self.body_reader.limits.check_values(content)
 
@@ -91,11 +87,9 @@ class AppState:
     async def decode_csv(
         self, content: bytes, id_column: str | None
     ) -> tuple[dict[str, Any], Any, int]:
-        """Return the id column of a CSV file (by name), the queries as sent, and their number.
+        """Return the result of :func:`vicinal.serving._csv.decode_csv`, computed in a thread.
 
-        Decodes in a thread. `content`: the file. `id_column`: name of the column that the reply
-        repeats beside the answers; None for none, and then the first result is empty. Raises
-        problem 413 or 422 if the file does not fit the limits or the store.
+        Raises problem 413 or 422 if the file `content` does not fit the limits or the store.
         """
 
         def decode() -> tuple[dict[str, Any], Any, int]:
@@ -109,8 +103,8 @@ class AppState:
     ) -> T:
         """Return the result of a store method, called with `arguments` in the store's thread.
 
-        Errors of the store are raised as problems. `changes_data`: the method adds records or
-        erases a subject, which the text of a problem then states.
+        Errors of the store are raised as problems. `changes_data`: whether the method adds records
+        or erases a subject.
         """
         try:
             return await self.batcher.run(partial(method, *arguments))

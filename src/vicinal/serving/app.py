@@ -181,10 +181,9 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
 
 
 async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: float) -> Reply:
-    """Return the reply to a query of `n_rows` rows, and measure the time since `start_time`.
+    """Return the reply to a query of `n_rows` rows, or raise an error of the store as a problem.
 
-    `start_time`: start of the request in seconds of `time.perf_counter`. Raises the problem that
-    corresponds to an error of the store.
+    The time since `start_time`, in seconds of `time.perf_counter`, is counted.
     """
     try:
         reply = await state.batcher.submit(query, n_rows)
@@ -291,9 +290,9 @@ async def get_quota(state: AppState, key: ApiKey, _: Request) -> Response:
 
 
 async def _estimate_mean_usage(state: AppState) -> dict[str, float | None]:
-    """Return, by audience, the mean share of a subject's budget that is used, as estimated.
+    """Return the mean used share of budgets by audience, as estimated from public rows.
 
-    The estimate is public: public rows are charged as if they were records; None without them.
+    None without an estimate, for which public rows are charged as if they were records.
     """
     facts = (await state.call_store(state.store.facts))["audiences"]
     usage = {name: audience["usage"] for name, audience in facts.items()}
@@ -498,13 +497,12 @@ _ROUTES = [
 def create_app(
     store: BaseStore, folder: Path, settings: ServiceSettings | None = None
 ) -> Starlette:
-    """Return the ASGI application that serves an open store.
+    """Return the ASGI application that serves an open store, which the caller closes afterwards.
 
-    `folder` is the store's folder, which holds the API keys. One thread of the service uses the
-    store; the caller closes the store afterwards. The network of a store of images or texts is
-    loaded now, so that no request waits for it. Raises MissingExtra without the network's extra.
+    `folder` is the store's folder, which holds the API keys. Raises MissingExtra without the extra
+    of the network of a store of images or texts.
     """
-    store.schema.extractor.load_network()
+    store.schema.extractor.load_network()  # now, so that no request waits for it
     state = AppState(store, folder, settings or ServiceSettings())
     # Predictions, the first route, bypass the router.
     security_headers = Middleware(

@@ -71,10 +71,9 @@ class KeyFile:
     ) -> str:
         """Create a key and return its token, which is not stored and cannot be shown again.
 
-        - `name`: holder of the key; requests with it use the holder's quota.
-        - `role`, `audience`: as in :class:`ApiKey`.
-        - `show`: receives the token before the key becomes valid. If it raises, no key is added: a
-          valid key that was never shown could only be revoked.
+        `name`, `role`, `audience`: as in :class:`ApiKey`. `show`: receives the token before the key
+        becomes valid. If it raises, no key is added: a valid key that was never shown could only be
+        revoked.
 
         Raises PrivacyRefused if the holder ever had a key of another audience: the guarantees
         assume that audiences do not share answers.
@@ -122,10 +121,7 @@ class KeyFile:
 
 
 def _refuse_second_audience(keys: list[ApiKey], name: str, audience: str) -> None:
-    """Raise PrivacyRefused if the holder `name` ever had a key of another audience.
-
-    `keys`: all keys, including revoked ones. `audience`: that of the holder's new key.
-    """
+    """Raise PrivacyRefused if the holder `name` has any of `keys` for another audience."""
     if any(key.name == name and key.audience != audience for key in keys):
         raise PrivacyRefused(
             f"{name!r} has, or had, a key of another audience. Access to the answers of two "
@@ -142,11 +138,7 @@ class KeyCache:
         self._keys: dict[str, ApiKey] = {}
 
     def find(self, token: str) -> ApiKey | None:
-        """Return the key of a token, or None.
-
-        A digest is computed and compared for unknown ids too, so that the time does not reveal
-        which ids exist.
-        """
+        """Return the key of a token, or None. The time does not reveal which ids exist."""
         file_version: tuple[int, ...] = ()
         with suppress(FileNotFoundError):
             status = self._file.path.stat()

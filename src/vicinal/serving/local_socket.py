@@ -59,7 +59,7 @@ def _open_address(folder: Path) -> Iterator[str]:
 
 
 class LocalSocket:
-    """Runs tasks of local commands on an open store, in its `folder`.
+    """Runs tasks of local commands on the open store in `folder`.
 
     `run` calls a function in the store's thread, between two blocks of queries.
     """
@@ -112,7 +112,7 @@ class LocalSocket:
             writer.close()
 
     def _run_task(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the result or error of the store's method `task`; raising would end a service."""
+        """Return the result or the error of the store's method `task` as JSON values."""
         try:
             if task not in _TASKS:
                 raise InvalidInput("The running service has a different version of vicinal.")
@@ -151,23 +151,23 @@ class ServedStore:
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return the public facts of the store; for a `curator`, also private numbers."""
-        return self._run_task("facts", curator=curator)  # type: ignore[no-any-return]
+        return self._request_task("facts", curator=curator)  # type: ignore[no-any-return]
 
     def guarantee(self, audience: str) -> Guarantee:
         """Return the guarantee of an audience's answers."""
-        fields = self._run_task("guarantee", audience=audience)
+        fields = self._request_task("guarantee", audience=audience)
         # JSON has no tuples: lists become tuples again.
         tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return Guarantee(**{**fields, **tuples})
 
     def verify(self, erased: Sequence[SubjectId] = ()) -> Verification:
         """Return the result of checking all files, also for traces of the `erased` subjects."""
-        fields = self._run_task("verify", erased=list(erased))
+        fields = self._request_task("verify", erased=list(erased))
         return Verification(tuple(fields["faults"]), tuple(fields["checked"]))
 
     def backup(self, path: str | Path) -> None:
         """Let the service, as its own user, copy the store into a new folder `path`."""
-        self._run_task("backup", path=str(Path(path).absolute()))
+        self._request_task("backup", path=str(Path(path).absolute()))
         if not Path(path).exists():
             raise StorageFailed(
                 f"The service wrote {path} to a location visible only to it, such as its own "
@@ -192,7 +192,7 @@ class ServedStore:
             raise
         return connection
 
-    def _run_task(self, task: str, **arguments: Any) -> Any:
+    def _request_task(self, task: str, **arguments: Any) -> Any:
         """Let the service call the store's method `task`; return its result or raise its error."""
         try:
             with self._connect() as connection:

@@ -306,9 +306,9 @@ def describe_columns(store: BaseStore) -> list[dict[str, Any]] | None:
 
 
 def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
-    """Return a JSON body, `content`, as an instance of `model`.
+    """Return the JSON text `content` as an instance of `model`.
 
-    Raises problem 400 for repeated keys and 422 for other faults, without quoting the body.
+    Raises problem 400 for repeated keys and 422 for other errors, without quoting the body.
     """
     try:
         body = model.model_validate_json(content)

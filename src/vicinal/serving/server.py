@@ -117,11 +117,7 @@ def serve(
 def create_server(
     app: Starlette, host: str, port: int, announce: Callable[[str], None] = lambda _: None
 ) -> uvicorn.Server:
-    """Return a server that applies the limits in the application's settings.
-
-    `app`: the application. `host`, `port`: address to listen on; port 0 for any free one.
-    `announce`: called with the service's URL once it listens.
-    """
+    """Return a server of `app` with the limits in its settings; arguments as of :func:`serve`."""
     import uvicorn
 
     from vicinal.serving._protocol import ConnectionGuard
@@ -187,9 +183,8 @@ _SMALL_PLAN = {
 def warm_up(store: BaseStore) -> None:
     """Answer queries from temporary stores of synthetic rows, one per plan, to load compiled code.
 
-    Otherwise the first query would wait for the compiler. Only public properties of `store` are
-    used: width, classes, kernel, index and plans. If synthetic rows do not fit a plan, a warning is
-    logged and its first query waits.
+    They have the public properties of `store`: width, classes, kernel, index and plans. Otherwise
+    the first query would wait for the compiler, as it does if synthetic rows do not fit a plan.
     """
     schema = store.schema
     generator = np.random.default_rng(0)  # noqa: TID251 (no secret)
