@@ -10,7 +10,7 @@ import pytest
 
 from command_line import shown as run
 from vicinal.cli._reference import warn_about_reference
-from vicinal.cli.main import Commands, with_flags
+from vicinal.cli.main import Commands, insert_flags
 
 
 def command(name):
@@ -19,16 +19,16 @@ def command(name):
 
 def test_messages_name_the_flag():
     for name in ("plan", "init"):
-        words = with_flags("The 'n_queries' parameter must be at least 1.", command(name))
+        words = insert_flags("The 'n_queries' parameter must be at least 1.", command(name))
         assert words == "The --queries option must be at least 1."
-    assert "'n_queries'" in with_flags("The 'n_queries' parameter", command("verify"))
-    assert with_flags("accept the loss", command("backup")) == "accept the loss (--accept-loss)"
+    assert "'n_queries'" in insert_flags("The 'n_queries' parameter", command("verify"))
+    assert insert_flags("accept the loss", command("backup")) == "accept the loss (--accept-loss)"
     for name in ("verify", "shard"):  # they only read, or ask for a store that is sound
-        words = with_flags("accept the loss", command(name))
+        words = insert_flags("accept the loss", command(name))
         assert words == "accept the loss (--accept-loss of a command that writes)"
-    assert with_flags("The 'subjects' parameter", command("add")) == "The --subject option"
-    assert with_flags("The 'labels' parameter", command("add")) == "The --label option"
-    assert with_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"
+    assert insert_flags("The 'subjects' parameter", command("add")) == "The --subject option"
+    assert insert_flags("The 'labels' parameter", command("add")) == "The --label option"
+    assert insert_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"
     told = run("plan", "--records", 10, "--queries", 0, "--classes", 2, code=2)
     assert "--queries" in told
     assert "n_queries" not in told

@@ -23,7 +23,7 @@ import typer
 from typer import Argument, Option
 
 from vicinal.cli import options, output, records
-from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, show_outlook
+from vicinal.cli._outlook import ASSUMED_PUBLIC_ROWS, print_plan_report
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.cli.output import echo
 from vicinal.errors import InvalidInput
@@ -108,7 +108,7 @@ def init(
         extractor, points, public_labels = feature_options.fit_extractor(
             reference_options, unfitted, label if has_labels else None, subject if has_ids else None
         )
-        labels = records.get_labels(dataset)
+        labels = records.require_labels(dataset)
         with input_files.add_file_to_errors(data):
             new_store = NewStore.from_arguments(
                 (store, ledger, witness),
@@ -123,7 +123,7 @@ def init(
             )
             if dry_run:
                 costs = renewal_options.describe_costs()
-                show_outlook(new_store.plan, points, public_labels, costs=costs, json=json)
+                print_plan_report(new_store.plan, points, public_labels, costs=costs, json=json)
                 return
             opened = new_store.create()
         with opened:
@@ -156,7 +156,7 @@ def audience(
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
             costs = renewal_options.describe_costs()
-            show_outlook(planned, opened.schema.public, costs=costs, json=json)
+            print_plan_report(planned, opened.schema.public, costs=costs, json=json)
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
@@ -171,10 +171,9 @@ def _build_plan(
 ) -> IndKNNPlan:
     """Return the plan of a new store, before any file is read.
 
-    `n_periods`: number of renewal periods; 1 if budgets do not renew.
-
-    `arguments`: plan parameters given on the command line. Raises InvalidInput for unusable ones,
-    and for a plan that needs public rows if the options name none.
+    `arguments`: plan parameters given on the command line. `n_periods`: number of renewal periods;
+    1 if budgets do not renew. Raises InvalidInput for unusable parameters, and for a plan that
+    needs public rows if the options name none.
     """
     from vicinal.planning.plan import IndKNNPlan
     from vicinal.targets.kinds import declared_target
@@ -213,13 +212,13 @@ def _print_advice(
         )
 
 
-def _format_summary(store: Store, path: Path, public_rows: AnyArray | None) -> str:
+def _format_summary(store: Store, path: Path, points: AnyArray | None) -> str:
     """Return the text on a new store: its plan, features, noise, model and guarantee.
 
-    `path`: its folder. `public_rows`, array (m, d): their features, None if there are none.
+    `path`: its folder. `points` (m, d): features of the public rows, None if there are none.
     """
     facts = store.facts()
-    n_public_rows = 0 if public_rows is None else len(public_rows)
+    n_public_rows = 0 if points is None else len(points)
     plan = facts["audiences"]["default"]["plan"]
     features = facts["features"]
     multiplier = plan.get("noise_multiplier")

@@ -34,19 +34,12 @@ ASSUMED_PUBLIC_ROWS = 300
 def plan(
     ctx: typer.Context,
     *,
-    label: Annotated[
-        str | None, Option(help="Column that holds labels of the public rows (y in .npz).")
-    ] = None,
-    subject: Annotated[
-        str | None,
-        Option(help="Column that holds subject ids of the public rows (subjects in .npz)."),
-    ] = None,
+    label: Annotated[str | None, Option(help="Column of labels of public rows (npz: y).")] = None,
+    subject: Annotated[str | None, Option(help="Column of subject ids of public rows.")] = None,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
     seed: Annotated[int, Option(help="Seed of the simulation.", min=0)] = 0,
-    details: Annotated[
-        bool, Option("--details", help="Show neighbours, noise and training, too.")
-    ] = False,
+    details: Annotated[bool, Option("--details", help="Show neighbours, noise, training.")] = False,
     json: Json = False,
 ) -> None:
     """Show a plan, its costs and expected accuracy. Reads no private record and spends nothing.
@@ -76,7 +69,7 @@ def plan(
         # Without class names, the sorted labels are numbered from 0.
         class_indices = np.unique(labels.labels, return_inverse=True)[1]
         labels = replace(labels, labels=class_indices)
-    show_outlook(checked, points, labels, seed=seed, dry_run=False, details=details, json=json)
+    print_plan_report(checked, points, labels, seed=seed, dry_run=False, details=details, json=json)
     if subject is None:
         print_note(describe_missing_subjects(plain))
 
@@ -84,7 +77,7 @@ def plan(
 plan.command_class = PlanCommand  # type: ignore[attr-defined]
 
 
-def show_outlook(
+def print_plan_report(
     plan: IndKNNPlan,
     points: FloatMatrix | None,
     labels: PublicLabels | None = None,
@@ -98,13 +91,13 @@ def show_outlook(
 ) -> None:
     """Print a plan with its costs, expected accuracy and noise, computed from public facts only.
 
-    - `points`, array (m, d): public features, with `labels`; each None without any.
+    - `points` (m, d), `labels`: features and labels of the public rows; each None without any.
     - `costs`: lines on further costs of the command, printed first.
     - `dry_run`: whether this is the dry run of a command, which compares no other plans.
     - `seed`: seed of the simulation.
     - `details`: whether the text has neighbours, noise and training, too.
-    - `is_store_plan`: whether the command has the options of a store's plan, such as --class-prior,
-      which advice may name. `label` and `transfer` lack them.
+    - `is_store_plan`: whether advice may name options of a store's plan, such as --class-prior,
+      which `label` and `transfer` lack.
     """
     from vicinal.reports.plan_report import assess_plan, evaluate_plan_options, format_plan_options
 
@@ -161,19 +154,17 @@ def _advise_on_public_subjects(
 ) -> list[str]:
     """Return advice for plans whose public rows may be several rows of the same subjects.
 
-    `setup`: data of the simulation, with the subject of each public row. `has_ids`: whether the
-    public rows have subject ids.
+    `setup`: has the subject of each public row. `has_ids`: whether that is from a column of ids.
     """
-    if not has_ids:
-        if plan.records_per_subject == 1:
-            return []
-        note = (
-            "the accuracy is too high if the public rows have several rows of one person, because "
-            "these vote for each other. Give the ids of these persons: vicinal plan --subject, or "
-            "init --subject --dry-run, with that column in the public file."
-        )
-        return [note]
     advice = []
+    if not has_ids:
+        if plan.records_per_subject != 1:
+            advice.append(
+                "the accuracy is too high if the public rows have several rows of one person, "
+                "because these vote for each other. Give the ids of these persons: vicinal plan "
+                "--subject, or init --subject --dry-run, with that column in the public file."
+            )
+        return advice
     rows_per_subject = len(setup.subjects) / setup.n_subjects
     if plan.records_per_subject == 1 and rows_per_subject >= _SEVERAL_ROWS:
         advice.append(
@@ -193,8 +184,8 @@ def _prepare_simulation(
 ) -> tuple[Reference | None, SimulationSetup | None, str]:
     """Return encoded public points, the setup of a simulation on them, and why there is no setup.
 
-    Each is None, or the reason empty, if it does not exist. `points`, array (m, d), `labels`:
-    public features, and class names and subject ids of them, or None.
+    Each is None, or the reason empty, if it does not exist. `points` (m, d), `labels`: features,
+    and class names and subject ids, of the public rows; None if unknown.
     """
     import numpy as np
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,14 +54,9 @@ def calibrate(
     from vicinal.ledger.sealed_files import read_json
 
     calibrated = calibration.calibrate(read_json(plan, "plan"), epsilon, field, release)
-    result = {
-        "field": calibrated.field,
-        "release": calibrated.release,
-        "value": calibrated.value,
-        "price": calibrated.price,
-    }
     value = f"{field} of release {release}: {calibrated.value:.8g}"
-    echo(as_json(result) if json else f"{value}\n\n{_format_price(calibrated.price)}")
+    text = f"{value}\n\n{_format_price(calibrated.price)}"
+    echo(as_json(asdict(calibrated)) if json else text)
 
 
 smoothed = create_command_group(
@@ -109,7 +105,7 @@ def _format_release(release: dict[str, Any], name: str, cost_share: str) -> str:
     """Return the line of a release, or of one component of a release, called `name`.
 
     `release` has its parameters, and under "alone" its epsilon if it were the only release.
-    `cost_share` is its share of the plan's privacy cost as a percentage; empty for a component.
+    `cost_share`: its share of the plan's privacy cost as text; empty for a component.
     """
     parameters = ", ".join(
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"

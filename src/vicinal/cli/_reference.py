@@ -1,4 +1,8 @@
-"""Options for the feature extractor of a store and for its public reference rows."""
+"""Options for the feature extractor of a store and for its public reference rows.
+
+Everywhere in this module, `label_column` and `subject_column` are the columns of labels and of
+subject ids in the public file, or None.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,8 @@ _MAX_NAMES_SHOWN = 5  # constant features that a warning names
 class PublicLabels:
     """Labels and subject ids of public rows, for simulations and comparisons.
 
-    - `is_complete`, bool (m,): whether a public row has a label, and an id if there are ids.
-    - `labels`, `subjects`: class names (m',), and subject ids (m',) or None, of these rows.
+    `is_complete`, bool (m,): whether a public row has a label, and an id if there are ids.
+    `labels`, `subjects`: class names (m',), and subject ids (m',) or None, of these rows.
     """
 
     is_complete: Bools
@@ -60,14 +64,9 @@ class ExtractorOptions:
 
     columns: Annotated[
         list[str] | None,
-        Option(
-            help="Feature columns, separated by commas; or repeat the option, for each column "
-            "once. Default: all other columns."
-        ),
+        Option(help="Feature columns, separated by commas or repeated. Default: all others."),
     ] = None
-    schema: Annotated[
-        Path | None, Option(help="Public schema of the table, for --features table.")
-    ] = None
+    schema: Annotated[Path | None, Option(help="Public schema, for --features table.")] = None
     features: Annotated[
         str, Option(help="How rows become vectors: columns, table, hog, image or text.")
     ] = "columns"
@@ -84,10 +83,9 @@ class ExtractorOptions:
         """Return the extractor, without a map.
 
         Column names come from the options or else from the file `public` of public rows. They never
-        come from the private file, because its first line may be a record instead of a header.
-        `other_columns`: names of the columns of labels, targets and subjects, or None. `private`:
-        the file of private records, if one is read. Raises InvalidInput if it is a table and no
-        option names its feature columns.
+        come from the file `private`, if one is read, because its first line may be a record instead
+        of a header. `other_columns`: columns of labels, targets and subjects, or None. Raises
+        InvalidInput if the private file is a table and no option names its feature columns.
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema
@@ -130,12 +128,9 @@ class FeatureOptions(ExtractorOptions):
     """Options that select and configure the feature extractor of a store."""
 
     components: Annotated[
-        int | None,
-        Option(help="Map vectors to this size. The map is learnt from public rows. Default: none."),
+        int | None, Option(help="Map vectors to this size, by a map learnt from public rows.")
     ] = None
-    power: Annotated[
-        float, Option(help="Exponent of the whitening of that map: 0 none, 1 full.")
-    ] = 0.5
+    power: Annotated[float, Option(help="Exponent of the whitening: 0 none, 1 full.")] = 0.5
 
     def fit_extractor(
         self,
@@ -144,13 +139,11 @@ class FeatureOptions(ExtractorOptions):
         label_column: str | None = None,
         subject_column: str | None = None,
     ) -> tuple[StoreExtractor, AnyArray | None, PublicLabels | None]:
-        """Fit the dimension reduction to the reference rows; return the extractor and these rows.
+        """Fit the dimension reduction to reference rows; return extractor, features and labels.
 
-        Returns the fitted extractor, and features (m, d) and labels of the public reference rows,
-        None where there are none. Warns about unsuitable reference rows. `reference`: the options
-        that name or generate the rows. `unfitted_extractor`: extractor of the features before the
-        reduction. `label_column`, `subject_column`: columns of the labels and the subject ids in
-        the public file, or None.
+        Features (m, d) and labels of the rows are None where there are none. Warns about unsuitable
+        rows. `reference`: the options that name or generate them. `unfitted_extractor`: extractor
+        of the features before the reduction.
         """
         rows, labels = reference.read_rows(unfitted_extractor, label_column, subject_column)
         public = reference.public
@@ -183,12 +176,8 @@ class FeatureOptions(ExtractorOptions):
 class ReferenceOptions:
     """Options for public reference rows: a file, or rows generated from the schema."""
 
-    public: Annotated[
-        Path | None, Option(help="Public rows in the same columns; labels are not needed.")
-    ] = None
-    reference: Annotated[
-        str | None, Option(help="from-schema generates public rows, if you have none.")
-    ] = None
+    public: Annotated[Path | None, Option(help="Public rows in the same columns.")] = None
+    reference: Annotated[str | None, Option(help="from-schema generates public rows.")] = None
 
     def check(self, features: str, data: Path | None = None) -> None:
         """Raise InvalidInput if the options contradict each other, `features` or `data`.
@@ -219,10 +208,8 @@ class ReferenceOptions:
     ) -> tuple[Any, PublicLabels | None]:
         """Return the raw public rows, read or generated, and their labels; each None if not given.
 
-        Rows without a label or an id are among the rows; they have no labels, and a warning states
-        their number. `extractor` names the columns to read, or has the schema that generates rows.
-        `label_column`, `subject_column`: those of the labels and the subject ids in the public
-        file, or None.
+        Rows without a label or an id are among the rows; a warning states their number.
+        `extractor` names the columns to read, or has the schema that generates rows.
         """
         from vicinal.features.table_drafts import rows_from_schema
 
@@ -261,9 +248,9 @@ class ReferenceOptions:
         return public_labels if len(public_labels.labels) else None
 
     def public_has_column(self, name: str | None, extractor: StoreExtractor) -> bool:
-        """Return whether the public file is a table with a column of this name.
+        """Return whether the public file is a table with a column of this `name`.
 
-        False for generated rows and other files. `extractor`: gives the format of a CSV file.
+        `extractor`: gives the format of a CSV file.
         """
         from vicinal.datasets.tables import normalize_column_name
 
@@ -285,10 +272,9 @@ _RARE_SUFFIXES = (" is missing", "=(other)")
 
 
 def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
-    """Warn if public reference points are few, or features are constant or dominant.
+    """Warn if public `points` (m, d) are few, or a feature is constant or has most variance.
 
-    A feature is dominant if it has most of the variance. `points`: array (m, d). `names` (d,): of
-    the features; None numbers them from 1.
+    `names` (d,): of the features; None numbers them from 1.
     """
     import numpy as np
 

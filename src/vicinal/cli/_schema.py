@@ -30,20 +30,12 @@ _MAX_SHOWN = 20  # column names of an error and row numbers of a misfit that are
 class CsvOptions:
     """Format of a public CSV file."""
 
-    delimiter: Annotated[
-        str | None, Option(help="Field separator of a CSV file. Default: detected in PUBLIC.")
-    ] = None
+    delimiter: Annotated[str | None, Option(help="Field separator. Default: detected.")] = None
     decimal: Annotated[str | None, Option(help="Decimal mark. Default: detected.")] = None
     encoding: Annotated[str | None, Option(help="Encoding. Default: detected.")] = None
-    quote: Annotated[
-        str, Option(help="Character around fields. Empty: none. It is not detected.")
-    ] = '"'
-    escape: Annotated[
-        str, Option(help="Character that escapes a quote or separator, such as a backslash.")
-    ] = ""
-    comment: Annotated[
-        str, Option(help="First characters of comment lines, such as #. It is not detected.")
-    ] = ""
+    quote: Annotated[str, Option(help="Character around fields. Not detected. Empty: none.")] = '"'
+    escape: Annotated[str, Option(help="Character that escapes a quote, such as \\.")] = ""
+    comment: Annotated[str, Option(help="Start of comment lines, such as #. Not detected.")] = ""
 
     def detect_form(self, public: Path) -> CsvForm:
         """Return the format of the file `public`, detected as far as the options leave it open."""
@@ -62,17 +54,13 @@ def schema(
     ] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
     csv_options: CsvOptions,
-    check: Annotated[
-        Path | None, Option(help="Private table: report values that do not fit --schema.")
-    ] = None,
+    check: Annotated[Path | None, Option(help="Private table to compare with --schema.")] = None,
     schema: Annotated[Path | None, Option(help="Schema to check the table against.")] = None,
     reference: Annotated[
-        Path | None,
-        Option(help="Public table: report the number of its rows that equal a private row."),
+        Path | None, Option(help="Public table: count its rows that equal a private row.")
     ] = None,
     label: Annotated[
-        list[str] | None,
-        Option(help="Column of labels, or several: separated by semicolons, or repeat the option."),
+        list[str] | None, Option(help="Column of labels; several, by semicolons or repeated.")
     ] = None,
     classes: Annotated[
         list[str] | None, Option(help="All class names, as in init, to check the labels against.")
@@ -162,9 +150,9 @@ def _draft_schema_file(
 ) -> None:
     """Draft a schema from a public table, and write it to the file `out`; None writes to stdout.
 
-    - `public`: file of the table; `form`: its format if it is a CSV file.
-    - `label_columns`: columns given as labels, which must be present.
-    - `role_columns`: all columns of labels and subject ids, which are no features.
+    `public`: file of the table. `form`: its format if it is a CSV file. `label_columns`: columns
+    given as labels, which must be present. `role_columns`: all columns of labels and subject ids,
+    which are no features.
     """
     from vicinal.datasets.tables import read_table
     from vicinal.features.csv_form import CsvForm
@@ -214,10 +202,9 @@ def _print_schema_check(
 ) -> None:
     """Print the result of a check of the private table at `path`, as text or as `json`.
 
-    Row numbers, which are private, are printed for the `curator` only.
-
-    - `misfits`: errors and notes from the comparison with the schema.
-    - `coincidences`: rows of a public table that equal a private row; None without a public table.
+    Row numbers, which are private, are printed for the `curator` only. `misfits`: errors and notes
+    from the comparison with the schema. `coincidences`: rows of a public table that equal a private
+    row; None without a public table.
     """
     if json:
         result = {

@@ -22,9 +22,7 @@ from vicinal.cli.records import open_store
 def serve(
     store: StorePath,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, Option(help="Port to listen on; 0 for any free one.", min=0, max=65535)
-    ] = 8000,
+    port: Annotated[int, Option(help="Port; 0 for any free one.", min=0, max=65535)] = 8000,
     wait_ms: Annotated[float, Option(help="Time in which queries join into a batch.")] = 2.0,
     response_interval_ms: Annotated[
         float, Option(help="Send answers only at multiples of this time; 0 for at once.")
@@ -39,10 +37,7 @@ def serve(
     ] = None,
     ray: Annotated[
         str | None,
-        Option(
-            help="Run a cluster's shards on Ray: its address, auto for the engine on this machine, "
-            "or local to start one. Default: in this process."
-        ),
+        Option(help="Run a cluster's shards on Ray: address, auto (found), or local (started)."),
     ] = None,
     shard_timeout_s: ShardSeconds = 30.0,
     accept_lost_charges: AcceptLoss = False,

@@ -8,6 +8,9 @@ budgets; `witness`, file that detects old copies of the store. `accept_lost_char
 that has lost its newest charges, and counts all budgets as spent. `shard_timeout_s` is the time in
 seconds to wait for a cluster's shards. `ids_differ`: new ids that differ from known ones in
 spelling only, as 007 and 7, are other subjects.
+
+A *figure* is a score with its confidence interval, such as "accuracy", or "weight rmse" for one of
+several targets. In `facts` and other JSON objects, names are keys.
 """
 
 from __future__ import annotations
@@ -100,15 +103,12 @@ def add(
 
 def predict(
     store: Annotated[
-        Path,
-        Argument(metavar="STORE", help="Folder of a store or cluster, or the file of a student."),
+        Path, Argument(metavar="STORE", help="Folder of a store or cluster, or file of a student.")
     ],
     data: Annotated[
         str, Option(help="Queries: .parquet, .csv, .csv.gz, .xlsx, .npz, a folder, or - for stdin.")
     ],
-    id_column: Annotated[
-        str | None, Option("--id", help="Column of the queries to copy beside the answers.")
-    ] = None,
+    id_column: Annotated[str | None, Option("--id", help="Column to copy to the answers.")] = None,
     audience: options.Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
@@ -116,8 +116,7 @@ def predict(
         str | None, Option(help="Folder of a student's text model, if it is not the packaged one.")
     ] = None,
     coverage: Annotated[
-        float | None,
-        Option(help="Add sets of classes, or intervals, that contain this share of outcomes."),
+        float | None, Option(help="Add sets or intervals that contain this share of outcomes.")
     ] = None,
     out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: options.Quiet = False,
@@ -150,7 +149,7 @@ def predict(
     with (
         output.print_warnings(),
         output.show_announced_progress(silent=json or quiet),
-        records.provide_file(data) as path,
+        records.provide_input_path(data) as path,
     ):
         if is_student:
             copied, columns, result = _answer_with_student(store, model, path, id_column)
@@ -204,10 +203,9 @@ def _answer_with_store(
     """Answer the queries in the file `path`, charged to `account`, by a store or cluster.
 
     Return the copied column (:func:`input_files.read_queries`) and the columns of answers, by
-    name; the JSON object of the reply; and a summary. `store`: its folder. `id_column`: name of
-    the column to copy. `shard_timeout_s`: seconds to wait for a shard. `coverage`: requested level
-    of sets or intervals, or None. `writes_table`: whether the columns are written, and must
-    therefore not be ambiguous.
+    name; the JSON object of the reply; and a summary. `id_column`: name of the column to copy.
+    `coverage`: requested level of sets or intervals, or None. `writes_table`: whether the columns
+    are written, and must therefore not be ambiguous.
     """
     from vicinal.store.requests import name_coverage_columns
 
@@ -289,7 +287,7 @@ def _write_answers(table: pa.Table, path: Path | None) -> None:
 def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
     """Return the text on a reply: numbers of new, repeated, equal and remaining answers.
 
-    `keys`: one per query, equal for queries with equal features. `account`: paid for them.
+    `keys`: one for each query, equal for queries with equal features.
     """
     n_distinct = len(set(keys))
     n_cached = n_distinct - reply.charged
@@ -322,32 +320,22 @@ def evaluate(
     label: options.Label = None,
     subject: options.Subject = None,
     ids_differ: options.IdsDiffer = False,
-    audience: Annotated[str, Option(help="Audience whose answers to evaluate.")] = "default",
+    audience: options.Audience = "default",
     share: Annotated[
         float, Option(help="Largest share of its budget that a subject pays.", min=0.001, max=1)
     ] = 0.05,
     largest_error: Annotated[
-        float,
-        Option(
-            help="Numbers: cut errors off at this share of the distance between the bounds.",
-            min=0.01,
-            max=1,
-        ),
+        float, Option(help="Numbers: largest error, as share of the range.", min=0.01, max=1)
     ] = 0.25,
     accept_noise: Annotated[
-        bool, Option("--accept-noise", help="Pay for figures even if all are noise.")
+        bool, Option("--accept-noise", help="Pay even if all is noise.")
     ] = False,
     people: Annotated[
         int | None,
-        Option(
-            help="Public number of subjects, never counted in private rows. Default: answers / "
-            "--records-per-subject.",
-            min=1,
-        ),
+        Option(help="Public number of subjects. Default: answers / --records-per-subject.", min=1),
     ] = None,
     dry_run: Annotated[
-        bool,
-        Option("--dry-run", help="Print the narrowest intervals; read, draw and charge nothing."),
+        bool, Option("--dry-run", help="Print the narrowest intervals; read and charge nothing.")
     ] = False,
     coverage: Annotated[
         str | None,
@@ -392,8 +380,8 @@ def _evaluate_file(
 ) -> NoisyEvaluation:
     """Return the evaluation of an open store on the labelled rows of the file at `path`.
 
-    `label`, `subject`: columns of labels and ids. `arguments`: the keyword arguments of
-    :meth:`Store.evaluate`. Before subjects are charged, earlier evaluations are named.
+    `arguments`: the keyword arguments of :meth:`Store.evaluate`. A note on earlier evaluations is
+    printed before subjects are charged.
     """
     schema = store.schema
     dataset, labels = records.read_labelled(path, schema.extractor, schema.target, label, subject)
@@ -409,7 +397,7 @@ def _evaluate_file(
 
 
 def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> str:
-    """Return the text of an evaluation; `figures`: its scores by name, as JSON values."""
+    """Return the text of an evaluation; `figures`: JSON objects by name."""
     from vicinal.store.evaluation import Evaluation, NumberEvaluation
 
     n_subjects, std = evaluation.subject_count_and_std
@@ -419,7 +407,12 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
         f"{evaluation.noise:.1f}."
     )
     lines = [introduction]
-    lines += [_format_figure(name, figure) for name, figure in figures.items()]
+    for name, figure in figures.items():
+        score = "unknown, because the noise is too large for so few subjects"
+        if figure["low"] is not None:
+            noise = ", mostly noise" if figure["noise"] else ""
+            score = f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f}){noise}"
+        lines.append(f"{_format_title(name)}: {score}")
     if isinstance(evaluation, Evaluation):
         name_width = max(len(str(name)) for name in evaluation.classes)
         cell_width = max(8, name_width)
@@ -475,7 +468,7 @@ def _describe_shares(evaluations: Sequence[dict[str, Any]]) -> str:
 
 
 def _format_title(name: str) -> str:
-    """Return the title of a score, `name`: such as "accuracy", perhaps after a target's name."""
+    """Return the title of the figure `name`."""
     target, _, kind = name.rpartition(" ")
     return f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
 
@@ -505,20 +498,6 @@ def _format_coverage(evaluation: NoisyEvaluation) -> list[str]:
             f"at coverage {levels}. Sets follow this evaluation from now on."
         )
     return lines
-
-
-def _format_figure(name: str, figure: dict[str, Any]) -> str:
-    """Return the line of a score with its confidence interval, from the JSON object `figure`.
-
-    `name`: such as "accuracy", after the name of a target if there are several.
-    """
-    title = _format_title(name)
-    if figure["low"] is None:
-        return f"{title}: unknown, because the noise is too large for so few subjects"
-    interval = f"({figure['low']:.3f} to {figure['high']:.3f})"
-    if figure["noise"]:
-        return f"{title}: {figure['value']:.3f} {interval}, mostly noise"
-    return f"{title}: {figure['value']:.3f} {interval}"
 
 
 def erase(
@@ -638,10 +617,7 @@ def export_guarantee(
     with records.open_store_or_service(store, read_only=True) as opened:
         guarantee = opened.guarantee(audience)
     text = output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee)
-    if out is None:
-        echo(text)
-    else:
-        output.write_file(out, text + "\n")
+    output.echo_or_write(text, out)
 
 
 def verify(

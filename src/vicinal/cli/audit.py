@@ -2,8 +2,12 @@
 
 An attack tests whether outputs on two neighbouring inputs differ more than a claimed guarantee
 allows. A one-run audit inserts many canaries (random records) into one run of a plan, and guesses
-which were inserted. Shared options: `store`, folder of the store; `subject`, subject ids;
-`subjects`, file of subject ids; `json`, print one JSON object.
+which were inserted. The `target` of an audit is the folder of a store, the file of a plan, or None
+for all mechanisms and the default plan; `facts` are the public facts of a store, None for another
+target; `audience` has the audited plan.
+
+Shared options: `store`, folder of the store; `subject`, subject ids; `subjects`, file of subject
+ids; `json`, print one JSON object.
 """
 
 from __future__ import annotations
@@ -52,12 +56,8 @@ def audit(
     attack_names: Annotated[
         str | None, Option("--only", help="Attacks to run, separated by commas. See --list.")
     ] = None,
-    audience: Annotated[
-        str, Option(help="Audience whose plan is audited, of a store.")
-    ] = "default",
-    one_run: Annotated[
-        bool, Option("--one-run", help="Attack one interaction that has many canaries.")
-    ] = False,
+    audience: Annotated[str, Option(help="Audience of a store whose plan to audit.")] = "default",
+    one_run: Annotated[bool, Option("--one-run", help="Attack one run of many canaries.")] = False,
     n_canaries: Annotated[
         int, Option("--canaries", help="Number of canaries.", min=8, max=1 << 20)
     ] = 400_000,
@@ -136,9 +136,8 @@ def _run_one_run_audit(
 ) -> OneRunResult:
     """Return the finding of a one-run audit, of a store's plan or else of the default plan.
 
-    `target`: folder of the store, or None. `facts`: its public facts. `audience`: the one with the
-    plan. `n_canaries`: number of inserted records. `confidence`: of the lower bound. `step`: called
-    with the number of interactions made since its last call.
+    `n_canaries`: number of inserted records. `confidence`: of the lower bound. `step`: called with
+    the number of interactions made since its last call.
     """
     from vicinal.audit import one_run_audit
     from vicinal.audit.catalogue import read_audit_settings
@@ -162,8 +161,7 @@ def _run_attacks(
 ) -> dict[str, AuditFinding]:
     """Run attacks for at most `minutes` together; return their findings by name.
 
-    `attacks`: functions that create them. `confidence`: of each lower bound. `silent`: show no
-    progress.
+    `attacks`: functions that create them. `confidence`: of each lower bound.
     """
     from vicinal import checks
     from vicinal.audit.schedule import run_audits
@@ -179,11 +177,9 @@ def _run_attacks(
 def _list_attacks(
     target: Path | None, facts: dict[str, Any] | None, audience: str, names: str | None
 ) -> AttackFactories:
-    """Return functions that create the attacks on all mechanisms, a store or a plan, by name.
+    """Return functions that create the attacks on the target, by name of the attack.
 
-    `target`: folder of the store, or file of the plan; None for all mechanisms. `facts`: public
-    facts of the store; None for a plan or all mechanisms. `audience`: the audience with the
-    attacked plan. `names`: names of the selected attacks, separated by commas; None for all.
+    `names`: names of the selected attacks, separated by commas; None for all.
     """
     from vicinal.audit.catalogue import list_all_attacks, list_plan_attacks, list_store_attacks
     from vicinal.audit.ind_knn import IndKNNAudit
@@ -270,10 +266,7 @@ def certificate(
     out: Annotated[Path, Option("--out", "-o", help="Folder for both files.")],
     audit: Annotated[
         list[Path] | None,
-        Option(
-            help="File that `vicinal audit --out` wrote about this store, or about every mechanism "
-            "of the installation. Repeat for more."
-        ),
+        Option(help="File of `vicinal audit --out` on this store or every mechanism. Repeatable."),
     ] = None,
     controller: Statement = None,
     purpose: Statement = None,
@@ -329,16 +322,13 @@ def read_audit(path: Path) -> dict[str, Any]:
     from vicinal.ledger.sealed_files import read_json
 
     report = read_json(path, "audit")
-    if not _has_fields(report, _REPORT_FIELDS) or not _has_valid_entries(report):
+    if not (
+        _has_fields(report, _REPORT_FIELDS)
+        and all(isinstance(report.get(name), str | None) for name in _OPTIONAL_REPORT_FIELDS)
+        and all(map(_is_claim, report["claims"]))
+    ):
         raise InvalidInput(f"The file {path} was not written by `vicinal audit --out`.")
     return report
-
-
-def _has_valid_entries(report: Mapping[str, Any]) -> bool:
-    """Return whether the optional fields and the claims of a report have the right types."""
-    return all(
-        isinstance(report.get(name), str | None) for name in _OPTIONAL_REPORT_FIELDS
-    ) and all(map(_is_claim, report["claims"]))
 
 
 def _is_claim(claim: Any) -> bool:
@@ -381,9 +371,7 @@ def sign_erasure(
     key: _KeyFile,
     subject: SubjectIds = None,
     subjects: SubjectFile = None,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="Write the receipt to this file.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write it to this file.")] = None,
 ) -> None:
     """Sign that subjects are erased from a store. The receipt does not name them."""
     from vicinal.store.receipts import SigningKey, create_erasure_receipt
@@ -393,11 +381,7 @@ def sign_erasure(
     with _open_single_store(store) as opened:
         ids = collect_subject_ids(subject, subjects)
         receipt = create_erasure_receipt(opened._store, ids, signer, models_kept=opened.models_stay)
-    text = output.as_json(receipt)
-    if out is None:
-        echo(text)
-    else:
-        output.write_file(out, text + "\n")
+    output.echo_or_write(output.as_json(receipt), out)
 
 
 @receipt.command()

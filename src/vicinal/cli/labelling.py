@@ -24,7 +24,7 @@ from typer import Argument, Option
 from vicinal import __version__
 from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli import output, records
-from vicinal.cli._outlook import show_outlook
+from vicinal.cli._outlook import print_plan_report
 from vicinal.cli._reference import ExtractorOptions, PublicLabels, ReferenceOptions
 from vicinal.cli.options import (
     AcceptWeakPlan,
@@ -61,17 +61,10 @@ _VECTOR_EXTRACTORS = ("image", "table", "text")
 
 Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
 Overlapping = Annotated[
-    bool,
-    Option(
-        "--overlapping", help="Train with the recipe for classes that overlap in feature space."
-    ),
+    bool, Option("--overlapping", help="Use the recipe for classes that overlap in feature space.")
 ]
-Public = Annotated[
-    Path, Option(help="Public examples, in a file like that of the records. Labels are not needed.")
-]
-Label = Annotated[
-    str | None, Option(help="Column of labels. Public ones are only compared with the answers.")
-]
+Public = Annotated[Path, Option(help="Public examples, in a file like that of the records.")]
+Label = Annotated[str | None, Option(help="Column of labels; public ones only for comparison.")]
 
 _OPTIONS_OF_IMAGES = dict.fromkeys(
     ("small", "deep"), ("method", "augmentation", "steps", "overlapping")
@@ -112,14 +105,9 @@ class TaskOptions:
     public: Public
     classes: Annotated[
         list[str],
-        Option(
-            help="All class names, as in '0-9' or 'cat,dog,horse'; or repeat the option, for each "
-            "name once."
-        ),
+        Option(help="All class names: '0-9' or 'cat,dog,horse'; or one each time it is given."),
     ]
-    folder: Annotated[
-        Path, Option(help="Private folder of the run. Repeat the command to resume it.")
-    ]
+    folder: Annotated[Path, Option(help="Private folder of the run. Repeat to resume it.")]
     label: Label = None
     subject: Subject = None
     ids_differ: IdsDiffer = False
@@ -130,7 +118,7 @@ class TaskOptions:
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
     def read(self, feature_options: ExtractorOptions, *, silent: bool) -> TaskData:
-        """Read the files and compute the examples, with progress bars unless `silent`."""
+        """Return the content of the files, with progress bars unless `silent`."""
         from sklearn.preprocessing import FunctionTransformer
 
         from vicinal import checks
@@ -147,7 +135,7 @@ class TaskOptions:
         with output.print_warnings(), output.show_announced_progress(silent=silent):
             public, true_labels = _read_public(self.public, extractor, self.label, names)
             dataset = input_files.read_records(self.private, extractor, self.label, self.subject)
-            records.get_labels(dataset)
+            records.require_labels(dataset)
             if dataset.subjects is None:
                 output.print_note(f"{records.NO_SUBJECT_NOTE}.")
             elif not self.ids_differ:
@@ -166,8 +154,8 @@ def _read_public(
 ) -> tuple[Any, PublicLabels | None]:
     """Return the raw public examples in a file, and their labels, None if unlabelled.
 
-    `path`: the file. `label`: column of the labels, which a public table and single rows may lack.
-    `names`: the class names.
+    `label`: column of the labels, which a public table and single rows may lack. `names`: the class
+    names.
     """
     import numpy as np
 
@@ -220,14 +208,12 @@ def _compute_examples(
 def _digest_public(extractor: StoreExtractor, public: Any, pool: AnyArray) -> str:
     """Return the SHA-256 of public examples, in hexadecimal digits.
 
-    If a network computes vectors, their last bits depend on the machine, so the texts or images are
-    digested; else the vectors or pixels are. `extractor`: computed the vectors. `public`: the raw
-    rows. `pool`: their vectors (m, d) or pixels (m, ...).
+    `public`: the raw rows, texts or images. `pool`: their vectors (m, d) of `extractor`, or pixels
+    (m, ...). The inputs of a network are digested: the last bits of its vectors vary by machine.
     """
     from vicinal.labelling.answers import compute_examples_digest
 
-    examples: Any = public if extractor.kind in ("image", "text") else pool
-    return compute_examples_digest(examples)
+    return compute_examples_digest(public if extractor.kind in ("image", "text") else pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,31 +221,23 @@ class LabellerOptions:
     """Labeller of public examples, with its parameters; those of the other labeller are refused."""
 
     labeller: Annotated[str, Option(help="Algorithm: ind-knn or private-knn.")] = IND_KNN
-    epsilon: Annotated[float, Option(help="Upper bound on the privacy loss of the whole run.")] = (
-        1.0
-    )
+    epsilon: Annotated[float, Option(help="Upper bound on the privacy loss of the run.")] = 1.0
     delta: Annotated[
         float | None,
         Option(help="Probability that the bound fails. Default: 1e-5, or .1/records if less."),
     ] = None
-    records: Annotated[
-        int | None, Option(help="Public number of records. Default: estimated with noise.")
-    ] = None
+    records: Annotated[int | None, Option(help="Public number of records, else estimated.")] = None
     records_per_subject: Annotated[
         float | None, Option(help="Public mean number of records per subject. Default: 1.")
     ] = None
-    neighbors: Annotated[int | None, Option(help="Number of records that vote. Default: 300.")] = (
-        None
-    )
+    neighbors: Annotated[int | None, Option(help="Number of voting records. Default: 300.")] = None
     sampling_rate: Annotated[
         float | None, Option(help="Probability that a subject is sampled. Default: .15.")
     ] = None
     sigma_votes: Annotated[
         float | None, Option(help="Noise on the votes. Default: the smallest for epsilon.")
     ] = None
-    sigma_screen: Annotated[
-        float | None, Option(help="Noise of the screening. Default: no screening.")
-    ] = None
+    sigma_screen: Annotated[float | None, Option(help="Noise of screening. Default: none.")] = None
     threshold: Annotated[float | None, Option(help="Threshold of the screening.")] = None
     yes: AcceptWeakPlan = False
 
@@ -304,14 +282,12 @@ class LabellerOptions:
     ) -> IndKNNLabeller | PrivateKNNLabeller:
         """Return the labeller that answers from the private records of `dataset`.
 
-        - `classes`: the class names.
-        - `plan`: rounds and number of queries of the run; used for Private-kNN only.
-
-        Raises PrivacyRefused if the given noise or screening costs more than epsilon.
+        `classes`: the class names. `plan`: rounds and number of queries of the run; used for
+        Private-kNN only. Raises PrivacyRefused if the given noise costs more than epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
 
-        labels = records.get_labels(dataset)
+        labels = records.require_labels(dataset)
         if self.labeller == PRIVATE_KNN:
             return self._build_private_knn(dataset, classes, plan)
         share: Any = "auto" if self.model_share is None else self.model_share
@@ -332,10 +308,9 @@ class LabellerOptions:
     def _build_private_knn(
         self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
     ) -> PrivateKNNLabeller:
-        """Return the Private-kNN labeller of the private records of `dataset`.
+        """Return the Private-kNN labeller, with the arguments of :meth:`build_labeller`.
 
-        Its noise on votes is the option's, or the least that keeps epsilon. `classes`: the class
-        names. `plan`: rounds and number of queries of the run.
+        Its noise on votes is the option's, or the least that keeps epsilon.
         """
         from vicinal.labelling.labellers import PrivateKNNLabeller
         from vicinal.labelling.plan import compute_round_noise, find_smallest_noise
@@ -386,8 +361,7 @@ class LabelOptions(LabellerOptions):
 
     release: Annotated[str, Option(help="Released values: votes, or label alone.")] = "votes"
     model_share: Annotated[
-        str | None,
-        Option(help="Share of each budget that trains a private model, 0 for none. Default: auto."),
+        str | None, Option(help="Share of each budget for a private model; 0: none. Default: auto.")
     ] = None
 
 
@@ -399,36 +373,27 @@ class StudentOptions:
     onnx: Annotated[Path | None, Option(help="Also write the student as ONNX.")] = None
     method: Annotated[
         str | None,
-        Option(
-            help="Training method: plain or vat; for images also uda. Default: vat. Not for the "
-            "network kernel."
-        ),
+        Option(help="plain or vat; for images also uda. Default: vat. Not for the network kernel."),
     ] = None
     network: Annotated[
         str | None,
         Option(
-            help="small or deep for images; mlp, wide or kernel for vectors. Default: small; for "
-            "vectors mlp, or kernel with soft labels. On vectors, only kernel uses soft labels."
+            help="small or deep for images; mlp, wide, kernel for vectors. Default: small or mlp; "
+            "for vectors with soft labels kernel, which alone uses them."
         ),
     ] = None
-    augmentation: Annotated[
-        str | None, Option(help="For images: none, digits or clothes. Default: none.")
-    ] = None
+    augmentation: Annotated[str | None, Option(help="For images: digits or clothes.")] = None
     steps: Annotated[
         int | None,
-        Option(
-            help="Training steps per round. Default: 800; 1600 for digits with soft labels. Not "
-            "for the network kernel.",
-            min=1,
-        ),
+        Option(help="Steps per round. Default: 800, or 1600. Not for the network kernel.", min=1),
     ] = None
     overlapping: Overlapping = False
 
     def choose_network(self, n_dimensions: int, *, has_soft_labels: bool = False) -> str:
-        """Return the name of the network to train, after a check of the options for it.
+        """Return the name of the network to train; the arguments are those of `build_recipe`.
 
-        `n_dimensions`, `has_soft_labels`: see :meth:`build_recipe`. Raises InvalidInput if the
-        network does not take such examples, or if an option would have no effect on its training.
+        Raises InvalidInput if the network does not take such examples, or if an option would have
+        no effect on its training.
         """
         takes_vectors = n_dimensions == 2
         if takes_vectors and self.method == "uda":
@@ -511,9 +476,7 @@ def label(
     task: TaskOptions,
     feature_options: ExtractorOptions,
     out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
-    queries: Annotated[
-        int | None, Option(help="Number of examples to label. Default: 30 % of them.")
-    ] = None,
+    queries: Annotated[int | None, Option(help="Examples to label. Default: 30 %.")] = None,
     choice: LabelOptions,
     dry_run: DryRun = False,
     seed: Seed = 0,
@@ -656,9 +619,9 @@ def _read_answered_examples(
 ) -> tuple[AnyArray, PublicLabels | None, StoreExtractor]:
     """Return the public examples of released answers, their labels or None, and their extractor.
 
-    Examples are vectors (m, d) or images (m, ...). Columns of numbers are those of the `answers`
-    unless `feature_options` name them. Raises InvalidInput if the rows in the file `path` are not
-    the examples that the answers are about. `label`: column of the labels, or None.
+    Examples in the file `path` are vectors (m, d) or images (m, ...). Raises InvalidInput if the
+    `answers` are about others. Columns of numbers are those of the answers unless `feature_options`
+    name them. `label`: column of the labels, or None.
     """
     extractor = feature_options.build_extractor(path, [label])
     if extractor.kind == "columns" and not feature_options.columns and answers.columns:
@@ -750,9 +713,8 @@ def _collect_answers(
 ) -> ReleasedLabels:
     """Return the answers of a round without abstentions, each with its class name.
 
-    - `labeller`: gives class names and the guarantee.
-    - `round_answers`: labels of all queries of the round, as indices of classes.
-    - `selected`, array (k,): indices of queries; their answers are marked for training.
+    `labeller`: gives class names and the guarantee. `round_answers`: labels of all queries of the
+    round, as indices of classes. `selected`: indices (k,) of the queries marked for training.
     """
     import numpy as np
 
@@ -779,8 +741,8 @@ def _evaluate_student(
 ) -> AccuracyByClass:
     """Return the accuracy of a student on the labelled public examples that were not queried.
 
-    - `public_examples`, array (n, ...), `true_labels`: raw examples, and labels of some or all.
-    - `queried_rows`, array of int: indices of the examples that were queried.
+    `public_examples` (m, ...), `true_labels`: inputs of the student, and labels of some or all.
+    `queried_rows` (k,): indices of the examples that were queried.
     """
     import numpy as np
 
@@ -795,10 +757,9 @@ def _evaluate_student(
 def _evaluate_rounds(
     transfer: TransferResult, final: Student, public_examples: AnyArray, true_labels: PublicLabels
 ) -> dict[str, AccuracyByClass]:
-    """Return the accuracies of each round's answers and of the `final` student, by title.
+    """Return the accuracies of the answers of each round and of the `final` student, by title.
 
-    - `transfer`: the answers of all rounds.
-    - `public_examples`, array (n, ...), `true_labels`: raw examples, and labels of some or all.
+    `transfer`: the answers of all rounds. For the other arguments see :func:`_evaluate_student`.
     """
     import numpy as np
 
@@ -829,33 +790,31 @@ def _show_plan(
 ) -> None:
     """Print the facts known before the first query: rounds, releases, guarantee and outlook.
 
-    - `labeller`: has the released values and the guarantee.
-    - `plan`, `task`: the rounds, and the records and public examples of the run.
-    - `true_labels`: those of the public examples; None if unknown.
+    `plan`, `task`: the rounds, and the records and public examples of the run. `true_labels`: those
+    of the public examples; None if unknown.
     """
     from vicinal.labelling.labellers import IndKNNLabeller
 
-    price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
-    price["guarantee"] = labeller.guarantee().to_dict()
-    guarantee = format_guarantee(price["guarantee"]["text"])
-    queries = ", ".join(f"{planned['queries']:,}" for planned in price["rounds"])
-    title = "Queries" if len(price["rounds"]) == 1 else "Queries in each round"
-    lines = [f"{title}: {queries}. No query was sent."]
+    guarantee = labeller.guarantee()
+    n_queries = ", ".join(f"{planned.queries:,}" for planned in plan.rounds)
+    title = "Queries" if len(plan.rounds) == 1 else "Queries in each round"
+    lines = [f"{title}: {n_queries}. No query was sent."]
+    costs = ["", format_guarantee(guarantee)]
     if isinstance(labeller, IndKNNLabeller):
         points = task.extractor.transform(task.pool)
-        costs = [*lines, "", guarantee]
-        show_outlook(
-            labeller.plan(plan.rounds[0]),
-            points,
-            true_labels,
-            costs=costs,
-            json=json,
-            is_store_plan=False,
+        round_plan = labeller.plan(plan.rounds[0])
+        costs = [*lines, *costs]
+        print_plan_report(
+            round_plan, points, true_labels, costs=costs, json=json, is_store_plan=False
         )
         return
-    price["plan"] = labeller.plan()
+    price = {
+        "rounds": plan.to_dict()["rounds"],
+        "guarantee": guarantee.to_dict(),
+        "plan": labeller.plan(),
+    }
     for release in price["plan"]["releases"]:
         numbers = {name: value for name, value in release.items() if isinstance(value, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")
-    echo(as_json(price) if json else "\n".join([*lines, "", guarantee]))
+    echo(as_json(price) if json else "\n".join([*lines, *costs]))

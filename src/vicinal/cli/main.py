@@ -66,7 +66,7 @@ _ACCEPT_LOSS_PHRASE = "accept the loss"
 _NAMED_PARAMETER = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
 
-def with_flags(message: str, command: Any) -> str:
+def insert_flags(message: str, command: Any) -> str:
     """Return an error message in which the flags of click's `command` replace Python parameters."""
     flags = dict(_list_flags(command))
     option_of = FLAG_OF | _OPTION_OF_ARGUMENT
@@ -83,10 +83,9 @@ def with_flags(message: str, command: Any) -> str:
 
 
 def _list_flags(command: Any) -> Iterator[tuple[str, str]]:
-    """Yield pairs (Python parameter, flag), by which flags replace parameters in messages.
+    """Yield pairs (Python parameter, flag) of click's `command`, or of all commands of a group.
 
-    `command`: a click command, or a group, whose commands are all listed. Each option gives two
-    pairs: with its Python parameter, and with the flag's name written as a parameter's.
+    Each option gives two pairs: with its Python parameter, and with the flag's name written as one.
     """
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
@@ -163,7 +162,7 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except VicinalError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            message = with_flags(str(error), command)
+            message = insert_flags(str(error), command)
             if isinstance(error, OutputFailed):
                 message += f" {_AFTER_LOST_OUTPUT.get(ctx.invoked_subcommand, '')}"
             print_note(" ".join(message.split()))
@@ -192,10 +191,7 @@ def _report_unnamed_error(error: OSError) -> None:
 
 
 def create_command_group(help_text: str) -> typer.Typer:
-    """Return an empty group, such as `vicinal keys`, whose commands are added by its decorators.
-
-    `help_text`: description of the group.
-    """
+    """Return an empty group, such as `vicinal keys`, whose commands are added by its decorators."""
     # With a callback, a group of one command stays a group.
     return typer.Typer(
         help=help_text,

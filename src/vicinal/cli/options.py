@@ -36,10 +36,7 @@ Label = Annotated[str | None, Option(help="Column that holds the labels.")]
 Subject = Annotated[str | None, Option(help="Column that holds the subject ids.")]
 SubjectIds = Annotated[list[str] | None, Option(help="A subject id. Repeat for more.")]
 IdsDiffer = Annotated[
-    bool,
-    Option(
-        "--ids-differ", help="Ids that differ in spelling only, as 007 and 7, are other subjects."
-    ),
+    bool, Option("--ids-differ", help="Ids in other spellings, as 007 and 7, are other subjects.")
 ]
 SubjectFile = Annotated[Path | None, Option(help="File with one subject id per line.")]
 Audience = Annotated[str, Option(help="Audience whose plan and budgets to use.")]
@@ -49,20 +46,12 @@ AcceptWeakPlan = Annotated[
     bool, Option("--yes", "-y", help="Accept an epsilon above 20, or a delta above 1/records.")
 ]
 DryRun = Annotated[
-    bool,
-    Option("--dry-run", help="Show costs and expected accuracy; write, draw and charge nothing."),
+    bool, Option("--dry-run", help="Show costs and expected accuracy; write and charge nothing.")
 ]
-Ledger = Annotated[
-    str | None, Option(help="Keep budgets in this postgresql:// database instead of SQLite.")
-]
-Witness = Annotated[
-    Path | None, Option(help="File that detects old copies of the store. Use another disk.")
-]
+Ledger = Annotated[str | None, Option(help="Keep budgets in this postgresql:// database.")]
+Witness = Annotated[Path | None, Option(help="File, on another disk, that detects old copies.")]
 ShardSeconds = Annotated[
-    float,
-    Option(
-        "--shard-s", min=0.01, help="Seconds to wait for a cluster's shards, or for their start."
-    ),
+    float, Option("--shard-s", min=0.01, help="Seconds to wait for shards, or for their start.")
 ]
 # Charges are lost if the newest files of a store are, as after a restored backup.
 AcceptLoss = Annotated[
@@ -77,14 +66,13 @@ class RenewalOptions:
     renew: Annotated[
         str | None,
         Option(
-            help="Release budgets and answers in parts: monthly, weekly, daily, or every given "
-            "number of days. Epsilon and --queries are totals over all parts."
+            help="Release budgets and answers in parts: monthly, weekly, daily, or every number of "
+            "days. Epsilon and --queries are totals."
         ),
     ] = None
     periods: Annotated[int | None, Option(help="Number of parts, with --renew.")] = None
     unspent: Annotated[
-        str | None,
-        Option(help="Whether the unspent budget of a part is lost (default) or carried over."),
+        str | None, Option(help="Unspent budget of a part: lost (default) or carried.")
     ] = None
 
     def describe_costs(self) -> list[str]:
@@ -134,9 +122,9 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _expand_parameters(
     signature: inspect.Signature, hints: dict[str, Any]
 ) -> Iterator[inspect.Parameter]:
-    """Yield a command's keyword parameters, with fields in place of its dataclass parameters.
+    """Yield the keyword parameters of a command, with fields in place of dataclass parameters.
 
-    `signature`: of the command. `hints`: type of each parameter, by name.
+    `hints`: type of each parameter, by name.
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, parameter in signature.parameters.items():
@@ -209,9 +197,9 @@ class PanelCommand(TyperCommand):
     """A command whose help lists everyday options first and the other options by subject."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line `args` into click's context `ctx`; return what remains of it.
+        """Read the command line `args` into click's context `ctx`; return its remaining arguments.
 
-        Raises InvalidInput for superfluous arguments of a command that takes subject ids.
+        Raises InvalidInput if a command that takes subject ids has any.
         """
         takes_ids = any(option.name == "subject" and option.multiple for option in self.params)
         ctx.allow_extra_args = ctx.allow_extra_args or takes_ids
@@ -221,10 +209,7 @@ class PanelCommand(TyperCommand):
         return remaining
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options under their headings into click's help `formatter`.
-
-        `ctx`: click's context of the command.
-        """
+        """Write the arguments and options under their headings into click's help `formatter`."""
         rank = {name: index for index, name in enumerate(_FIRST)}
         parameters: list[Any] = list(self.get_params(ctx))
         parameters.sort(key=lambda parameter: rank.get(parameter.name, len(_FIRST)))
@@ -327,11 +312,10 @@ def _create_options(without_option: tuple[str, ...]) -> list[Any]:
 
 
 def _annotate_option(name: str) -> Any:
-    """Return the type annotation of the option of the plan parameter `name`.
+    """Return the type annotation of the option of the plan parameter `name`, with its help text.
 
-    It is a list for an option that may be repeated.
-
-    The help text is the first sentence of the parameter's documentation, with its default.
+    That is the first sentence of the parameter's documentation, with its default. The type is a
+    list for an option that may be repeated.
     """
     from vicinal.parameters import Unless
 

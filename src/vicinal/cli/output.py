@@ -32,10 +32,9 @@ _COMPILE_NOTE_INTERVAL_S = 5.0  # seconds between notes on compilation
 
 
 def check_standard_output() -> None:
-    """Raise OSError if standard output cannot be written.
+    """Raise OSError if standard output cannot be written; nothing is written to it.
 
-    It can be on a full disk or device, a pipe without a reader, or open for reading alone. Nothing
-    is written, so a command that is refused later leaves an empty output.
+    It can be on a full disk or device, a pipe without a reader, or open for reading alone.
     """
     try:
         descriptor = sys.stdout.fileno()
@@ -70,14 +69,18 @@ def write_file(path: Path, content: str | bytes) -> None:
     write_output(path, content.encode() if isinstance(content, str) else content)
 
 
+def echo_or_write(text: str, path: Path | None) -> None:
+    """Write `text` with a final line break to the file `path`, or to stdout if it is None."""
+    if path is None:
+        echo(text)
+    else:
+        write_file(path, text + "\n")
+
+
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise InvalidInput if an output cannot be written, or is an input or another output.
-
-    `outputs` and `inputs` map the name of an option (lower case) or argument (upper case) to its
-    path; None if it was not given. An output may not lie in an input either.
-    """
+    """Raise InvalidInput if an output cannot be written, or for :func:`refuse_overlap`."""
     from vicinal.ledger.rollback_guard import is_witness
 
     refuse_overlap(outputs, inputs)
@@ -172,9 +175,9 @@ def echo_data(text: str) -> None:
 def _print(text: str, *, err: bool = False, nl: bool, color: bool | None = None) -> None:
     """Print text on stdout, or on stderr if `err`, with a line break at the end if `nl`.
 
-    `color`: whether to keep terminal codes; None: if the output is a terminal.
-    A message that stderr does not accept is lost, because the work must not fail for it. Raises
-    OutputFailed if stdout cannot be written, and BrokenPipeError if its reader has gone.
+    `color`: whether to keep terminal codes; None: if the output is a terminal. A message that
+    stderr does not accept is lost, because the work must not fail for it. Raises OutputFailed if
+    stdout cannot be written, and BrokenPipeError if its reader has gone.
     """
     try:
         typer.echo(text, err=err, nl=nl, color=color)
@@ -187,10 +190,8 @@ def _print(text: str, *, err: bool = False, nl: bool, color: bool | None = None)
 
 
 def redirect_to_null(descriptor: int) -> None:
-    """Redirect stdout (`descriptor` 1) or stderr (2) to the null device.
-
-    Otherwise, Python would try again to write at its exit, and fail.
-    """
+    """Redirect stdout (`descriptor` 1) or stderr (2) to the null device."""
+    # Otherwise, Python would try again to write at its exit, and fail.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
@@ -247,10 +248,7 @@ def show_progress_bars(*, silent: bool = False) -> Iterator[Begin]:
 
 @contextmanager
 def show_announced_progress(*, silent: bool = False) -> Iterator[None]:
-    """Show bars for all work that begins with :func:`vicinal.progress.begin_progress`.
-
-    There are no bars if `silent`, as in :func:`show_progress_bars`.
-    """
+    """Show the bars of :func:`show_progress_bars` for all work that calls ``begin_progress``."""
     with show_progress_bars(silent=silent) as begin, show_progress(begin):
         yield
 

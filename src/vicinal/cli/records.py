@@ -3,7 +3,8 @@
 Files of records are tables, npz files or folders of images or texts. An `extractor` selects the
 columns of features, or has the schema of the table. `label` and `subject` name the columns of
 labels and of subject ids, `path` is the file or folder, and `target` is the store's: classes,
-numbers or several labels.
+numbers or several labels. `accept_lost_charges` opens a store that has lost its newest charges, and
+counts all its budgets as spent; `read_only` writes to no file.
 """
 
 from __future__ import annotations
@@ -75,49 +76,38 @@ def open_store(
     """Open the store or cluster in the folder `path`.
 
     `ray`: address of the Ray engine that runs a cluster's shards, "local" to start one, None to run
-    them in this process. `shard_timeout_s`: seconds to wait for shards. `accept_lost_charges`: open
-    a store that has lost its newest charges, and count all its budgets as spent. `read_only`: write
-    to no file. `http_request`: method and path by which a running service does the same as the
-    command, and the role of the key; None if no request does. StoreInUse beside a running service
-    names it.
+    them in this process. `shard_timeout_s`: seconds to wait for shards. `http_request`: method and
+    path by which a running service does the same as the command, and the role of the key; None if
+    no request does. StoreInUse beside a running service names it.
     """
     from vicinal.distributed.coordinator import Coordinator
     from vicinal.distributed.folders import is_cluster
     from vicinal.distributed.transports import local_transports
+    from vicinal.serving.local_socket import ServedStore
     from vicinal.store.store import Store
 
-    with ExitStack() as resources:
-        resources.enter_context(_advise_on_store_in_use(path, http_request))
-        if is_cluster(path):
-            connect = local_transports
-            if ray is not None:
-                connect = resources.enter_context(connect_ray(ray)).transports
-            cluster = Coordinator.open(
-                path, connect, shard_timeout_s, accept_loss=accept_lost_charges, read_only=read_only
-            )
-            yield resources.enter_context(cluster)
-        elif ray is None:
-            store = Store.open(path, accept_loss=accept_lost_charges, read_only=read_only)
-            yield resources.enter_context(store)
-        else:
-            raise InvalidInput(
-                f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
-                "cluster with: vicinal shard"
-            )
-
-
-@contextmanager
-def _advise_on_store_in_use(path: Path, http_request: str | None) -> Iterator[None]:
-    """Add advice to a StoreInUse error of the with-block, if a running service has the store open.
-
-    `path`: folder of the store, which the with-block opens. `http_request`: method and path of the
-    HTTP request that does the command's work, and the role of the key, for the advice; None if
-    there is none.
-    """
-    from vicinal.serving.local_socket import ServedStore
-
     try:
-        yield
+        with ExitStack() as resources:
+            if is_cluster(path):
+                connect = local_transports
+                if ray is not None:
+                    connect = resources.enter_context(connect_ray(ray)).transports
+                opened: Store | Coordinator = Coordinator.open(
+                    path,
+                    connect,
+                    shard_timeout_s,
+                    accept_loss=accept_lost_charges,
+                    read_only=read_only,
+                )
+            elif ray is None:
+                opened = Store.open(path, accept_loss=accept_lost_charges, read_only=read_only)
+            else:
+                raise InvalidInput(
+                    f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
+                    "cluster with: vicinal shard"
+                )
+            resources.enter_context(opened)
+            yield opened
     except StoreInUse:
         if not ServedStore(path).is_reachable:
             raise
@@ -131,11 +121,7 @@ def _advise_on_store_in_use(path: Path, http_request: str | None) -> Iterator[No
 def open_store_or_service(
     path: Path, *, accept_lost_charges: bool = False, read_only: bool = False
 ) -> Iterator[BaseStore | ServedStore]:
-    """Open the store or cluster at `path`, or connect to the service on this machine that has it.
-
-    `accept_lost_charges`: open a store that has lost its newest charges, and count all its budgets
-    as spent. `read_only`: write to no file.
-    """
+    """Open the store or cluster at `path`, or connect to the service on this machine with it."""
     from vicinal.serving.local_socket import ServedStore
 
     with ExitStack() as resources:
@@ -174,7 +160,7 @@ def collect_subject_ids(ids: list[str] | None, id_file: Path | None) -> list[Sub
 
 
 @contextmanager
-def provide_file(data: str) -> Iterator[Path]:
+def provide_input_path(data: str) -> Iterator[Path]:
     """Yield the path `data`; for "-", that of a temporary file with the data of standard input."""
     from vicinal.datasets.id_lists import read_to_end
 
@@ -231,13 +217,13 @@ def read_labelled(
     dataset = input_files.read_records(
         path, extractor, label, subject, list_target_columns(target, label)
     )
-    return dataset, get_labels(dataset)
+    return dataset, require_labels(dataset)
 
 
 def describe_missing_subjects(extractor: StoreExtractor) -> str:
     """Return the note on records without subject ids, with a column that looks like ids.
 
-    `extractor`: knows the public names of columns, from a schema, an option or the public file.
+    The public names of columns are from a schema, an option or the public file.
     """
     names: list[str] = list(extractor.columns or [])
     if extractor.kind == "table":
@@ -250,7 +236,7 @@ def describe_missing_subjects(extractor: StoreExtractor) -> str:
     return note
 
 
-def get_labels(dataset: Dataset) -> AnyArray:
+def require_labels(dataset: Dataset) -> AnyArray:
     """Return the labels or target values of `dataset`. Raises InvalidInput if there are none."""
     if dataset.labels is None:
         raise InvalidInput(
