@@ -159,7 +159,7 @@ class SearchBenchmark:
         """Return bare products of `block` queries with all records, in one-thread tiles."""
         block_rows, index = self.queries[:block], self.indexes["exact"]
         assert isinstance(index, ExactIndex)
-        tiles = [part.features for part in index.store.iterate_records(_TILE)]
+        tiles = [part.features for part in index.feature_rows.iterate_records(_TILE)]
         wide = np.zeros((block, index.stride), dtype=np.int8)
         wide[:, : block_rows.shape[1]] = block_rows
         works: Works = {}

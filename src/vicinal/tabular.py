@@ -264,7 +264,7 @@ def set_column_attributes(estimator: Any, n_features: int, names: Names | None) 
         del estimator.feature_names_in_
 
 
-def get_given_names(names: Names | None) -> list[str] | None:
+def get_explicit_names(names: Names | None) -> list[str] | None:
     """Return column names as texts; None if there are none, or if pandas numbered the columns."""
     return None if names is None or _are_numbered(names) else list(map(str, names))
 
@@ -297,10 +297,7 @@ def _quote_names(names: Sequence[str]) -> str:
 
 
 def _check_names(argument: str, labels: Iterable[Any]) -> Names:
-    """Return the column names `labels` as a tuple.
-
-    Raises InvalidInput if two are equal, and InvalidType if only some of them are texts.
-    """
+    """Return column names as a tuple; raise if two are equal or only some of them are texts."""
     names = tuple(labels)
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
@@ -489,10 +486,7 @@ def _convert_to_array(values: Any) -> AnyArray:
 
 
 def _require_numbers(argument: str, values: AnyArray, location: str = "") -> AnyArray:
-    """Return `values` if they are numbers, of any shape; raise InvalidInput otherwise.
-
-    Objects that are numbers are converted to float64.
-    """
+    """Return `values`, of any shape, as numbers; raise InvalidInput for others than numbers."""
     kind = values.dtype.kind
     if kind in "biuf":
         return values

@@ -139,7 +139,7 @@ def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
 
 def memory_of(index):
     """Return every block of feature memory that an index holds."""
-    return index.store._features.blocks
+    return index.feature_rows._features.blocks
 
 
 @kernels

@@ -38,7 +38,9 @@ def test_components_are_those_of_the_centred_kernel(power):
     from sklearn.decomposition import KernelPCA
 
     def likeness(rows):
-        unit, others = (quantise_directions(each) / FLOAT32.scale(D) for each in (rows, PUBLIC))
+        unit, others = (
+            quantise_directions(each) / FLOAT32.compute_unit_norm(D) for each in (rows, PUBLIC)
+        )
         return ((1 + unit @ others.T) / 2) ** 8
 
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))

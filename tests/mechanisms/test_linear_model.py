@@ -21,7 +21,7 @@ BUDGET = 0.05
 CLASSES = 3
 FEATURES = 4
 UNIT_VECTOR = 1 << 30  # grid steps of a coordinate of 1 in a target vector
-UNIT = FLOAT32.scale(FEATURES)
+UNIT = FLOAT32.compute_unit_norm(FEATURES)
 SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
 
 

@@ -133,7 +133,7 @@ def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
     index.remove(removed, find_movers(removed, size))
     remaining = np.delete(X, removed, axis=0)
     assert sorted(map(tuple, index.features)) == sorted(map(tuple, remaining))
-    assert wiped(index.store)
+    assert wiped(index.feature_rows)
 
 
 def test_keeping_hits_keeps_them_by_query():
@@ -182,13 +182,13 @@ def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
     copied = copy.deepcopy(index)
     erased = np.arange(30)
     index.remove(erased, find_movers(erased, 90))
-    np.testing.assert_array_equal(copied.store.features, rows)
+    np.testing.assert_array_equal(copied.feature_rows.features, rows)
     copied.add(rows[:7])
     assert (len(copied), len(index)) == (97, 60)
-    untouched = copied.store._features.blocks[0][97:]
+    untouched = copied.feature_rows._features.blocks[0][97:]
     assert count_resident_bytes(untouched) < untouched.nbytes / 4
-    assert wiped(index.store)
-    assert wiped(copied.store)
+    assert wiped(index.feature_rows)
+    assert wiped(copied.feature_rows)
 
 
 def count_resident_bytes(memory):

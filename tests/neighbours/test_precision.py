@@ -26,7 +26,7 @@ def test_the_learnt_length_bends_least(d):
     units = public / np.linalg.norm(public, axis=1, keepdims=True)
 
     def compute_error(precision):
-        coded = quantise_directions(public, precision) / precision.scale(d)
+        coded = quantise_directions(public, precision) / precision.compute_unit_norm(d)
         return np.square(coded - units).sum()
 
     learnt = kernels.int8_precision(public)
@@ -78,4 +78,4 @@ def test_lengths_of_nothing_and_norms_of_too_many_features_are_refused():
     with pytest.raises(InvalidInput, match="'public'"):
         kernels.int8_precision(np.zeros((0, 4)))
     with pytest.raises(InvalidInput, match="columns"):
-        Precision(5, 127).scale(100)
+        Precision(5, 127).compute_unit_norm(100)

@@ -96,7 +96,7 @@ class Life(RuleBasedStateMachine):
         shard = self.classifier._engine.shard
         assert len(shard) == len(shard.index) == sum(self.here.values())
         assert shard.subject_table.n_records.sum() == len(shard)
-        features = shard.index.store._features
+        features = shard.index.feature_rows._features
         for number, block in enumerate(features.blocks):
             rest = block[max(0, len(shard) - number * features._block_rows) :]
             assert not rest.ravel().view(np.int32).any(), "erased features must be overwritten"

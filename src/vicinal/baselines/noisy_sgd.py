@@ -264,7 +264,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         # interaction the estimator can be copied, as predictions release nothing further.
         del self._interaction
         self.noise_multiplier_ = plan.noise_multiplier
-        unit = FLOAT32.scale(rows.rows.shape[1] - 1)
+        unit = FLOAT32.compute_unit_norm(rows.rows.shape[1] - 1)
         self.n_records_, weights = plan.create_training(rows, unit).publish()
         self.coef_ = weights[:-1].T.copy()
         self.intercept_ = BIAS * weights[-1]
@@ -285,7 +285,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         encoded = self._encoder.encode((features - self._center) / self._spread)
         if self._features is not None:
             return self._features.compute_rows(encoded)
-        bias = round(BIAS * FLOAT32.scale(encoded.shape[1]))
+        bias = round(BIAS * FLOAT32.compute_unit_norm(encoded.shape[1]))
         return np.hstack([encoded, np.full((len(encoded), 1), bias, dtype=np.float32)])
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
@@ -299,7 +299,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         """Return the scores (logits) of all classes, float64 (q, c), for queries `X` (q, d)."""
         check_is_fitted(self)
         rows = self._encode_rows(check_features(self, X))[:, :-1].astype(np.float64)
-        return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
+        return np.asarray(
+            rows @ self.coef_.T / FLOAT32.compute_unit_norm(rows.shape[1]) + self.intercept_
+        )
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return class probabilities, float64 (q, c), for queries `X` (q, d); costs nothing."""

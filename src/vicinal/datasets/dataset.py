@@ -115,10 +115,7 @@ class Dataset:
 
 
 def build_subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
-    """Return canonical subject `ids` (n,): int64 if all are whole numbers, else strings.
-
-    A number and its decimal form are the same id: 5 and "5".
-    """
+    """Return canonical `ids` (n,), such as 5 for "5": int64 if all are whole numbers, else str."""
     canonical_ids = checks.subject_ids("subjects", ids)
     are_integers = all(isinstance(subject_id, int) for subject_id in canonical_ids)
     return np.array(canonical_ids if are_integers else list(map(str, canonical_ids)))
@@ -341,10 +338,7 @@ def _read_image(folder: Path, path: Path) -> UInts8:
 
 @contextmanager
 def _open_image(folder: Path, path: Path) -> Iterator[Any]:
-    """Yield the Pillow image at a `path` relative to `folder`, before its pixels are read.
-
-    Raises InvalidInput for a file that is no image or has more than 8 bits per channel.
-    """
+    """Yield the Pillow image at a `path` relative to `folder`, at most 8 bits per channel."""
     from PIL import Image
 
     try:

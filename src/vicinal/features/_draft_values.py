@@ -240,10 +240,7 @@ def list_distinct_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 def draft_compact_dates(name: str, column: pa.ChunkedArray) -> Draft | None:
-    """Return the draft of dates such as 20260131, given as texts or as integers.
-
-    None if another value occurs, or if fewer than five dates differ.
-    """
+    """Return the draft of dates such as 20260131, or None if five do not differ or others occur."""
     is_date = _COMPACT_DATE.fullmatch
     if not all(map(is_date, list_distinct_texts(column.slice(0, SMALL_SAMPLE)))):
         return None  # most columns are rejected by a few rows

@@ -21,8 +21,8 @@ from vicinal.tabular import refuse_masked_and_sparse
 def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
     """Return rows of integers (n, d) proportional to `rows`, and the same before they are rounded.
 
-    Every row is scaled by a power of two of its own, so that its largest magnitude is at least
-    2**(bits - 1) and at most 2**bits. A row of zeros stays zeros.
+    Every row is scaled by a power of two of its own, so that its largest magnitude is between
+    2**(bits - 1) and 2**bits. A row of zeros stays zeros.
     """
     largest = np.abs(rows).max(axis=1, keepdims=True)
     _, exponent = np.frexp(largest)
@@ -31,10 +31,7 @@ def round_to_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
 
 
 def round_directions(directions: Floats) -> Floats:
-    """Return unit column vectors (d, c), rounded to multiples of a power of two.
-
-    With the rounded `directions`, the products of :func:`project_exactly` are exact.
-    """
+    """Return unit column vectors (d, c), rounded so that :func:`project_exactly` is exact."""
     bits = _compute_factor_bits(len(directions))
     return np.asarray(np.ldexp(np.rint(np.ldexp(directions, bits)), -bits))
 
@@ -63,10 +60,10 @@ def _sum_squares(grid: Floats) -> Floats:
 
 
 def _compute_factor_bits(n_terms: int) -> int:
-    """Return the number of bits per factor with which a dot product of `n_terms` terms is exact.
+    """Return the number of bits of integers and directions for exact products of `n_terms` terms.
 
-    One factor is a row of integers below 2**bits, the other a unit direction in units of 2**-bits.
-    By Cauchy-Schwarz every partial sum is at most sqrt(n_terms) * 2**(2 * bits), plus rounding.
+    Integers are below 2**bits, directions in units of 2**-bits. By Cauchy-Schwarz every partial sum
+    is at most sqrt(n_terms) * 2**(2 * bits), plus rounding.
     """
     return (52 - math.ceil(math.log2(n_terms) / 2)) // 2
 
@@ -109,16 +106,14 @@ class FixedRowFeatures(FixedFeatures, ABC):
 
         `rows`: depending on the class, n texts, each a str; or images, grey (n, h, w) or colour
         (n, h, w, 3), integers or finite floats; for :class:`ImageFeatures` also a list of images of
-        any sizes. `progress`: called after each block with its number of rows.
-        Raises InvalidInput if there is no row, if a row has another type or is too small, or if a
-        parameter or the model that it names is invalid; MissingExtra if the class needs an extra,
-        or a package of weights, that is not installed.
+        any sizes. `progress`: called after each block with its number of rows. Raises InvalidInput
+        for other rows, and for an invalid parameter or model; MissingExtra if a package is not
+        installed.
         """
         checked = self._check_rows(rows)
         blocks = self._compute_blocks(checked)
         n_rows = len(checked)
-        # Blocks are written into one array as they arrive, because allocating memory for a second
-        # copy takes longer than extraction.
+        # Written into one array, because memory for a second copy takes longer than extraction.
         vectors = np.zeros((0, 0), dtype=np.float32)
         n_finished = 0
         for block in blocks:
@@ -151,16 +146,10 @@ class FixedImageFeatures(FixedRowFeatures):
 
 
 class LoadedOnce:
-    """An extractor's network, loaded at its first use and again when its parameters change.
-
-    The loaded network is not pickled.
-    """
+    """An extractor's network: loaded at its first use, and for new parameters; never pickled."""
 
     def _load_once(self, key: Hashable, load: Callable[[], Any]) -> Any:
-        """Return the network, which `load` returns at the first call and whenever `key` changes.
-
-        `key`: the parameters of the extractor on which the network depends.
-        """
+        """Return the network; `load` returns it if it is new or its parameters, `key`, changed."""
         loaded: tuple[Hashable, Any] | None = getattr(self, "_loaded", None)
         if loaded is None or loaded[0] != key:
             loaded = (key, load())
@@ -192,9 +181,8 @@ def extract_in_threads(
 def check_images(images: AnyImages, min_side: int, meaning: str, remedy: str) -> Images:
     """Return images (n, h, w) or (n, h, w, 3) of one size as an array of numbers.
 
-    Raises InvalidInput for other input, and for a height or width below `min_side` pixels. The
-    message then states the `meaning` of the minimum, as "one block", and a `remedy`, as "choose a
-    smaller 'block'".
+    Raises InvalidInput for other input, and for a height or width below `min_side` pixels, with the
+    `meaning` of the minimum, as "one block", and a `remedy`, as "choose a smaller 'block'".
     """
     pixels = convert_to_pixels(images, "The images must all have the same height and width.")
     if pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
@@ -215,8 +203,7 @@ def check_images(images: AnyImages, min_side: int, meaning: str, remedy: str) ->
 def convert_to_pixels(images: Any, shape_message: str) -> AnyArray:
     """Return one image or several as an array of integers or floats.
 
-    Raises InvalidInput, whose message quotes no pixel, for other values; for images or rows of
-    unequal sizes the message is `shape_message`.
+    Raises InvalidInput for other values; `shape_message`: the message for unequal sizes.
     """
     refuse_masked_and_sparse("images", images)
     try:

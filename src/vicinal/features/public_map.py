@@ -86,11 +86,10 @@ class PublicMap(TransformerMixin, BaseEstimator):
         self.power = power
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Fit the map to public rows and return it.
+        """Fit the map to public rows `X`, an array or table (m, d) of finite numbers; return it.
 
-        `X`: an array or a table (m, d) of finite numbers. `y`: not used. Raises InvalidInput if a
-        parameter is out of range, if `X` is no such matrix, or if all its rows are equal, so that
-        they have no principal component.
+        Raises InvalidInput if a parameter is out of range, if `X` is no such matrix, or if all its
+        rows are equal, so that they have no principal component.
         """
         n_components, power = self._check_parameters()
         matrix = read_matrix("X", X)
@@ -108,9 +107,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Vectors:
         """Return the mapped rows, float32 (n, c): of length 1, or zeros for a zero projection.
 
-        `X`: private rows, public rows or queries, an array or a table (n, d) of finite numbers. A
-        table must have the columns of the public rows, in the same order. Raises InvalidInput for
-        other input, and NotFittedError if the map was not fitted.
+        `X`: private rows, public rows or queries, an array or a table (n, d) of finite numbers with
+        the columns of the public rows, in the same order. Raises InvalidInput for other input, and
+        NotFittedError if the map was not fitted.
         """
         check_is_fitted(self)
         refuse_other_names(read_names("X", X), vars(self).get("_column_names"))
@@ -125,10 +124,10 @@ class PublicMap(TransformerMixin, BaseEstimator):
         return np.concatenate(chunks)
 
     def fit_transform(self, X: Any, y: object = None) -> Vectors:
-        """Fit the map to public rows and return the mapped rows, float32 (m, c).
+        """Fit the map to public rows `X` and return the mapped rows, float32 (m, c).
 
-        `X`, array or table (m, d): public rows. `y`: must be None: PrivacyRefused is raised if
-        labels are given, as a Pipeline does when it is fitted on private records.
+        PrivacyRefused is raised if labels `y` are given, as by a Pipeline that is being fitted on
+        private records.
         """
         if y is not None:
             raise PrivacyRefused(
@@ -151,10 +150,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the map that `save` wrote.
-
-        Raises InvalidInput if the file is missing, has another format or is inconsistent.
-        """
+        """Return the map that `save` wrote; raise InvalidInput for any other file."""
         parameters, arrays, names = _read_file(Path(path))
         mean, components, scale = arrays["mean"], arrays.get("components"), arrays.get("scale")
         public_map = cls(**parameters)
@@ -180,10 +176,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
     def _set_fitted(
         self, mean: Floats, components: Floats | None, scale: Floats | None, names: Names | None
     ) -> Self:
-        """Set the fitted attributes and return the map.
+        """Set the fitted attributes of the class docstring and return the map.
 
-        `mean` (d,), `components` (d, c) and `scale` (c,) are the attributes of these names; `names`
-        (d,) are those of the input columns. None if there are none.
+        `names` (d,): of the input columns, if any.
         """
         self.mean_ = mean
         self.components_ = components
@@ -195,9 +190,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
 def _compute_principal_components(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     """Return at most `n_components` leading components (d, c) and their singular values (c,).
 
-    `rows`: centred rows (n, d), divided by the largest magnitude before centring; so the rounding
-    errors of centred equal rows are below the smallest singular value of a kept component. A
-    singular value is a standard deviation times the square root of the number of rows.
+    `rows`: centred rows (n, d), divided by the largest magnitude before centring, so that rounding
+    errors of equal rows give no component. A singular value is a standard deviation times the
+    square root of the number of rows.
     """
     if len(rows) < rows.shape[1]:
         _, singular_values, right_vectors = np.linalg.svd(rows, full_matrices=False)
@@ -255,9 +250,9 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Floats], Names | N
 
 
 def _is_exact(components: Floats, scale: Floats, n_features: int) -> bool:
-    """Return whether components are unit vectors on the exact grid, and their divisors valid.
+    """Return whether `components` are unit vectors on the exact grid, (n_features, c).
 
-    `components`: should be (n_features, c). `scale`: the divisors, should be (c,) and positive.
+    Also whether their divisors `scale` are positive, (c,).
     """
     return bool(
         scale.ndim == 1

@@ -240,10 +240,7 @@ def parse_iso_date(date: str) -> float:
 
 
 def format_day(day: float) -> str:
-    """Return the date, such as 2026-01-31, of a number of days since 1970.
-
-    Days outside the years 1 to 9999 become the nearest day inside.
-    """
+    """Return the date, such as 2026-01-31, or the nearest one possible, of days since 1970."""
     ordinal = min(max(int(day) + _EPOCH, dt.date.min.toordinal()), dt.date.max.toordinal())
     return dt.date.fromordinal(ordinal).isoformat()
 

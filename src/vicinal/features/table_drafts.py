@@ -152,10 +152,7 @@ def _draft_column(table: Any, name: str, file: CsvForm) -> Draft:
 
 
 def _get_category_order(table: Any, name: str) -> list[str] | None:
-    """Return the texts of an ordered category of Arrow or pandas, in this order; else None.
-
-    `name`: of the column in `table`.
-    """
+    """Return the texts of an ordered category of Arrow or pandas, in this order; else None."""
     named_columns = list_columns(table)[0]
     column = next(column for key, column in named_columns if checks.normalize_text(key) == name)
     if isinstance(column, pa.ChunkedArray):

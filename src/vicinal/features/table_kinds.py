@@ -71,10 +71,7 @@ class TableColumn(ABC):
 
     @abstractmethod
     def _compute_value_features(self, codes: Codes) -> Floats:
-        """Return the features (n, w) of codes before weighting, without the missing indicator.
-
-        NaN has the features of the centre, or zeros.
-        """
+        """Return unweighted features (n, w) of codes; NaN has those of the centre, or zeros."""
 
     @abstractmethod
     def sample_codes(self, uniforms: Floats) -> Codes:

@@ -8,7 +8,7 @@ Unicode's composed form (NFC).
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -132,10 +132,7 @@ class TableSchema:
         return frozenset(column.name for column in self.columns if _has_numeric_cells(column))
 
     def require_features(self) -> Self:
-        """Return the schema itself if all its columns but the ignored ones have table features.
-
-        Raises InvalidInput if a column is free text, or if all columns are ignored.
-        """
+        """Return the schema if it has features and no free text; else raise InvalidInput."""
         if self.texts:
             raise InvalidInput(
                 f"The schema declares {', '.join(map(repr, self.texts))} as text, of which no "
@@ -211,10 +208,7 @@ class TableSchema:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the schema of a JSON file.
-
-        Raises InvalidInput if the file is missing, not JSON, or not a valid schema.
-        """
+        """Return the schema of a JSON file; raise InvalidInput for any other file."""
         declared = read_json(Path(path), "schema")
         try:
             return cls.from_dict(declared)
@@ -300,44 +294,42 @@ class _ColumnParser:
             return kind
         missing = self.options.get("missing", True)
         has_share = not isinstance(missing, bool)
-        share = self.parse_number_option("missing", missing, 0, 0.99) if has_share else 0.0
-        weight = self.options.get("weight", 1.0)
         markers = self.options.get("missing_values", [])
         fields: dict[str, Any] = {
-            "missing_share": share,
             "missing": has_share or missing,
-            "weight": self.parse_number_option("weight", weight, 1e-3, 1e3),
+            "missing_share": self.parse_number("missing", missing, 0, 0.99) if has_share else 0.0,
             "missing_values": _check_markers(f"The schema's column {self.name!r}", markers),
         }
-        if kind == "time":
-            fields["cyclic"] = self.parse_flag("cyclic", default=True)
-        elif issubclass(column_class, kinds.NumberColumn):
-            fields |= self.parse_number_options()
-        else:
-            fields |= self.parse_value_options(fields["missing_values"])
+        for key, parse in self._parsers.items():
+            if key in self.options:
+                fields[key] = parse(key, self.options[key])
+        if issubclass(column_class, kinds.DeclaredColumn):
+            fields |= self.parse_values(fields)
+        elif kind != "time":
+            self.check_scale(fields)
         return column_class(self.name, **fields)
 
-    def parse_number_options(self) -> dict[str, Any]:
-        """Return the options of a column of numbers, dates or durations, by argument name."""
-        is_date = self.options["kind"] == "date"
-        check: Callable[..., float] = (
-            self.parse_date_option if is_date else self.parse_number_option
-        )
-        fields: dict[str, Any] = {
-            key: check(key, self.options[key])
-            for key in ("low", "high", "center")
-            if key in self.options
+    @property
+    def _parsers(self) -> dict[str, Callable[[str, Any], Any]]:
+        """Functions of an option's key and JSON value that return the parsed value, by key.
+
+        Options on missing values and lists of values are parsed separately.
+        """
+        parse_bound = self.parse_date if self.options["kind"] == "date" else self.parse_number
+        return {
+            "weight": partial(self.parse_number, minimum=1e-3, maximum=1e3),
+            **dict.fromkeys(("low", "high", "center"), parse_bound),
+            "spread": partial(self.parse_number, minimum=1e-300),
+            **dict.fromkeys(("log", "limits", "time", "cyclic", "other"), self.parse_flag),
+            "zone": self.parse_zone,
+            "form": self.parse_date_format,
         }
-        if "spread" in self.options:
-            fields["spread"] = self.parse_number_option("spread", self.options["spread"], 1e-300)
-        fields["log"] = self.parse_flag("log", default=False)
-        for key in ("limits", "time"):
-            if key in self.options:
-                fields[key] = self.parse_flag(key, default=False)
-        if "zone" in self.options:
-            fields["zone"] = self.check_zone(str(self.options["zone"]))
-        if "form" in self.options:
-            fields["form"] = self.check_date_format(str(self.options["form"]))
+
+    def check_scale(self, fields: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if bounds, centre and spread in the parsed `fields` are incomplete.
+
+        Also if they contradict each other.
+        """
         low, high = fields.get("low"), fields.get("high")
         if ("center" in fields) != ("spread" in fields):
             raise self.reject('both "center" and "spread", or neither')
@@ -345,29 +337,27 @@ class _ColumnParser:
             raise self.reject('"low" and "high", or "center" and "spread"')
         if low is not None and high is not None and not low < high:
             raise self.reject('a "low" that is less than its "high"')
-        if fields["log"] and (low is None or low < 0):
+        if fields.get("log") and (low is None or low < 0):
             raise self.reject('a "low" that is at least 0, as it has "log"')
-        return fields
 
-    def parse_value_options(self, missing_values: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the options of a column with a list of values, by argument name.
+    def parse_values(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options "values" and "shares"; `fields`: all other options, parsed.
 
-        No value may be one of the markers `missing_values`.
+        No value may be one of the missing-value markers.
         """
-        fields: dict[str, Any] = {}
+        lists: dict[str, Any] = {}
         n_shares = 2  # A column of the kind yes_no has a share of yes and a share of no.
         if self.options["kind"] != "yes_no":
-            fields["values"] = self.check_values(self.options.get("values"))
-            n_shares = len(fields["values"])
-            declared = set(map(normalize_value, fields["values"]))
-            if declared & set(map(normalize_value, missing_values)):
+            lists["values"] = self.check_values(self.options.get("values"))
+            n_shares = len(lists["values"])
+            declared = set(map(normalize_value, lists["values"]))
+            if declared & set(map(normalize_value, fields["missing_values"])):
                 raise self.reject('no value both in its "values" and in its "missing_values"')
         if self.options["kind"] == "category":
-            fields["other"] = self.parse_flag("other", default=True)
-            n_shares += fields["other"]
+            n_shares += fields.get("other", True)
         if "shares" in self.options:
-            fields["shares"] = self.check_shares(self.options["shares"], n_shares)
-        return fields
+            lists["shares"] = self.check_shares(self.options["shares"], n_shares)
+        return lists
 
     def check_values(self, values: object) -> tuple[Any, ...]:
         """Return the JSON value of "values" as a tuple; texts and numbers must be distinct."""
@@ -375,7 +365,7 @@ class _ColumnParser:
             raise self.reject(f'"values": a list of 1 to {MAX_VALUES} texts or numbers')
         for value in values:
             if not isinstance(value, str | bool):
-                self.parse_number_option("values", value)
+                self.parse_number("values", value)
             if plain_text(value) == "":
                 raise self.reject('"values" that are not empty; an empty cell is a missing value')
         has_numbers = are_numbers(values)
@@ -390,12 +380,12 @@ class _ColumnParser:
         """Return the JSON value of "shares", `n_shares` nonnegative numbers that are not all 0."""
         if not isinstance(shares, list) or len(shares) != n_shares:
             raise self.reject(f'{n_shares} "shares", one for each value (and one for "other")')
-        numbers = tuple(self.parse_number_option("shares", share, 0, 1e6) for share in shares)
+        numbers = tuple(self.parse_number("shares", share, 0, 1e6) for share in shares)
         if not sum(numbers) > 0:
             raise self.reject('"shares" that are not all 0')
         return numbers
 
-    def parse_number_option(
+    def parse_number(
         self, key: str, value: object, minimum: float = -_MAX_NUMBER, maximum: float = _MAX_NUMBER
     ) -> float:
         """Return the `value` of the option `key` as a float from `minimum` to `maximum`."""
@@ -405,36 +395,36 @@ class _ColumnParser:
             raise self.reject(f'a "{key}" between {minimum:g} and {maximum:g}')
         return float(value)
 
-    def parse_flag(self, key: str, *, default: bool) -> bool:
-        """Return the value of the option `key`, true or false; `default` if it is not declared."""
-        value = self.options.get(key, default)
+    def parse_flag(self, key: str, value: object) -> bool:
+        """Return the `value` of the option `key`, which must be true or false."""
         if not isinstance(value, bool):
             raise self.reject(f'true or false as "{key}"')
         return value
 
-    def parse_date_option(self, key: str, value: object) -> float:
+    def parse_date(self, key: str, value: object) -> float:
         """Return the days since 1970 of the date `value`, such as "2026-01-31", of option `key`."""
         try:
             return parse_iso_date(str(value))
         except ValueError:
             raise self.reject(f'a date as "{key}", written as "2026-01-31"') from None
 
-    def check_zone(self, zone: str) -> str:
-        """Return `zone`, which must name a time zone such as "UTC" or "Europe/Berlin"."""
+    def parse_zone(self, key: str, value: object) -> str:
+        """Return the `value` of `key`, which must be a time zone such as "Europe/Berlin"."""
         try:
-            find_zone(zone)
+            find_zone(str(value))
         except ValueError:
             raise self.reject(
-                'a "zone" that names a time zone, such as "UTC", "+01:00" or "Europe/Berlin"'
+                f'a "{key}" that names a time zone, such as "UTC", "+01:00" or "Europe/Berlin"'
             ) from None
-        return zone
+        return str(value)
 
-    def check_date_format(self, date_format: str) -> str:
-        """Return a strptime format, which must have exactly one day, one month and one year."""
+    def parse_date_format(self, key: str, value: object) -> str:
+        """Return the `value` of `key`, a strptime format with one day, one month and one year."""
+        date_format = str(value)
         canonical = {"Y": "y", "b": "m", "B": "m"}
         fields = sorted(canonical.get(field, field) for field in _DATE_FIELD.findall(date_format))
         if fields != ["d", "m", "y"] or _DATE_FIELD.sub("", date_format).strip(" ./,-"):
-            raise self.reject('a "form" with year, month and day, such as "%d.%m.%Y"')
+            raise self.reject(f'a "{key}" with year, month and day, such as "%d.%m.%Y"')
         return date_format
 
 

@@ -6,8 +6,8 @@ record's components depend on that record alone: the products are of whole numbe
 any order, and everything between them is elementwise arithmetic. The kernel value of two rows is
 ((1 + cosine) / 2)^8.
 
-Unit rows are rows of length one in whole steps, ``FLOAT32.scale(d)`` of which are 1. L is the
-number of landmarks, D that of components.
+Unit rows are rows of length one in whole steps, ``FLOAT32.compute_unit_norm(d)`` of which are 1. L
+is the number of landmarks, D that of components.
 
 docs/decisions/0136-int16-training.md has the measurements.
 """
@@ -89,7 +89,9 @@ class KernelMap:
           whiten partly: with 1/4, relative standard deviations become their square roots.
         """
         landmarks = quantise_directions(public[:: -(-len(public) // LANDMARKS)])
-        cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.scale(public.shape[1]) ** 2
+        cosines = (landmarks @ landmarks.T).astype(np.float64) / FLOAT32.compute_unit_norm(
+            public.shape[1]
+        ) ** 2
         kernel_values = np.clip((1 + cosines) / 2, 0.0, 1.0) ** 8
         means = kernel_values.mean(axis=0)
         centered = kernel_values - means - means[:, None] + means.mean()
@@ -130,7 +132,7 @@ class KernelMap:
 
         They are exact: in steps of the kernel values times those of the projection.
         """
-        factor = np.float32(0.5 / FLOAT32.scale(unit_rows.shape[1]) ** 2)
+        factor = np.float32(0.5 / FLOAT32.compute_unit_norm(unit_rows.shape[1]) ** 2)
         steps_per_unit = np.float32(1 << BITS)
         for start in range(0, len(unit_rows), _CHUNK):
             chunk = slice(start, start + _CHUNK)

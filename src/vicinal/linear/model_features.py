@@ -165,7 +165,7 @@ class ModelFeatures:
     @property
     def steps_per_unit(self) -> float:
         """Integer steps per feature value of 1."""
-        return FLOAT32.scale(self.width - 1)
+        return FLOAT32.compute_unit_norm(self.width - 1)
 
     def compute_rows(self, X: FloatMatrix) -> IntegerRows:
         """Return the model features of encoded rows `X`, (n, d), in whole steps, float32 (n, D)."""

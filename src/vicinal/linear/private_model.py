@@ -219,7 +219,7 @@ class PrivateModel:
         for start, rows, extended_scores in self._extended_model.iterate_scores(X, model_features):
             chunk = slice(start, start + len(rows))
             scores, posterior_std[chunk] = self._split_scores(extended_scores)
-            features[chunk, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
+            features[chunk, :n_features] = rows / np.float32(FLOAT32.compute_unit_norm(n_features))
             metric_scale = _METRIC_SCORE_NORM / self._mean_norm
             features[chunk, n_features:] = (scores - self._center) * metric_scale
             values[chunk] = self.loss.predict(scores + self._score_offsets)

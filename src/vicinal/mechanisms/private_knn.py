@@ -253,7 +253,9 @@ class PrivateKNNRelease(PlannedAnswers):
         sampler: BernoulliSource,
         query_counter: ReleaseCounter,
     ) -> None:
-        FLOAT32.scale(features.shape[1])  # raises InvalidInput if there are too many features
+        FLOAT32.compute_unit_norm(
+            features.shape[1]
+        )  # raises InvalidInput if there are too many features
         self._features: FloatMatrix | None = features.copy()
         self._slots = slots
         self._n_subjects = n_subjects

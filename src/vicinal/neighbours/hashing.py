@@ -77,20 +77,23 @@ class HyperplaneLSH(Index):
         self._normals: Floats = np.rint(normals * _NORMAL_SCALE)  # (d, tables * bits)
         self._n_stored_tables = -(-tables // _TABLE_GROUP) * _TABLE_GROUP
         self._dtype = np.uint8 if bits <= 8 else np.uint16
-        self._buckets = GrowableArray(self._n_stored_tables, self._dtype, self.store.block_rows)
+        self._buckets = GrowableArray(
+            self._n_stored_tables, self._dtype, self.feature_rows.block_rows
+        )
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records, given as integer features (m, d), and store their buckets."""
         self._check_integers("integers", integers)
         for start in range(0, len(integers), _CHUNK_SIZE):
             self._buckets.write(
-                len(self.store) + start, self.hash_rows(integers[start : start + _CHUNK_SIZE])
+                len(self.feature_rows) + start,
+                self.hash_rows(integers[start : start + _CHUNK_SIZE]),
             )
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase the records in `rows` and their buckets as :meth:`Index.remove` does."""
-        new_size = len(self.store) - len(rows)
+        new_size = len(self.feature_rows) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
         self._buckets.put(holes, self._buckets.take(movers))
@@ -117,7 +120,7 @@ class HyperplaneLSH(Index):
         buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
         buckets[:, self.tables :] = 1
-        stored_blocks = self.store.iterate_records(self.store.block_rows)
+        stored_blocks = self.feature_rows.iterate_records(self.feature_rows.block_rows)
         records = list(zip(stored_blocks, self._buckets.blocks, strict=True))
 
         def scan_query(query: int) -> list[Hits] | None:

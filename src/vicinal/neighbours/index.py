@@ -177,27 +177,27 @@ class Index(ABC):
         self.kernel = kernel
         self.n_features = n_features
         self.engine: ScanEngine = get_engine(kernel.precision, engine)
-        self.store = FeatureRows(kernel, n_features)
+        self.feature_rows = FeatureRows(kernel, n_features)
         self._feature_dtype = np.dtype(kernel.precision.dtype)
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return len(self.store)
+        return len(self.feature_rows)
 
     @property
     def stride(self) -> int:
         """Number of columns of a stored row."""
-        return self.store.stride
+        return self.feature_rows.stride
 
     @property
     def features(self) -> IntegerMatrix:
         """Integer features of all records in the order of their rows, (n, d)."""
-        return self.store.features
+        return self.feature_rows.features
 
     def add(self, integers: IntegerMatrix) -> None:
         """Append records as the rows from ``len(self)`` on; InvalidInput is raised before that."""
         self._check_integers("integers", integers)
-        self.store.add(integers)
+        self.feature_rows.add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase the records in `rows`, and fill the gaps with the records in the rows `movers`.
@@ -206,8 +206,8 @@ class Index(ABC):
         are not erased (:func:`vicinal.neighbours.scan.find_movers`). The memory of an erased record
         is overwritten by another record or by zeros.
         """
-        new_size = len(self.store) - len(rows)
-        self.store.remove(rows[rows < new_size], movers, new_size)
+        new_size = len(self.feature_rows) - len(rows)
+        self.feature_rows.remove(rows[rows < new_size], movers, new_size)
 
     @abstractmethod
     def _scan(
@@ -339,7 +339,7 @@ class ExactIndex(Index):
             """Return the hits of all queries among `records`, or None."""
             return self.engine.scan(block, records, hit_budget) if hit_budget else None
 
-        tasks = list(self.store.iterate_records(self._choose_task_size(len(queries))))
+        tasks = list(self.feature_rows.iterate_records(self._choose_task_size(len(queries))))
         hits = map_in_threads(scan_block, tasks)
         complete = [block_hits for block_hits in hits if block_hits is not None]
         return complete if len(complete) == len(hits) else None
@@ -355,7 +355,7 @@ class ExactIndex(Index):
         similarities = np.empty(len(rows), dtype=np.int32)
         padded = pad_columns(queries, self.stride)
         first_row = 0
-        for records in self.store.iterate_records(max(1, len(self))):
+        for records in self.feature_rows.iterate_records(max(1, len(self))):
             pairs = Pairs(starts, rows, similarities, records, first_row)
             self.engine.write_similarities(padded, self.kernel.product_factor, pairs)
             first_row += len(records)

@@ -94,7 +94,7 @@ class Precision:
         """int8 if coordinates fit, else float32 that holds integers."""
         return np.int8 if self.limit <= INT8_LIMIT else np.float32
 
-    def scale(self, n_features: int) -> float:
+    def compute_unit_norm(self, n_features: int) -> float:
         """Return S, the norm of a unit vector with `n_features` in integer steps, before rounding.
 
         Raises InvalidInput if rounding errors could take too much of the norm.
@@ -123,7 +123,7 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
-    max_unit_norm = FLOAT32.scale(public.shape[1])
+    max_unit_norm = FLOAT32.compute_unit_norm(public.shape[1])
     rows = _scale_rows(public[:_MAX_PUBLIC_ROWS], bound, 1.0)
     unit_norms = np.geomspace(min(INT8_LIMIT, max_unit_norm), max_unit_norm, _N_UNIT_NORMS)
     distortions = [_compute_distortion(rows, unit_norm) for unit_norm in unit_norms]
@@ -149,7 +149,7 @@ def _compute_distortion(rows: Floats, unit_norm: float) -> float:
 
 
 def quantise_directions(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
-    """Return the rows of `X` scaled to norm :meth:`Precision.scale` and rounded to integers.
+    """Return the rows of `X` scaled to :meth:`Precision.compute_unit_norm` and rounded to integers.
 
     A row of zeros has no direction and stays zero: its cosine with every query is 0.
     """
@@ -173,7 +173,7 @@ def _quantise(X: FloatMatrix, bound: float | None, precision: Precision) -> Inte
     `bound`: the rows are divided by it and clipped to norm 1; None: they are scaled to norm 1.
     """
     integers = np.empty(X.shape, dtype=precision.dtype)
-    unit_norm = precision.scale(X.shape[1])
+    unit_norm = precision.compute_unit_norm(X.shape[1])
     chunk_rows = max(1, _CHUNK_ELEMENTS // max(1, X.shape[1]))
     for start in range(0, len(X), chunk_rows):
         rows = _scale_rows(X[start : start + chunk_rows], bound, unit_norm)
@@ -304,10 +304,7 @@ class Cosine(Kernel):
 
     @classmethod
     def fit_to_public(cls, public_rows: FloatMatrix) -> Self:
-        """Return the int8 kernel with the best precision, and a bound if norms differ.
-
-        `public_rows`, float (m, d): not yet encoded.
-        """
+        """Return the int8 kernel, with a bound if norms differ, for `public_rows`, float (m, d)."""
         # Rows are divided by a power of two, which is exact, so that squares neither overflow nor
         # underflow.
         exponent = np.frexp(np.abs(public_rows).max(initial=0.0).astype(np.float64))[1]
@@ -340,17 +337,17 @@ class Cosine(Kernel):
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
         """Return the cosine of each pair with this `similarity`, float64; 0 if it is negative."""
-        return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
+        return np.clip(similarity / self.precision.compute_unit_norm(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
         """Return 2 (S^2 - similarity), but at least 1: the squared distance, as all norms are S."""
-        squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
+        squares = 2.0 * (self.precision.compute_unit_norm(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
         """Return the smallest similarity whose cosine is at least `value`, from -1 to 1."""
         value = checks.check_real("radius", value, minimum=-1, maximum=1)
-        return math.ceil(value * self.precision.scale(n_features) ** 2)
+        return math.ceil(value * self.precision.compute_unit_norm(n_features) ** 2)
 
 
 class RBF(Kernel):
@@ -397,13 +394,13 @@ class RBF(Kernel):
             np.einsum("ij,ij->i", integers, integers, dtype=sum_dtype), dtype=np.int32
         )
 
-    def unit(self, n_features: int) -> float:
+    def compute_step_size(self, n_features: int) -> float:
         """Return the size of one integer step in the units of the features."""
-        return self.bound / self.precision.scale(n_features)
+        return self.bound / self.precision.compute_unit_norm(n_features)
 
     def _compute_log_slope(self, n_features: int) -> float:
         """Return the change of the log kernel value per unit of similarity."""
-        return (self.unit(n_features) / self.bandwidth) ** 2
+        return (self.compute_step_size(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
         """Return exp(-|x - q|^2 / bandwidth^2) of each pair with this `similarity`, float64."""

@@ -243,10 +243,7 @@ def join_single_queries(blocks_by_query: list[list[Hits]]) -> Hits:
 
 @compiled
 def order_by_query(hits, n_queries):  # type: ignore[no-untyped-def]
-    """Return `hits`, rows (query, row id, similarity), as :data:`Hits` of `n_queries`.
-
-    The order of each query's hits is kept.
-    """
+    """Return `hits`, rows (query, row id, similarity), as :data:`Hits` of `n_queries`, in order."""
     counts = np.zeros(n_queries, dtype=np.int64)
     for hit in range(len(hits)):
         counts[hits[hit, 0]] += 1

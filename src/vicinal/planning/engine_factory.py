@@ -411,7 +411,9 @@ def _set_median_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) 
     """
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
-    bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
+    bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.compute_step_size(
+        reference.points.shape[1]
+    )
     return RBF(bandwidth, kernel.bound, kernel.precision)
 
 

@@ -32,7 +32,7 @@ from vicinal.tabular import (
     Names,
     align_columns,
     convert_to_floats,
-    get_given_names,
+    get_explicit_names,
     read_matrix,
     read_names,
     refuse_other_width,
@@ -159,7 +159,7 @@ class StoreExtractor:
         """
         if self.kind != "columns" or self.columns is not None:
             return self
-        names = get_given_names(self._map_names or read_names("X", raw))
+        names = get_explicit_names(self._map_names or read_names("X", raw))
         return self if names is None else replace(self, columns=names)
 
     @property

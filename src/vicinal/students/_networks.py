@@ -214,7 +214,7 @@ def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes
     assert public_map.scale_ is not None  # noqa: S101 (the same)
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
     projection = arrays["projection"] * 2.0 ** (arrays["shifts"] + BITS).astype(float)
-    landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
+    landmarks = arrays["landmarks"] / FLOAT32.compute_unit_norm(arrays["landmarks"].shape[1])
     unit_landmarks = quantise_directions(arrays["landmarks"].astype(np.float32))
     unit_landmarks = unit_landmarks / np.linalg.norm(unit_landmarks, axis=1)[:, None]
     kernel_values = ((1 + unit_landmarks @ unit_landmarks.T) / 2) ** 8

@@ -53,10 +53,9 @@ class VectorAnswers:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """The standard error from the noise that a typical answer will have.
+    """The standard error that noise causes in a typical answer: a number, or a label's share.
 
-    `name`: name of the number or label. `value`: the typical answer, a number or a share. `error`:
-    its standard error, in the same units.
+    `name`: of the number or label. `value`: the typical answer. `error`: in the same units.
     """
 
     name: str
@@ -253,10 +252,7 @@ class VectorTarget(Target):
         return RecordVectors.from_steps(rows)
 
     def find_error(self, rows: Ints32) -> str | None:
-        """Return a message if the Euclidean norm of a stored vector exceeds 1, otherwise None.
-
-        `rows`, (n, row_width): vectors in multiples of 1 / UNIT.
-        """
+        """Return a message if the Euclidean norm of a stored vector exceeds 1, otherwise None."""
         squared_lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         is_too_long = (squared_lengths > 1 + 1e-9).any()
         return "A record carries a vector longer than 1." if is_too_long else None

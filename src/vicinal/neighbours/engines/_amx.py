@@ -270,10 +270,7 @@ class QueryTiles:
 
 
 class AMXEngine(VNNIEngine):
-    """Scans int8 records of any width.
-
-    Raises RuntimeError if the processor or the kernel does not support the instructions.
-    """
+    """Scans int8 records of any width; RuntimeError without the instructions."""
 
     name = "amx"
 

@@ -151,10 +151,7 @@ def _any_reaches_limit(products, limit):  # type: ignore[no-untyped-def]
 
 @compiled
 def _double_size(values, size):  # type: ignore[no-untyped-def]
-    """Return an array twice as long as `values`, (n,), with its first `size` entries.
-
-    The other entries are not initialized.
-    """
+    """Return an array twice as long as `values`, (n,), with its first `size` entries."""
     larger = np.empty(2 * len(values), dtype=values.dtype)
     for i in range(size):  # numba compiles slices with their error messages, which takes seconds
         larger[i] = values[i]
@@ -199,10 +196,7 @@ def list_exact_engines() -> list[str]:
 
 @cache
 def _choose_fastest(process: int) -> ScanEngine:  # noqa: ARG001 (a forked process chooses for itself)
-    """Return the fastest exact compiled engine, or the float32 engine if there is none.
-
-    `process` is the process id: a forked process chooses again.
-    """
+    """Return the fastest exact compiled engine, else the float32 engine, for a process id."""
     engines = [engine for engine in map(_get_exact_engine, COMPILED) if engine is not None]
     if len(engines) > 1:
         return min(engines, key=measure_seconds)

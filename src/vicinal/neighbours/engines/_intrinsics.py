@@ -261,10 +261,7 @@ def shifted_dot(typing, record, query, size):  # type: ignore[no-untyped-def] # 
 
 @_intrinsic
 def sum_bytes(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return the sum of the `size` signed bytes at the address `record`, int32.
-
-    Nothing beyond them is read.
-    """
+    """Return the sum of the `size` signed bytes, and no others, at the address `record`, int32."""
     signature = _types.int32(_types.intp, _types.intp)
     unit_bytes = ir.Constant(_SUMS, [0x01010101] * LANES)
 

@@ -100,10 +100,7 @@ class PackedQueries(NamedTuple):
 
 
 class VNNIEngine(ScanEngine):
-    """Scans int8 records whose stride is a multiple of 4.
-
-    Raises RuntimeError if the processor lacks the instructions.
-    """
+    """Scans int8 records whose stride is a multiple of 4; RuntimeError without the instructions."""
 
     name = "vnni"
 
