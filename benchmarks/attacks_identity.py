@@ -42,7 +42,7 @@ def _made(folder: Path) -> Store:
 
 def _left(store: Store, subject: int | str) -> int:
     book = store._store.ledger
-    return int(book.audiences["default"].account.remaining[book.slots([subject])][0])
+    return int(book.audiences["default"].account.remaining[book.list_slots([subject])][0])
 
 
 def _refusal(work: Callable[[], object]) -> str:

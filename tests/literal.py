@@ -175,6 +175,6 @@ def check_charges(engine, literal, subjects, multiplier):
     """Everybody has left what the transcription leaves them, and somebody nothing if it must."""
     ledger = engine.shard.ledger
     for subject in set(subjects.tolist()):
-        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
+        assert ledger.remaining[ledger.list_slots([subject])[0]] == literal.z[subject]
     if multiplier < 1:
         assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"

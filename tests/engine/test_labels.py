@@ -66,7 +66,7 @@ def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
     votes, spent = release.contribute_and_charge(near, people)
     assert (votes > 0).sum() == 2
     assert spent < UNITS / 2, "a contribution cut to the budget has that price at any rate"
-    assert spent == charge(int(np.square(votes).sum()), release.rates[0])
+    assert spent == charge(int(np.square(votes).sum()), release.prices.rates[0])
     cost = spent / UNITS * table.budget
     mu_squared = float((np.square(votes.astype(float)) / float(release.scales[0]) ** 2).sum())
     assert cost == pytest.approx(mu_squared / 2, rel=1e-9)

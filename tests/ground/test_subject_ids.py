@@ -241,7 +241,7 @@ def fit(subjects):
 
 def list_remaining_units(classifier):
     memory = classifier._engine.shard.ledger
-    return sorted(memory.remaining[memory.slots(memory._slot_of)].tolist())
+    return sorted(memory.remaining[memory.list_slots(memory._slot_of)].tolist())
 
 
 @settings(max_examples=20, deadline=None)
@@ -376,7 +376,7 @@ def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, n
     # The id may be similar to ids of the store or of earlier examples, as "05" is to 5.
     store.add(X[:1], Y[:1], read_spelling(), ids_differ=True)
     store._store.ledger.audiences["default"].account.set_units(
-        store._store.ledger.slots([subject_id]), np.array([12345]), store._store.ledger.size
+        store._store.ledger.list_slots([subject_id]), np.array([12345]), store._store.ledger.size
     )
     store.add(X[1:2], Y[1:2], read_spelling())
     assert store.erase(read_spelling()) == 2

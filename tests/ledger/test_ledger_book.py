@@ -76,7 +76,7 @@ def test_sums_do_not_overflow(numbers):
 def test_freed_slots_are_given_out_again():
     ledger = MemoryLedger()
     assert sorted(ledger.enroll(["a", "b", "c"])) == [0, 1, 2]
-    (slot,) = ledger.slots(["b", "nobody"])
+    (slot,) = ledger.list_slots(["b", "nobody"])
     ledger.erase(["b", "nobody"])
     assert ledger.enroll(["d"]) == [slot]
     assert ledger.size == 3

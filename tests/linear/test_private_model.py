@@ -105,12 +105,12 @@ def test_newcomers_have_full_budgets_and_leavers_keep_what_is_left():
     more, labels = clouds(7, 2, D)
     classifier.add(more, labels, [N, 0])
     ledger = classifier._shard.ledger
-    new, old = ledger.slots([N])[0], ledger.slots([0])[0]
+    new, old = ledger.list_slots([N])[0], ledger.list_slots([0])[0]
     assert ledger.remaining[new] == UNITS
     assert (left := ledger.remaining[old]) < UNITS
     assert classifier.erase([0]) == 2
     classifier.add(more[:1], labels[:1], [0])
-    assert ledger.remaining[ledger.slots([0])[0]] == left
+    assert ledger.remaining[ledger.list_slots([0])[0]] == left
 
 
 @pytest.mark.counts_interactions

@@ -112,7 +112,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
         ).astype(float)
         loss += np.square(difference).sum() / (2 * step.release.scale**2)
     ledger = fitted._shard.ledger
-    slot = ledger.slots([victim])[0]
+    slot = ledger.list_slots([victim])[0]
     paid = UNITS - int(ledger.remaining[slot])
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
@@ -287,7 +287,7 @@ def answered(world, queries, model, monkeypatch):
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
     ledger = fitted._shard.ledger
-    left = ledger.remaining[ledger.slots([world[0]])[0]]
+    left = ledger.remaining[ledger.list_slots([world[0]])[0]]
     paid = (UNITS - int(left)) / UNITS * fitted.budget_
     labels = np.where(found.asked, -1, found.labels)  # those of votes are drawn with noise
     return Answers(found.asked, labels, np.concatenate(scales), np.concatenate(sums), paid)

@@ -129,7 +129,7 @@ def test_votes_whose_squares_would_wrap_around_are_cut(records):
     sums, spent = release.contribute_and_charge(one_query(records), subjects)
     assert release.scales[0] == 1 << 40
     assert sums[0, 0] == 1 << 31
-    assert spent == UNITS - subjects.remaining[0] == charge(1 << 62, release.rates[0])
+    assert spent == UNITS - subjects.remaining[0] == charge(1 << 62, release.prices.rates[0])
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
     choice = PlanChoice.from_plan(plan, setup_beside.reference, setup_beside.model.budget_share)
-    assert choice.plan.n_private_answers == fitted._engine.model_gate.planned == 20
+    assert choice.plan.n_private_answers == fitted._engine.model_gate.max_private_queries == 20
     assert (~setup_beside.model.is_certain).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_spent_share
     assert setup_beside.model.budget_share <= found + 0.03

@@ -53,7 +53,7 @@ class Life(RuleBasedStateMachine):
         return self.classifier._engine.shard.ledger
 
     def units(self, person):
-        return int(self.ledger.remaining[self.ledger.slots([person])[0]])
+        return int(self.ledger.remaining[self.ledger.list_slots([person])[0]])
 
     @rule(size=st.integers(1, 5))
     def add(self, size):
@@ -123,7 +123,7 @@ def test_coming_back_does_not_refill():
     assert model.erase(np.arange(20)) == 20
     assert not ledger.remaining.any()
     model.add(X, y, np.arange(20))
-    after = np.array([ledger.remaining[ledger.slots([p])[0]] for p in range(20)])
+    after = np.array([ledger.remaining[ledger.list_slots([p])[0]] for p in range(20)])
     np.testing.assert_array_equal(np.sort(after), np.sort(before))
     assert (after < UNITS // 2).any()
 

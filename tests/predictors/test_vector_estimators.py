@@ -91,7 +91,7 @@ def test_who_comes_and_goes_changes_nobody_elses_charge(name):
             assert one.erase(np.arange(5, 20)) == 30
         one.query(queries[10:])
         ledger = one._shard.ledger
-        found.append([ledger.remaining[ledger.slots([s])[0]] for s in (0, 1, 2, 3, 4, 25, 29)])
+        found.append([ledger.remaining[ledger.list_slots([s])[0]] for s in (0, 1, 2, 3, 4, 25, 29)])
     assert found[0] == found[1]
 
 

@@ -298,10 +298,10 @@ def test_training_is_paid_from_the_first_part(tmp_path, calendar):
             assert renewal.part < max(left(store).values()) <= renewal.released_units
             if unspent == "lost":
                 assert math.isclose(state.plan.get_vote_share(state.private_model.model), 1 - share)
-            gates = [state.engine.model_gate.planned]
+            gates = [state.engine.model_gate.max_private_queries]
             calendar(30)
             begin_period(store)
-            gates.append(state.engine.model_gate.planned)
+            gates.append(state.engine.model_gate.max_private_queries)
             assert gates == [math.ceil(6 * 15 / 60), 6 if unspent == "carried" else 2]
             assert store.verify()
 
@@ -470,15 +470,19 @@ def test_a_cluster_in_its_next_period_is_as_its_store(tmp_path, calendar, away):
     late = shard_tools.Dead("SetAudience", 10**9 if away else 0)
     with shard_tools.heard(tmp_path / "cluster", late, 0.2) as cluster:
         gate = cluster._audience_states["default"].engine.model_gate
-        before = gate.planned
+        before = gate.max_private_queries
         calendar(11)
         with pytest.raises(ShardMissing) if away else nullcontext():
             begin_period(cluster)
         late.messages = 0
         assert cluster.predict(Q[:3]).charged == 0
-        now = gate.planned
+        now = gate.max_private_queries
     with shard_tools.local(tmp_path / "cluster") as cluster:
-        assert cluster._audience_states["default"].engine.model_gate.planned == now > before
+        assert (
+            cluster._audience_states["default"].engine.model_gate.max_private_queries
+            == now
+            > before
+        )
 
 
 def test_a_cluster_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):

@@ -64,7 +64,7 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
                 np.testing.assert_array_equal(reply.votes, answers.votes)
         memory = classifier._engine.shard.ledger
         for subject_id in set(PEOPLE):
-            assert units(store, subject_id) == memory.remaining[memory.slots([subject_id])[0]]
+            assert units(store, subject_id) == memory.remaining[memory.list_slots([subject_id])[0]]
         audience = store._store.ledger.audiences["default"]
         spent, _ = sum_logged_charges(store._store.database, audience.number)
         assert spent + audience.checkpointed == sum(memory.charges_by_block) > 0

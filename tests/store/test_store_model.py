@@ -117,7 +117,7 @@ def compare_trainings(tmp_path):
         twin.fit(X, Y, PEOPLE, public=R)
         assert (model_of(store).model.weights == twin._model.model.weights).all()
         for person in ("person-0", "person-77"):
-            slot = twin._shard.ledger.slots([person])[0]
+            slot = twin._shard.ledger.list_slots([person])[0]
             assert units(store, person) == twin._shard.ledger.remaining[slot]
 
 

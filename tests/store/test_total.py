@@ -116,7 +116,7 @@ def test_evaluated_visitors_pay_the_total_and_newcomers_start_from_it(tmp_path):
         store.add(rows[:1], labels[:1], ["v"])
         book = store._store.ledger
         assert tools.units(store, "v", "one") < UNITS // 100
-        left = book.total.audience.account.remaining[book.slots(["v"])]
+        left = book.total.audience.account.remaining[book.list_slots(["v"])]
         assert 0 <= left[0] < UNITS // 100
         assert store.verify()
 

@@ -26,7 +26,7 @@ from vicinal.checks import SubjectId
 from vicinal.distributed import _membership as membership
 from vicinal.distributed import folders as layout
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
+from vicinal.ledger.audiences import Audience, sum_exactly
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import sync_folder
 from vicinal.ledger.id_encoding import parse_framed_id
@@ -315,9 +315,8 @@ def _write_shard_audience(
     that store of each subject, by its new slot. `erased`: remaining units of erased subjects.
     """
     units = audience.account.durable[slots]
-    account = StoredAccount(np.zeros(0, dtype=np.int64))
     moved = Audience(
-        audience.number, audience.name, audience.plan, account, audience.initial_budget
+        audience.number, audience.name, audience.plan, initial_budget=audience.initial_budget
     )
     moved.account.set_units(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.n_granted_budgets = len(slots) + len(erased)
@@ -348,12 +347,9 @@ def _write_coordinator(
                     audience.number,
                     audience.name,
                     audience.plan,
-                    StoredAccount(np.zeros(0, dtype=np.int64)),
-                    audience.initial_budget,
-                    n_granted_budgets=0,
+                    initial_budget=audience.initial_budget,
                     used=audience.used,
                     slack=audience.slack,
-                    checkpointed=0,
                     checkpointed_queries=audience.used,
                 )
                 public_audience.write_row(store.database)

@@ -234,7 +234,7 @@ class Shard(LocalShardBase):
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` (ids) from memory; return the private number of them."""
-        rows = self.find_rows_at(self._register.slots(subjects))
+        rows = self.find_rows_at(self._register.list_slots(subjects))
         with self.erase_rows(rows):
             self._register.erase(subjects)
         return len(rows)

@@ -6,7 +6,10 @@ answers. A *block* has answers that were computed and committed together.
 Components of private models are stored as text by name. A model is public once the charges of its
 training are durable; both are written in one transaction, so a stored model is always paid for.
 
-`database` is the database of the ledger, and `block_number` the number of a block, unique in it.
+`database` is the database of the ledger, `audience_number` the number of an audience in its table,
+and `block_number` the number of a block, unique in it. `digests` of a block are those of its
+queries (:func:`digest_queries`), concatenated, and its `answers` are numbers, float64 (q, width),
+or labels, int64 (q,).
 """
 
 import base64
@@ -26,7 +29,7 @@ from vicinal.ledger.tables import Tables
 DIGEST_BYTES = 16
 """Length of a query's digest."""
 
-N_ASKED = "put"
+N_PRIVATE_QUERIES = "put"
 """Name of the model component that holds the number of queries to date that the private records
 answered and were charged for, because the model was uncertain."""
 
@@ -57,15 +60,14 @@ class AnswerBlock:
     """New answers for one audience, to be committed and released together; q queries, c classes.
 
     - `audience`: the charged audience, whose analysts get the answers.
-    - `digests`: concatenated digests of the queries (:func:`digest_queries`).
     - `answers`: released votes, float64 (q, c), or labels, int64 (q,). If votes
       are released beside a private model, float64 (q, 2 c): votes, then probabilities.
     - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
     - `n_queries_by_analyst`: number of the block's queries, by the analyst's name.
     - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
       point, rounded up.
-    - `n_asked`: with a private model, number of queries to date that private records answered;
-      else None. Public.
+    - `n_private_queries`: with a private model, number of queries to date that private records
+      answered; else None. Public.
     """
 
     audience: Audience
@@ -74,13 +76,10 @@ class AnswerBlock:
     slack: float
     n_queries_by_analyst: Mapping[str, int]
     proxies: UInts16 | None = None
-    n_asked: int | None = None
+    n_private_queries: int | None = None
 
     def to_row(self, block_number: int, version: int) -> tuple[Value, ...]:
-        """Return the block as a row of the table `answers`.
-
-        `block_number`: unique in the ledger. `version`: version of the queried data.
-        """
+        """Return the block as a row of the table `answers`; `version`: that of the queried data."""
         number_type = "<f8" if self.answers.ndim == 2 else "<i8"
         answers = self.answers.astype(number_type).tobytes()
         return block_number, self.audience.number, version, self.digests, answers
@@ -125,7 +124,6 @@ def digest_request(audience: str, analyst: str, key: str) -> bytes:
 class AnswerLog:
     """The released answers of one audience, found by query or by block.
 
-    - `database`: database of the ledger.
     - `audience`: the audience that got the answers.
     - `width`: number of float64 values in an answer, or None if an answer is one int64 label.
     - `version`: version of the data for which queries are found; answers of other versions can
@@ -152,7 +150,7 @@ class AnswerLog:
     def find_answer(self, digest: bytes) -> tuple[int, int] | None:
         """Return the location of the answer to the query with this digest, or None.
 
-        Only answers from the version of the data that the log was opened for are found.
+        Only answers of the log's version are found.
         """
         return self._locations.get(digest)
 
@@ -161,11 +159,7 @@ class AnswerLog:
         return self._indexed_blocks.issuperset(block_numbers.tolist())
 
     def add_block(self, block_number: int, digests: bytes, answers: AnyArray) -> None:
-        """Add a block of answers that has just become durable.
-
-        `digests`: concatenated digests of its queries. `answers`: labels, int64 (q,), or numbers,
-        float64 (q, width).
-        """
+        """Add a block of answers that has just become durable."""
         self._index_queries(block_number, digests)
         self._cache_block(block_number, answers)
 
@@ -175,9 +169,9 @@ class AnswerLog:
         self._indexed_blocks.clear()
 
     def read_answers(self, block_numbers: Places, offsets: Places) -> AnyArray:
-        """Return the answers at q locations: numbers, float64 (q, width), or labels, int64 (q,).
+        """Return the answers at q locations, given by `block_numbers` and `offsets`, int64 (q,).
 
-        `block_numbers`, `offsets`: int64 (q,). Raises StoreDamaged if a block cannot be decoded.
+        Raises StoreDamaged if a block cannot be decoded.
         """
         empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
         blocks = {number: self._load_block(number) for number in np.unique(block_numbers).tolist()}
@@ -186,17 +180,14 @@ class AnswerLog:
         return np.concatenate([empty, *rows])
 
     def _index_queries(self, block_number: int, digests: bytes) -> None:
-        """Add the queries of a block to the index of queries.
-
-        `digests`: their digests in the order of the block, concatenated.
-        """
+        """Add the queries of a block to the index of queries."""
         self._indexed_blocks.add(block_number)
         for offset in range(len(digests) // DIGEST_BYTES):
             digest = digests[offset * DIGEST_BYTES : (offset + 1) * DIGEST_BYTES]
             self._locations[digest] = (block_number, offset)
 
     def _load_block(self, block_number: int) -> AnyArray:
-        """Return a block's answers, float64 (q, width) or int64 (q,), from memory or database."""
+        """Return a block's answers from memory or database."""
         if block_number not in self._cached_blocks:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
@@ -214,10 +205,7 @@ class AnswerLog:
         return self._cached_blocks[block_number]
 
     def _cache_block(self, block_number: int, answers: AnyArray) -> None:
-        """Keep a block's answers in memory; above the limit, drop the least recently used block.
-
-        `answers`: numbers, float64 (q, width), or labels, int64 (q,).
-        """
+        """Keep a block's answers in memory; above the limit, drop the least recently used block."""
         self._cached_blocks[block_number] = answers
         if len(self._cached_blocks) > _MAX_CACHED_BLOCKS:
             self._cached_blocks.popitem(last=False)
@@ -244,17 +232,13 @@ def write_components(
 ) -> None:
     """Write or replace components of an audience's private model, inside a transaction.
 
-    `audience_number`: number of the audience in its table. `components`: contents as text, by the
-    component's name.
+    `components`: contents as text, by the component's name.
     """
     rows = [(audience_number, *component) for component in components.items()]
     database.replace(Tables.MODELS, rows)
 
 
 def read_components(database: Database, audience_number: int) -> dict[str, str]:
-    """Return all components of an audience's private model, as text by name.
-
-    `audience_number`: number of the audience in its table.
-    """
+    """Return all components of an audience's private model, as text by name."""
     rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience_number,))
     return {str(name): str(content) for name, content in rows}

@@ -1,10 +1,12 @@
 """The budgets of an audience, in memory and on disk: accounts, pages and the log of charges.
 
-A *slot* is a subject's index in all arrays of units. A *page* is a database row with the remaining
-units of 8192 consecutive slots; the *log* holds charges made after the pages were written. The
-*total* is the account of all audiences together, if their joint loss is limited.
+A *slot* is a subject's index in all arrays of units, and `slots`, int32 (m,), are those of m
+subjects. A *page* is a database row with the remaining units of 8192 consecutive slots; the *log*
+holds charges made after the pages were written. The *total* is the account of all audiences
+together, if their joint loss is limited.
 
-`database` is the ledger's database, `audience_number` the number of an audience in its table.
+`database` is the ledger's database, `audience_number` the number of an audience in its table,
+`size` the number of all slots.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,12 +68,13 @@ class StoredAccount:
     - `synced_remaining`: with a total, `remaining` as it was when the total was last charged.
     - `unwritten_pages`: numbers of the pages with charges that are only in the log.
 
-    `units`, int64 (slots,): remaining units in the database; the account owns the array.
+    `units`, int64 (slots,): remaining units in the database; the account owns the array. Without
+    it, there are no slots yet.
     """
 
-    def __init__(self, units: Units) -> None:
-        self.remaining = units
-        self.durable = units.copy()
+    def __init__(self, units: Units | None = None) -> None:
+        self.remaining: Units = np.zeros(0, dtype=np.int64) if units is None else units
+        self.durable = self.remaining.copy()
         self.synced_remaining = np.zeros(0, dtype=np.int64)
         self._spent = 0
         self.unwritten_pages: set[int] = set()
@@ -106,10 +109,7 @@ class StoredAccount:
         return Charges(slots, units, spent)
 
     def mark_committed(self, charges: Charges) -> None:
-        """Treat `charges` as written to the log, so that the next commit does not write them again.
-
-        `charges`: those that :meth:`collect_charges` returned.
-        """
+        """Treat the collected `charges` as written, so that no commit writes them again."""
         self.durable[charges.slots] = charges.units
         self._spent = 0
         self.unwritten_pages.update(find_page_numbers(charges.slots))
@@ -123,18 +123,14 @@ class StoredAccount:
         return self._spent > 0
 
     def mark_charged_to_total(self, slots: Slots | slice = slice(None)) -> None:
-        """Record that the total was charged for all charges to date at some slots.
-
-        `slots`: int32 (m,), or a slice; by default all slots.
-        """
+        """Record that the total was charged for all charges to date at `slots`: all by default."""
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 
     def set_units(self, slots: Slots, units: Units, size: int) -> None:
-        """Set the remaining units of some slots, in memory and as committed, without a charge.
+        """Set the `units`, int64 (m,), of `slots`, in memory and as committed, without a charge.
 
-        `slots`, int32 (m,). `units`, int64 (m,): their new units. `size`: number of all slots, to
-        which the arrays grow.
+        The arrays grow to `size`.
         """
         self.remaining = extend_units(self.remaining, size)
         self.durable = extend_units(self.durable, size)
@@ -207,7 +203,7 @@ class Audience:
     number: int
     name: str
     plan: str
-    account: StoredAccount
+    account: StoredAccount = field(default_factory=StoredAccount)
     initial_budget: int = UNITS
     n_granted_budgets: int = 0
     used: int = 0
@@ -317,10 +313,7 @@ def sum_logged_charges(database: Database, audience_number: int) -> tuple[int, i
 
 
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
-    """Return all audiences in the database by name, with budgets and analysts.
-
-    `size`: number of all slots, the length of the arrays of units.
-    """
+    """Return all audiences in the database by name, with budgets and analysts."""
     rows = sorted(database.read_rows(Tables.AUDIENCES))
     return {row[1]: _load_audience(database, row, size) for row in rows}
 
@@ -335,7 +328,7 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
         number,
         name,
         plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)),
+        StoredAccount(),
         initial_budget,
         n_granted_budgets,
         used,
@@ -348,10 +341,7 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
 
 
 def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:
-    """Return the audience of a whole `row` of the table `audiences`, with budgets and analysts.
-
-    `size`: number of all slots, the length of the arrays of units.
-    """
+    """Return the audience of :func:`read_audience`, with budgets and analysts."""
     audience = read_audience(row)
     number = audience.number
     units = np.zeros(size, dtype=np.int64)

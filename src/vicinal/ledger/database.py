@@ -5,7 +5,8 @@ and its predecessor, its *head*. A whole row has the values of all columns in or
 a counter that grows with every block of answers, change and other release.
 
 Statements are written once, in the part of SQL that SQLite and PostgreSQL share, with ``?`` for
-values. `Value` is an int, text, bytes or None.
+values. `Value` is an int, text, bytes or None. `condition` is SQL after WHERE, with ``?`` for each
+of `values`; by default it selects all rows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger.id_encoding import keyed_digest
-from vicinal.ledger.tables import ALL, BYTES, INTEGER, TABLES, Table, Tables
+from vicinal.ledger.tables import ALL, TABLES, Table, Tables
 
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
@@ -90,10 +91,7 @@ class Database(ABC):
     def read_rows(
         self, table: Table, condition: str = ALL, values: Sequence[Value] = ()
     ) -> list[Row]:
-        """Return whole rows of a table: all, or those that meet a condition.
-
-        `condition`: SQL after WHERE, with ``?`` for each of `values`.
-        """
+        """Return the whole rows of a table that meet a condition."""
         return self.read(table.build_selection(condition), values)
 
     # The following methods write rows. Each passes the old and the new rows to the chain, in the
@@ -121,10 +119,7 @@ class Database(ABC):
                     self.chain.record_replacement(table.name, key, old_rows, [row])
 
     def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
-        """Delete rows of a table: all, or those that meet a condition.
-
-        `condition`: SQL after WHERE, with ``?`` for each of `values`.
-        """
+        """Delete the rows of a table that meet a condition."""
         with self._ensure_transaction():
             # Deleted rows are read only for their digests. Without a chain that is spared, as the
             # copy of a ledger may be large.
@@ -148,7 +143,7 @@ class Database(ABC):
 
     def create_tables(self) -> None:
         """Create all tables, empty, in one transaction."""
-        types = {INTEGER: self.integer_type, BYTES: self.binary_type}
+        types = {"INTEGER": self.integer_type, "BYTES": self.binary_type}
         with self.transaction(), self._mark_failures():
             for table in TABLES:
                 self._run(table.creation.format_map(types), ())
@@ -412,7 +407,7 @@ class Chain:
         self._add_pending(self.sum_digests(table, [added]) - self.sum_digests(table, [removed]))
 
     def has_digest(self, table: str, key: RowKey) -> bool:
-        """Return whether the digest of the table's present row with this key is in memory."""
+        """Return whether the digest of the row that the table has with this key is in memory."""
         return key in self._digests.get(table, ())
 
     def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
@@ -590,22 +585,19 @@ def _compute_digest(prefix: bytes, row: Sequence[Any]) -> int:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return a unique encoding of a value in a row: no other value or type has the same."""
-    if isinstance(value, bytes):
-        return _encode_sized(b"b", value)
+    """Return a unique encoding of a value in a row: no other value or type has the same.
+
+    Long bytes and texts are represented by their length and SHA-256.
+    """
     if isinstance(value, int):
         return b"i%d;" % value
-    if isinstance(value, str):
-        return _encode_sized(b"s", value.encode("utf-8", "surrogatepass"))
-    # No ledger writes other types, such as floating-point numbers, so these only have to differ.
-    return b"n;" if value is None else b"o" + repr(value).encode() + b";"
-
-
-def _encode_sized(kind: bytes, content: bytes) -> bytes:
-    """Return an encoding of `content` with its type and length; long content as its SHA-256.
-
-    `kind`: a letter that stands for the type.
-    """
+    if isinstance(value, bytes):
+        kind, content = b"b", value
+    elif isinstance(value, str):
+        kind, content = b"s", value.encode("utf-8", "surrogatepass")
+    else:
+        # No ledger writes other types, such as floating-point numbers, so these only must differ.
+        return b"n;" if value is None else b"o" + repr(value).encode() + b";"
     size = len(content)
     if size < MIN_HASHED_BYTES:
         return b"%b%d:%b" % (kind, size, content)

@@ -30,9 +30,6 @@ _SLOT_BITS = 32
 
 _SLOT_MASK = np.uint64((1 << _SLOT_BITS) - 1)
 
-_PAGES_PER_QUERY = 32
-"""Pages of ids that are read by one statement: about 8 MB as Python objects."""
-
 
 class HashedSlotTable:
     """The slot of every enrolled subject.
@@ -73,7 +70,7 @@ class HashedSlotTable:
         return dict(self.iterate_slots())
 
     def find_slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slot of each subject, int32 (subjects,); -1 for those not enrolled."""
+        """Return the slot of each subject, int32 (subjects,); :data:`NOT_ENROLLED` without one."""
         ids = list(subjects)
         try:
             framed_ids = frame_ids(ids)
@@ -82,7 +79,7 @@ class HashedSlotTable:
         return self._find_framed_ids(framed_ids)
 
     def _find_framed_ids(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Return the slot of each framed id's subject, int32 (ids,); -1 for those not enrolled."""
+        """Return the slot of each framed id's subject, int32 (ids,), as :meth:`find_slots` does."""
         open_frames = [framed_id[:-1] for framed_id in framed_ids]
         slots = np.full(len(open_frames), NOT_ENROLLED, dtype=np.int32)
         hashes = _hash_frames(open_frames)
@@ -105,12 +102,8 @@ class HashedSlotTable:
         erased later still count as enrolled.
         """
         if self._folded is None:
-            hash_arrays = [np.zeros(0, dtype=np.uint64)]
-            for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
-                pages = read_rows(self._database, range(start, start + _PAGES_PER_QUERY))
-                frames = [frame + b">" for _, rows in pages for frame in split_rows(rows)[1]]
-                hash_arrays.append(_hash_folded_ids(map(parse_framed_id, frames)))
-            self._folded = np.sort(np.concatenate(hash_arrays))
+            hash_arrays = [_hash_folded_ids(ids) for _, ids in self._iterate_pages()]
+            self._folded = np.sort(np.concatenate([np.zeros(0, dtype=np.uint64), *hash_arrays]))
         hashes = _hash_folded_ids(subjects)
         first_matches = np.searchsorted(self._folded, hashes)
         return first_matches < np.searchsorted(self._folded, hashes, side="right")
@@ -152,11 +145,14 @@ class HashedSlotTable:
 
     def iterate_slots(self) -> Iterator[tuple[SubjectId, int]]:
         """Yield the id and the slot of every enrolled subject, by slot. Private."""
-        for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES_PER_QUERY):
-            for _, rows in read_rows(self._database, range(start, start + _PAGES_PER_QUERY)):
-                slots, frames = split_rows(rows)
-                ids = (parse_framed_id(frame + b">") for frame in frames)
-                yield from zip(ids, slots.tolist(), strict=True)
+        for slots, ids in self._iterate_pages():
+            yield from zip(ids, slots.tolist(), strict=True)
+
+    def _iterate_pages(self) -> Iterator[tuple[Slots, list[SubjectId]]]:
+        """Yield the taken slots, int32 (m,), and their m ids, of each stored page of slots."""
+        for _, rows in read_rows(self._database, range(-(-self.size // PAGE_SLOTS))):
+            slots, frames = split_rows(rows)
+            yield slots, [parse_framed_id(frame + b">") for frame in frames]
 
     def _compare_frames(self, slots: Slots, open_frames: Sequence[bytes]) -> Bools:
         """Return whether the subject at each slot has the given open frame, bool (slots,).
@@ -168,13 +164,11 @@ class HashedSlotTable:
         order = np.argsort(pages, kind="stable")
         page_numbers, starts = np.unique(pages[order], return_index=True)
         indices_of = dict(zip(page_numbers.tolist(), np.split(order, starts[1:]), strict=True))
-        for start in range(0, len(page_numbers), _PAGES_PER_QUERY):
-            batch = list(indices_of)[start : start + _PAGES_PER_QUERY]
-            for number, rows in read_rows(self._database, batch):
-                stored_slots, stored_ids = split_rows(rows)
-                stored_id_at = dict(zip(stored_slots.tolist(), stored_ids, strict=True))
-                for index in indices_of[number].tolist():
-                    is_equal[index] = stored_id_at.get(int(slots[index])) == open_frames[index]
+        for number, rows in read_rows(self._database, list(indices_of)):
+            stored_slots, stored_frames = split_rows(rows)
+            frame_at = dict(zip(stored_slots.tolist(), stored_frames, strict=True))
+            for index in indices_of[number].tolist():
+                is_equal[index] = frame_at.get(int(slots[index])) == open_frames[index]
         return is_equal
 
 

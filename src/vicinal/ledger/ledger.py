@@ -18,20 +18,13 @@ from vicinal.arrays import Slots, UInts16, Units
 from vicinal.checks import SubjectId
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import (
-    N_ASKED,
+    N_PRIVATE_QUERIES,
     AnswerBlock,
     StoredRequest,
     encode_array,
     write_components,
 )
-from vicinal.ledger.audiences import (
-    Analyst,
-    Audience,
-    StoredAccount,
-    load_audiences,
-    read_audience,
-    sum_exactly,
-)
+from vicinal.ledger.audiences import Analyst, Audience, load_audiences, read_audience, sum_exactly
 from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
@@ -88,8 +81,9 @@ class Ledger:
 
     A *slot* is the index of an enrolled subject in all arrays of units; *unenrolled* subjects are
     new, erased or only evaluated. A keyed hash of an id (`hashed`, `hashes`) is the result of
-    :meth:`hash_id`. The folded form of an id is equal for ids that probably differ in spelling
-    only, such as "007" and 7. Raises StoreDamaged if the rows differ from their digests.
+    :meth:`hash_id`, 32 bytes. The folded form of an id is equal for ids that probably differ in
+    spelling only, such as "007" and 7. `audience` is the audience that a method charges or changes.
+    Raises StoreDamaged if the rows differ from their digests.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
@@ -224,10 +218,7 @@ class Ledger:
         previous_units = audience.units_per_budget
         account = audience.account
         enrolled_units = renewal.compute_remaining(account.remaining[slots], previous_units)
-        if self.total is not None:
-            total_remaining = self.total.audience.account.remaining[slots]
-            allowed = self.total.compute_max_units(audience.number, total_remaining)
-            enrolled_units = np.minimum(enrolled_units, allowed)
+        enrolled_units = self._cut_to_total(audience, slots, enrolled_units)
         rows = self.database.read_rows(Tables.DEPARTED, "audience = ?", (audience.number,))
         erased_before = np.array([units for *_, units in rows], dtype=np.int64)
         erased_units = renewal.compute_remaining(erased_before, previous_units)
@@ -299,7 +290,7 @@ class Ledger:
             self.database.put("clock", str(self.clock))
 
     def _write_analyst(self, audience: Audience, name: str) -> None:
-        """Write quota and number of answers of the audience's analyst with this `name`."""
+        """Write quota and number of answers of the analyst with this `name`."""
         analyst = audience.analysts[name]
         self.database.replace(
             Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)]
@@ -307,10 +298,9 @@ class Ledger:
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Return a context that commits its body as a release other than answers.
+        """Return a context that commits its body as a release to `audience` other than answers.
 
-        `audience`: the one that the body charges. The version of the data stays. An exception
-        inside closes the ledger.
+        The version of the data stays. An exception inside closes the ledger.
         """
         with self._open_transaction():
             yield
@@ -319,13 +309,13 @@ class Ledger:
             self.database.put("clock", str(self.clock))
 
     def open_audience(self, name: str, plan: str, budget: float = 0.0) -> Audience:
-        """Add an audience, for which every subject has a new budget, inside a :meth:`change`.
+        """Add and return an audience, whose subjects have new budgets, inside a :meth:`change`.
 
-        Returns the audience. `name`: no existing audience has it. `plan`: its plan as JSON.
-        `budget`: the zCDP of a full budget; it is needed only if there is a total.
+        `name`: no existing audience has it. `plan`: its plan as JSON. `budget`: the zCDP of a full
+        budget; it is needed only if there is a total.
         """
         number = 1 + max((audience.number for audience in self.audiences.values()), default=0)
-        audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
+        audience = Audience(number, name, plan)
         audience.write_row(self.database)
         if self.total is not None:
             self.total.add_audience(number, budget)
@@ -416,9 +406,9 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that an analyst of an audience may get.
+        """Set the number of answers that an analyst, by name, may get.
 
-        `analyst`: the analyst's name. `quota`: the number; None: as many as the audience may get.
+        `quota`: the number; None: as many as the audience may get.
         """
         with self._open_transaction():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
@@ -428,8 +418,7 @@ class Ledger:
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
         """Write the used shares of the virtual budgets of public reference points.
 
-        Call it inside a transaction. `audience`: the one whose answers used them. `shares`,
-        uint16 (points,): by point, rounded up.
+        Call it inside a transaction. `shares`, uint16 (points,): by point, rounded up.
         """
         self.database.replace(Tables.SHADOWS, [(audience.number, encode_array(shares))])
 
@@ -444,8 +433,10 @@ class Ledger:
         self.database.insert(Tables.ANSWERS, [block.to_row(self.clock, self.version)])
         if block.proxies is not None:
             self.write_proxy_shares(audience, block.proxies)
-        if block.n_asked is not None:
-            write_components(self.database, audience.number, {N_ASKED: str(block.n_asked)})
+        if block.n_private_queries is not None:
+            write_components(
+                self.database, audience.number, {N_PRIVATE_QUERIES: str(block.n_private_queries)}
+            )
         for analyst, n_queries in block.n_queries_by_analyst.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += n_queries
             self._write_analyst(audience, analyst)
@@ -455,7 +446,7 @@ class Ledger:
         """Number of slots, taken or free."""
         return self.slot_table.size
 
-    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+    def list_slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
         slots = self.slot_table.find_slots(subjects)
         return np.unique(slots[slots != NOT_ENROLLED])
@@ -506,10 +497,7 @@ class Ledger:
     def list_enrolled(
         self, subjects: Iterable[SubjectId]
     ) -> tuple[Slots, list[bytes], list[bytes]]:
-        """Return the arguments of :meth:`erase_slots` for the enrolled ones of `subjects`.
-
-        They are slots, int32 (m,), keyed hashes of ids, and keyed hashes of folded ids.
-        """
+        """Return the arguments of :meth:`erase_slots` for the enrolled ones of `subjects`."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find_slots(distinct)
         is_enrolled = slots != NOT_ENROLLED
@@ -529,7 +517,7 @@ class Ledger:
     ) -> None:
         """Erase the enrolled subjects at `slots`, int32 (m,), inside :meth:`change`.
 
-        `hashes`, `folded_hashes`: keyed hash of each subject's id, and of its folded id, 32 bytes.
+        `hashes`, `folded_hashes`: keyed hash of each subject's id, and of its folded id.
         """
         self.database.replace(Tables.DEPARTED, {(hashed, FOLDED_ID, 0) for hashed in folded_hashes})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
@@ -546,10 +534,7 @@ class Ledger:
         return self.find_statuses([subject])[0]
 
     def find_statuses(self, subjects: Iterable[SubjectId]) -> list[EnrollmentStatus]:
-        """Return whether each subject is enrolled, erased, only evaluated or unknown. Private.
-
-        The statuses are in the order of `subjects`.
-        """
+        """Return whether each of `subjects` is enrolled, erased, evaluated or unknown. Private."""
         ids = list(subjects)
         slots = self.slot_table.find_slots(ids)
         statuses = [EnrollmentStatus.ENROLLED] * len(ids)
@@ -646,10 +631,7 @@ class Ledger:
             self.total.audience.write_row(self.database)
 
     def _charge_hash(self, audience: Audience, hashed: bytes, charged: int) -> None:
-        """Subtract `charged` units from an unenrolled subject's budget for an audience.
-
-        `hashed`: keyed hash of the subject's id. A subject without a stored budget gets one first.
-        """
+        """Subtract `charged` units from an unenrolled subject's budget, which is created if new."""
         remaining = self._load_departed_units(hashed, audience)
         if remaining is None:
             remaining = audience.initial_budget
@@ -660,11 +642,10 @@ class Ledger:
     def _assign_initial_budgets(
         self, audience: Audience, slots: Slots, erased_units: Mapping[int, Mapping[int, int]]
     ) -> None:
-        """Set the budgets of newly enrolled subjects for one audience.
+        """Set the budgets of newly enrolled subjects at `slots`, (m,), for one audience.
 
-        `slots`: their slots. `erased_units`: stored units by audience number for each subject that
-        was erased or evaluated before, by index in `slots`. All other subjects get the initial
-        budget.
+        `erased_units`: stored units by audience number for each subject that was erased or
+        evaluated before, by index in `slots`. All other subjects get the initial budget.
         """
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
         n_granted = len(slots)
@@ -673,13 +654,16 @@ class Ledger:
                 units[index] = units_by_audience[audience.number]
                 n_granted -= 1
         self._add_granted_budgets(audience, n_granted)
-        if self.total is not None and audience is not self.total.audience:
-            total_remaining = self.total.audience.account.remaining[slots]
-            allowed = self.total.compute_max_units(audience.number, total_remaining)
-            cut_units = np.minimum(units, allowed)
-            audience.checkpointed += sum_exactly(units - cut_units)
-            units = cut_units
-        self._assign_units(audience, slots, units)
+        cut_units = self._cut_to_total(audience, slots, units)
+        audience.checkpointed += sum_exactly(units - cut_units)
+        self._assign_units(audience, slots, cut_units)
+
+    def _cut_to_total(self, audience: Audience, slots: Slots, units: Units) -> Units:
+        """Return the `units` (m,) for subjects at `slots` (m,), cut to those the total allows."""
+        if self.total is None or audience is self.total.audience:
+            return units
+        total_remaining = self.total.audience.account.remaining[slots]
+        return np.minimum(units, self.total.compute_max_units(audience.number, total_remaining))
 
     @staticmethod
     def _add_granted_budgets(audience: Audience, n_budgets: int) -> None:
@@ -699,10 +683,7 @@ class Ledger:
             audience.account.mark_charged_to_total(slots)
 
     def _load_departed_units(self, hashed: bytes, audience: Audience) -> int | None:
-        """Return the units that an unenrolled subject has left for `audience`; None if not stored.
-
-        `hashed`: keyed hash of its id.
-        """
+        """Return an unenrolled subject's remaining units for `audience`; None if not stored."""
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         rows = self.database.read(query, (hashed, audience.number))
         return int(rows[0][0]) if rows else None

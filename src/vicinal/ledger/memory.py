@@ -29,10 +29,7 @@ class Account(Protocol):
         """Remaining units by slot, int64 (slots,); mechanisms charge it in place. Private."""
 
     def note_charged_total(self, spent: int) -> None:
-        """Note the sum of the charges for a block of answers.
-
-        `spent`: the sum in units, by which :attr:`remaining` is already reduced.
-        """
+        """Note `spent`, the sum in units of a block's charges, which :attr:`remaining` lacks."""
 
 
 class Register(Protocol):
@@ -49,7 +46,7 @@ class Register(Protocol):
         left.
         """
 
-    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+    def list_slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
 
     def erase(self, subjects: Iterable[SubjectId]) -> None:
@@ -64,7 +61,8 @@ class MemoryLedger:
 
     Known subjects are enrolled or erased. Units are those of budgets, :data:`UNITS` for a full one.
     A subject keeps its slot while it has records. Of an erased subject only a keyed hash of its id
-    remains, with its remaining units, so that re-enrolment does not refill its budget.
+    remains, with its remaining units, so that re-enrolment does not refill its budget. The folded
+    form of an id is equal for ids that probably differ in spelling only.
     """
 
     def __init__(self) -> None:
@@ -94,10 +92,7 @@ class MemoryLedger:
         self.charges_by_block.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Enroll the new ones of `subjects`; return every subject's slot, int32 (subjects,).
-
-        Ids may repeat. A new subject gets a full budget, an erased one the units that it had left.
-        """
+        """Enroll the new ones of `subjects`, with full budgets; see :meth:`Register.enroll`."""
         newcomers = [subject for subject in dict.fromkeys(subjects) if subject not in self._slot_of]
         n_missing = max(0, len(newcomers) - len(self._free))
         self._free.extend(range(self.size + n_missing - 1, self.size - 1, -1))
@@ -115,33 +110,24 @@ class MemoryLedger:
         return np.fromiter(slots, np.int32, len(subjects))
 
     def has_similar_unknown_ids(self, subjects: Iterable[SubjectId]) -> bool:
-        """Return whether an unknown id of `subjects` is similar to a known or another unknown one.
-
-        Similar ids have equal folded forms, so that they probably differ in spelling only.
-        """
+        """Return whether an unknown id of `subjects` has the folded form of another id."""
         unknown = [subject for subject in dict.fromkeys(subjects) if subject not in self]
         new_hashes = set(map(hash, fold_ids(unknown)))
         return len(new_hashes) < len(unknown) or not new_hashes.isdisjoint(self._hash_folded_ids())
 
     def _hash_folded_ids(self) -> set[int]:
-        """Return the hashes of the folded ids of all subjects to date, for this process only.
-
-        The folded form of an id is equal for ids that differ in spelling only.
-        """
+        """Return the hashes of the folded ids of all subjects to date, for this process only."""
         if self._folded_hashes is None:
             self._folded_hashes = set(map(hash, fold_ids(self._slot_of)))
         return self._folded_hashes
 
-    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+    def list_slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the distinct slots of the enrolled ones of `subjects`, int32, ascending."""
         slots = {self._slot_of[subject] for subject in subjects if subject in self._slot_of}
         return np.array(sorted(slots), dtype=np.int32)
 
     def erase(self, subjects: Iterable[SubjectId]) -> None:
-        """Erase the enrolled ones of `subjects`.
-
-        Only a keyed hash of each id remains, with the subject's remaining units.
-        """
+        """Erase the enrolled ones of `subjects`; see :meth:`Register.erase`."""
         self._hash_folded_ids()
         for subject in dict.fromkeys(subjects):
             slot = self._slot_of.pop(subject, None)

@@ -55,8 +55,8 @@ _ENTRY = struct.Struct(">c32sQ")
 ledger's clock when the entry was added."""
 _MAX_ENTRIES = 1 << 26
 """Maximal number of entries that are read (2.75 GB): a forged header may count any number."""
-_ERASED_KIND = b"e"
-_AUDIENCE_KIND = b"a"
+_ERASED_KIND = b"e"  # of an entry with the keyed hash of an erased subject's id
+_AUDIENCE_KIND = b"a"  # of an entry with the digest of an audience's name
 _IN_USE = (
     "Another process has a store with the witness {} open: a copy of this one, or one restored "
     "from it. Two stores could spend the same budgets. Close that one first."
@@ -128,18 +128,15 @@ class WitnessState:
     @property
     def erased(self) -> set[bytes]:
         """Keyed hashes of all subjects that were ever erased."""
-        return self._list_digests(_ERASED_KIND)
+        return self._select_digests(_ERASED_KIND)
 
     @property
     def audiences(self) -> set[bytes]:
         """Digests of the names of all audiences ever opened, see :func:`digest_name`."""
-        return self._list_digests(_AUDIENCE_KIND)
+        return self._select_digests(_AUDIENCE_KIND)
 
-    def _list_digests(self, kind: bytes) -> set[bytes]:
-        """Return the digests in all entries of one kind, 32 bytes each.
-
-        `kind`: b"e" for hashes of erased subjects, b"a" for digests of audience names.
-        """
+    def _select_digests(self, kind: bytes) -> set[bytes]:
+        """Return the digests in all entries of one `kind`, 32 bytes each."""
         matches = re.finditer(kind, self.entries[:: _ENTRY.size])
         offsets = (match.start() * _ENTRY.size for match in matches)
         return {_ENTRY.unpack_from(self.entries, offset)[1] for offset in offsets}
@@ -202,7 +199,7 @@ class RollbackGuard:
     - `path`: path of the witness, best on another disk than the store, and in no backup of it.
     - `identity`: the store's id, 16 bytes.
     - `check_committed`: function that raises an error if the ledger has an open transaction; called
-      before each write.
+      before each write. By default it does nothing, as for a journal without a ledger.
     - `accept_unwritable`: open the file read-only if this process may not write it.
 
     Raises StorageFailed if the file cannot be read, is damaged, or belongs to another store. Raises
@@ -335,9 +332,9 @@ class RollbackGuard:
             os.close(self._descriptor)
 
     def _append_entries(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
-        """Append entries of one kind, and flush; `clock`: the ledger's clock, kept with each.
+        """Append an entry of one `kind` for each of `digests`, 32 bytes, and flush.
 
-        `kind`: b"e" for erased subjects, b"a" for audiences. `digests`: 32 bytes for each entry.
+        `clock`: the ledger's clock, kept with each entry.
         """
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:

@@ -27,6 +27,8 @@ ROW_BYTES = 3900
 """Maximal number of bytes of ids and slots in a row. A row of 4,061 bytes would not fit into a page
 of SQLite's file, which has 4,096 bytes."""
 
+_PAGES_PER_QUERY = 32
+"""Maximal number of pages that are read by one statement: about 8 MB as Python objects."""
 _SLOT_BYTES = 4
 """Bytes of a slot in a row: an int32."""
 _MAX_PAGES_PER_WRITE = 32
@@ -39,11 +41,13 @@ Row = tuple[bytes, bytes]
 
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
-    """Yield (page number, rows) of the pages with these numbers, ascending, without empty pages."""
-    condition = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
-    rows = database.read_rows(Tables.SUBJECT_PAGES, condition, pages)
-    for page, page_rows in groupby(rows, key=itemgetter(0)):
-        yield page, [(slots, ids) for *_, slots, ids in page_rows]
+    """Yield (page number, rows) of the pages with these ascending numbers that are not empty."""
+    for start in range(0, len(pages), _PAGES_PER_QUERY):
+        batch = pages[start : start + _PAGES_PER_QUERY]
+        condition = f"page IN ({', '.join('?' * len(batch))}) ORDER BY page, part"
+        rows = database.read_rows(Tables.SUBJECT_PAGES, condition, batch)
+        for page, page_rows in groupby(rows, key=itemgetter(0)):
+            yield page, [(slots, ids) for *_, slots, ids in page_rows]
 
 
 def split_ids(stored: bytes) -> list[bytes]:

@@ -28,14 +28,21 @@ A budget or an id is never a row by itself: one value holds a page or a block of
 from collections.abc import Sequence
 from typing import Any
 
-INTEGER, BYTES = "INTEGER", "BYTES"
-"""Placeholders in column types for each database's name of 64-bit integers and of bytes."""
-
 FORMAT = 1
 """Version of the format of all tables, their contents, and the digests of their rows."""
 
 ALL = "1 = 1"
 """The SQL condition that selects all rows."""
+
+
+_SQL_TYPES = {
+    "integer": "{INTEGER} NOT NULL",
+    "optional_integer": "{INTEGER}",
+    "bytes": "{BYTES} NOT NULL",
+    "text": "TEXT NOT NULL",
+    "unique_text": "TEXT NOT NULL UNIQUE",
+}
+"""SQL of each type of a column; each database has its own names of 64-bit integers and of bytes."""
 
 
 class Table:
@@ -45,136 +52,92 @@ class Table:
     which alone executes them, always has the written and the removed rows, and digests them.
 
     - `name`: name of the table.
-    - `key`: columns of the primary key.
+    - `key`: columns of the primary key, separated by ", ".
+    - `columns`: name and type (:data:`_SQL_TYPES`) of each column, separated by ", ".
     - `remembered`: whether the digest of an inserted row is kept in memory until the row is
       deleted. That avoids reading and digesting long rows that are deleted soon.
-    - `columns`: SQL type of each column, in order.
     """
 
-    def __init__(
-        self, name: str, key: tuple[str, ...], /, *, remembered: bool = False, **columns: str
-    ) -> None:
+    def __init__(self, name: str, key: str, columns: str, *, remembered: bool = False) -> None:
+        type_by_column = dict(column.split() for column in columns.split(", "))
+        key_columns = key.split(", ")
         self.name = name
-        self.columns = tuple(columns)
+        self.columns = tuple(type_by_column)
         self.remembered = remembered
-        self._key_indices = tuple(self.columns.index(column) for column in key)
-        self.by_key = " AND ".join(f"{column} = ?" for column in key)
-        typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self.creation = f"CREATE TABLE {name} ({typed}, PRIMARY KEY ({', '.join(key)}))"
-        names = ", ".join(columns)
-        marks = ", ".join("?" * len(columns))
-        self.insertion = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608 (constants)
+        self._key_indices = tuple(self.columns.index(column) for column in key_columns)
+        self.by_key = " AND ".join(f"{column} = ?" for column in key_columns)
+        typed = ", ".join(f"{column} {_SQL_TYPES[kind]}" for column, kind in type_by_column.items())
+        self.creation = f"CREATE TABLE {name} ({typed}, PRIMARY KEY ({key}))"
+        self._names = ", ".join(self.columns)
+        marks = ", ".join("?" * len(self.columns))
+        self.insertion = f"INSERT INTO {name} ({self._names}) VALUES ({marks})"  # noqa: S608 (constants)
         updates = ", ".join(
-            f"{column} = excluded.{column}" for column in columns if column not in key
+            f"{column} = excluded.{column}" for column in self.columns if column not in key_columns
         )
-        self.replacement = (
-            f"{self.insertion} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
-        )
+        self.replacement = f"{self.insertion} ON CONFLICT ({key}) DO UPDATE SET {updates}"
 
     def key_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of the primary key's columns in a whole `row`."""
         return tuple(row[index] for index in self._key_indices)
 
     def build_selection(self, condition: str = ALL) -> str:
-        """Return the statement that reads all whole rows, or those that meet a condition.
+        """Return the statement that reads whole rows: all, or those that meet a condition.
 
         `condition`: SQL after WHERE, with ``?`` for values.
         """
-        return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
+        return f"SELECT {self._names} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
     def build_deletion(self, condition: str = ALL) -> str:
-        """Return the statement that deletes all rows, or those that meet a condition.
-
-        `condition`: SQL after WHERE, with ``?`` for values.
-        """
+        """Return the statement that deletes all rows, or those that meet a condition (SQL)."""
         return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
-
-
-_INTEGER = "{INTEGER} NOT NULL"
-_BYTES = "{BYTES} NOT NULL"
-_TEXT = "TEXT NOT NULL"
 
 
 class Tables:
     """All tables of a ledger, by name."""
 
-    META = Table("meta", ("name",), name=_TEXT, value=_TEXT)
-    DEPARTED = Table(
-        "departed", ("hash", "audience"), hash=_BYTES, audience=_INTEGER, units=_INTEGER
-    )
+    META = Table("meta", "name", "name text, value text")
+    DEPARTED = Table("departed", "hash, audience", "hash bytes, audience integer, units integer")
     AUDIENCES = Table(
         "audiences",
-        ("number",),
-        number=_INTEGER,
-        name=f"{_TEXT} UNIQUE",
-        plan=_TEXT,
-        initial_budget=_INTEGER,
-        granted=_INTEGER,
-        used=_INTEGER,
-        slack=_TEXT,
-        checkpointed=_TEXT,
-        checkpointed_queries=_INTEGER,
+        "number",
+        "number integer, name unique_text, plan text, initial_budget integer, granted integer, "
+        "used integer, slack text, checkpointed text, checkpointed_queries integer",
     )
     ANALYSTS = Table(
         "analysts",
-        ("audience", "name"),
-        audience=_INTEGER,
-        name=_TEXT,
-        quota="{INTEGER}",
-        used=_INTEGER,
+        "audience, name",
+        "audience integer, name text, quota optional_integer, used integer",
     )
-    PAGES = Table("pages", ("audience", "number"), audience=_INTEGER, number=_INTEGER, units=_BYTES)
+    PAGES = Table("pages", "audience, number", "audience integer, number integer, units bytes")
     CHARGES = Table(
         "charges",
-        ("seq",),
+        "seq",
+        "seq integer, audience integer, queries integer, spent text, slots bytes, units bytes",
         remembered=True,
-        seq=_INTEGER,
-        audience=_INTEGER,
-        queries=_INTEGER,
-        spent=_TEXT,
-        slots=_BYTES,
-        units=_BYTES,
     )
     ANSWERS = Table(
         "answers",
-        ("seq",),
-        seq=_INTEGER,
-        audience=_INTEGER,
-        version=_INTEGER,
-        digests=_BYTES,
-        answers=_BYTES,
+        "seq",
+        "seq integer, audience integer, version integer, digests bytes, answers bytes",
     )
-    REQUESTS = Table("requests", ("name",), name=_BYTES, body=_BYTES, seqs=_BYTES, places=_BYTES)
-    ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_INTEGER)
-    SHADOWS = Table("shadows", ("audience",), audience=_INTEGER, shares=_TEXT)
-    TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_INTEGER, digest=_BYTES)
-    HISTORY = Table("history", ("clock",), clock=_INTEGER, at=_TEXT, what=_TEXT, version=_INTEGER)
+    REQUESTS = Table("requests", "name", "name bytes, body bytes, seqs bytes, places bytes")
+    ADDITIONS = Table("additions", "name", "name bytes, body bytes, version integer")
+    SHADOWS = Table("shadows", "audience", "audience integer, shares text")
+    TILES = Table("tiles", "part, number", "part text, number integer, digest bytes")
+    HISTORY = Table("history", "clock", "clock integer, at text, what text, version integer")
     CARRIED = Table(
-        "carried",
-        ("name", "round"),
-        name=_BYTES,
-        round=_TEXT,
-        turn=_INTEGER,
-        digest=_BYTES,
-        sums=_BYTES,
+        "carried", "name, round", "name bytes, round text, turn integer, digest bytes, sums bytes"
     )
     SHARDS = Table(
         "shards",
-        ("number",),
-        number=_INTEGER,
-        id=_TEXT,
-        link=_INTEGER,
-        clock=_INTEGER,
-        head=_BYTES,
-        epochs=_BYTES,
+        "number",
+        "number integer, id text, link integer, clock integer, head bytes, epochs bytes",
     )
-    MODELS = Table("models", ("audience", "part"), audience=_INTEGER, part=_TEXT, content=_TEXT)
-    FILES = Table("files", ("name",), name=_TEXT, digest=_BYTES)
-    CHAIN = Table(
-        "chain", ("number",), number=_INTEGER, clock=_INTEGER, content=_BYTES, head=_BYTES
-    )
+    MODELS = Table("models", "audience, part", "audience integer, part text, content text")
+    FILES = Table("files", "name", "name text, digest bytes")
+    CHAIN = Table("chain", "number", "number integer, clock integer, content bytes, head bytes")
     SUBJECT_PAGES = Table(
-        "subject_pages", ("page", "part"), page=_INTEGER, part=_INTEGER, slots=_BYTES, ids=_BYTES
+        "subject_pages", "page, part", "page integer, part integer, slots bytes, ids bytes"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from vicinal.accounting.budget import UNITS
 from vicinal.arrays import Slots, Units
-from vicinal.ledger.audiences import Audience, StoredAccount, sum_exactly
+from vicinal.ledger.audiences import Audience, sum_exactly
 from vicinal.mechanisms.charging import find_differences
 
 TOTAL = ""
@@ -42,14 +42,12 @@ class TotalFilter:
 
     @classmethod
     def create(cls, epsilon: float, delta: float, budget: float) -> Self:
-        """Return a new total, without audiences and subjects.
+        """Return a new total, without audiences and subjects, with the bound (epsilon, delta).
 
-        `epsilon`, `delta`: the bound on each subject's loss to all audiences together. `budget`:
-        the zCDP (rho) that guarantees it.
+        `budget`: the zCDP (rho) that guarantees it.
         """
         fields = {"epsilon": epsilon, "delta": delta, "budget": budget.hex(), "rates": {}}
-        account = StoredAccount(np.zeros(0, dtype=np.int64))
-        return cls(Audience(0, TOTAL, json.dumps(fields), account))
+        return cls(Audience(0, TOTAL, json.dumps(fields)))
 
     @property
     def guarantee(self) -> tuple[float, float]:
@@ -65,8 +63,8 @@ class TotalFilter:
     def price(self, audience_number: int, units: Units) -> Units:
         """Return the units of the total that charges to an audience cost, rounded up.
 
-        `units`, int64 (m,) or an int64 number: units that m subjects, or one, were charged for the
-        audience of this number. The result has the same shape.
+        `units`, int64 (m,) or an int64 number: the charges of m subjects, or of one. The result has
+        the same shape.
         """
         rate = self._plan["rates"][str(audience_number)]
         high = units >> _RATE_BITS

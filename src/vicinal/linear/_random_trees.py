@@ -4,18 +4,19 @@ A node samples two of its public rows and a column in which they differ, and spl
 the two values. The number of leaves that two rows share is a kernel that does not depend on the
 scale of columns (Geurts, Ernst & Wehenkel 2006, section 5). A row's features are its kernel values
 with landmarks, a sample of public rows. They follow from comparisons of whole numbers, so they are
-equal on every machine and do not depend on other rows.
+equal on every machine and do not depend on other rows. L is the number of landmarks.
 
 docs/decisions/0057-model-features-and-votes.md has the measurements.
 """
 
 import numpy as np
 
-from vicinal.arrays import FloatMatrix, Floats, Floats32, Places, UInts8
+from vicinal.arrays import FloatMatrix, Floats32, Places, UInts8
 from vicinal.compiled import compiled
 from vicinal.mechanisms.noise_sources import public_draws
 
-TREES, DEPTH = 100, 4  # measured in decision 0057
+TREES = 100  # measured in decision 0057
+DEPTH = 4  # number of splits on the way to a leaf
 
 LANDMARKS = 150
 """Maximum number of public rows as landmarks. Twice as many lose .07 on the worst tuning table."""
@@ -52,14 +53,20 @@ class RandomTrees:
                 is_right = sample[indices, columns[node]] > cuts[node]
                 node_rows += indices[~is_right], indices[is_right]
         landmarks = _select_evenly(public, LANDMARKS)
-        self._landmark_leaves = _find_leaves(landmarks, self.columns, self.cuts).T.copy()
+        self._landmark_leaves = self._find_leaves(landmarks).T.copy()
 
     def count_shared_leaves(self, rows: FloatMatrix) -> Floats32:
         """Return the number of leaves that `rows` (n, d) share with each landmark, (n, L)."""
         counts = np.zeros((len(rows), self._landmark_leaves.shape[1]), dtype=np.float32)
-        leaves = _find_leaves(rows, self.columns, self.cuts)
-        _add_shared_leaves(leaves, self._landmark_leaves, counts)
+        _add_shared_leaves(self._find_leaves(rows), self._landmark_leaves, counts)
         return counts
+
+    def _find_leaves(self, rows: FloatMatrix) -> UInts8:
+        """Return the leaf index of each of the `rows` (n, d) in each tree, uint8 (n, trees)."""
+        leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
+        rows32 = np.ascontiguousarray(rows, dtype=np.float32)
+        _descend_trees(rows32, self.columns, self.cuts, leaves)
+        return leaves
 
 
 def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
@@ -87,16 +94,6 @@ def _sample_split(
             column = int(columns[random_words[2] % len(columns)])
             return column, (float(first_row[column]) + float(second_row[column])) / 2
     return 0, np.inf
-
-
-def _find_leaves(rows: FloatMatrix, columns: Places, cuts: Floats) -> UInts8:
-    """Return the leaf index of each of the `rows` (n, d) in each tree, uint8 (n, trees).
-
-    `columns`, `cuts`, (trees, nodes): the splits, see :class:`RandomTrees`.
-    """
-    leaves = np.zeros((len(rows), TREES), dtype=np.uint8)
-    _descend_trees(np.ascontiguousarray(rows, dtype=np.float32), columns, cuts, leaves)
-    return leaves
 
 
 @compiled

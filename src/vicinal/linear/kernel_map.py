@@ -18,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.arrays import FloatMatrix
+from vicinal.arrays import FloatMatrix, Floats, Ints16
 from vicinal.compiled import compiled
-from vicinal.neighbours.engines.int16 import Int16Matrix, get_int16_products
+from vicinal.neighbours.engines.int16 import get_int16_products
 from vicinal.neighbours.kernels import FLOAT32, IntegerMatrix, quantise_directions
 
 IntegerRows = npt.NDArray[np.float32]
@@ -48,22 +48,12 @@ _CHUNK = 128  # rows at a time: their kernel values stay in a core's cache
 class KernelMap:
     """Map of rows to principal components of their kernel values with landmarks; public.
 
-    Parameters
-    ----------
-    landmarks : int16 (L, d)
-        Public unit rows.
-    projection : int16 (L, D)
-        Matrix from kernel values to components, in integer steps of its own for each column.
-    shifts : int16 (D,)
-        Exponents: a step of column j is 2^shifts[j].
+    - `landmarks`, (L, d): public unit rows.
+    - `projection`, (L, D): matrix from kernel values to components, in whole steps.
+    - `shifts`, (D,): exponents; a step of column j of the projection is 2^shifts[j].
     """
 
-    def __init__(
-        self,
-        landmarks: npt.NDArray[np.int16],
-        projection: npt.NDArray[np.int16],
-        shifts: npt.NDArray[np.int16],
-    ) -> None:
+    def __init__(self, landmarks: Ints16, projection: Ints16, shifts: Ints16) -> None:
         self._landmarks = landmarks
         self._projection = projection
         self._shifts = shifts
@@ -108,7 +98,7 @@ class KernelMap:
         integers, shifts = _coarsen_projection(integers, shifts)
         return cls(landmarks.astype(np.int16), integers, shifts)
 
-    def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
+    def arrays(self) -> dict[str, Ints16]:
         """Return the constructor's arguments by name, for storage: eigenvectors vary by machine."""
         parameters = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parameters, strict=True))
@@ -118,7 +108,7 @@ class KernelMap:
         """D, the number of components."""
         return len(self._shifts)
 
-    def compute_components(self, unit_rows: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def compute_components(self, unit_rows: IntegerMatrix) -> Floats:
         """Return the centered components, float64 (n, D), of `unit_rows` (n, d)."""
         components = np.empty((len(unit_rows), self.width))
         steps = 2.0 ** self._shifts.astype(float)
@@ -143,9 +133,7 @@ class KernelMap:
             yield chunk, self._products.multiply(kernel_values, self._prepared_projection)
 
 
-def _coarsen_projection(
-    projection: Int16Matrix, shifts: Int16Matrix
-) -> tuple[Int16Matrix, Int16Matrix]:
+def _coarsen_projection(projection: Ints16, shifts: Ints16) -> tuple[Ints16, Ints16]:
     """Return the projection (L, D) and shifts (D,), with coarser steps where sums exceed int32.
 
     `projection`, `shifts`: those of :class:`KernelMap`, int16. In the result, entries of one sign
@@ -153,18 +141,15 @@ def _coarsen_projection(
     """
     entries = projection.astype(np.int64)
     sums = np.maximum(np.maximum(entries, 0).sum(axis=0), np.maximum(-entries, 0).sum(axis=0))
-    extra = np.ceil(np.log2(np.maximum(sums / (_MAX_COLUMN_SUM - len(entries)), 1.0))).astype(
-        np.int16
-    )
-    return (np.rint(entries / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra)
+    excess = np.maximum(sums / (_MAX_COLUMN_SUM - len(entries)), 1.0)
+    extra = np.ceil(np.log2(excess)).astype(np.int16)
+    return np.rint(entries / 2.0 ** extra.astype(float)).astype(np.int16), shifts + extra
 
 
-def _compute_top_eigenpairs(
-    symmetric: npt.NDArray[np.float64], count: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _compute_top_eigenpairs(symmetric: Floats, count: int) -> tuple[Floats, Floats]:
     """Return the `count` largest eigenvalues, descending, and their eigenvectors (L, count).
 
-    `symmetric`, (L, L): the matrix to decompose, in float32.
+    `symmetric`, (L, L): the matrix, which is decomposed in float32.
     """
     from scipy.linalg import eigh  # imported late: it takes .3 s, and few processes train
 

@@ -2,15 +2,20 @@
 
 A loss covers everything that depends on the kind of record targets: gradients' curvature and
 clipping, predictions, and how they are pooled with noisy votes, that is, averaged with weights
-proportional to precision. Everything here is public.
+proportional to precision. Everything here is public, except the record targets.
 
-Arguments of the methods: `scores`, (n, c), are those of n rows, one for each class or predicted
-coordinate. `feature_norms`, (n, 1), and `feature_squares`, (n,), are the norms and squared norms of
-these rows' features in units of the clipping norm. `predicted` and `values`, (q, c), are the class
-probabilities or vectors of q queries; `votes`, (q, w), are the same as votes, with the w
-coordinates of a record's vote. `noise_std` is the standard deviation of the noise on a sum of
-private votes, `n_expected` their expected number, and `score_std` the posterior standard deviation
-of the model's scores, each (q,) or one number.
+Arguments of the methods:
+
+- `scores`, float64 (n, c): those of n rows, one for each class or predicted coordinate.
+- `feature_norms`, (n, 1), `feature_squares`, (n,): norms and squared norms of these rows' features,
+  in units of the clipping norm.
+- `predicted`, `values`, (q, c): class probabilities or vectors for q queries.
+- `votes`, (q, w): the same as votes, with the w coordinates of a record's vote.
+- `released`, (r, w): noisy sums of model and private votes of the r queries that went to the
+  private vote; `is_queried`, bool (q,): whether a query did.
+- `noise_std`, (q,) or one number: standard deviation of the noise on a sum of private votes.
+- `n_expected`, (q,) or one number: expected number of private votes.
+- `score_std`, (q,) or one number: posterior standard deviation of the model's scores.
 """
 
 from __future__ import annotations
@@ -46,17 +51,17 @@ class Predictions:
     """Predictions of a private model for a batch of queries; public.
 
     `values`, float64 (q, c): class probabilities, or vectors. `score_std`, float64 (q,): posterior
-    standard deviation of each query's score. `of_columns`: whether the model uses a table's columns
-    and trees, to which neighbours add little information.
+    standard deviation of each query's score. `uses_columns`: whether the model uses a table's
+    columns and trees, to which neighbours add little information.
     """
 
     values: Floats
     score_std: Floats
-    of_columns: bool = False
+    uses_columns: bool = False
 
     def __getitem__(self, selection: Bools | Places | slice) -> Predictions:
         """Return the predictions for the queries of a `selection`: indices, mask or slice."""
-        return Predictions(self.values[selection], self.score_std[selection], self.of_columns)
+        return Predictions(self.values[selection], self.score_std[selection], self.uses_columns)
 
 
 class TrainingLoss(ABC):
@@ -85,8 +90,8 @@ class TrainingLoss(ABC):
     def count_variance_columns(self, width: int) -> int:
         """Return the number of columns that store the posterior variance of a score.
 
-        They are one for each of the :attr:`n_variance_directions`, of which a model of `width`
-        features has at most `width`, and one for the average of the rest.
+        One for each of the :attr:`n_variance_directions`, of which a model of `width` features has
+        at most `width`, and one for the average of the rest.
         """
         return min(self.n_variance_directions, width) + 1
 
@@ -102,7 +107,7 @@ class TrainingLoss(ABC):
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
         """Return the mean second derivative of the loss with clipped gradients.
 
-        The mean is over rows and independent scores. Arguments: see the module.
+        The mean is over rows and independent scores.
         """
 
     @abstractmethod
@@ -117,22 +122,16 @@ class TrainingLoss(ABC):
         return None
 
     def compute_score_offsets(self, scores: Floats) -> Floats:
-        """Return offsets to add to the scores of every row, float64 (c,): zeros by default.
-
-        `scores`: those of public rows.
-        """
+        """Return offsets to add to all rows' scores, (c,), from `scores` of public rows: zeros."""
         return np.zeros(scores.shape[1])
 
     @abstractmethod
     def predict(self, scores: Floats) -> Floats:
-        """Return class probabilities, or vectors, float64 (q, c), for queries' `scores` (q, c)."""
+        """Return class probabilities, or vectors, float64 (n, c), for rows with these `scores`."""
 
     @abstractmethod
     def compute_margins(self, predicted: Floats) -> Floats:
-        """Return the margin of each prediction, float64 (q,): its certainty.
-
-        For classes it is the difference of the two largest log probabilities; for vectors 0.
-        """
+        """Return the margin of each prediction, float64 (q,): its certainty."""
 
     @abstractmethod
     def convert_to_votes(
@@ -141,7 +140,7 @@ class TrainingLoss(ABC):
         """Return the model's predictions as votes, float64 (q, w), to be added to private votes.
 
         Each prediction is multiplied by its effective number of votes: the sample size whose mean
-        has the same variance. `predictions`: those of q queries. Other arguments: see the module.
+        has the same variance.
         """
 
     @abstractmethod
@@ -150,10 +149,7 @@ class TrainingLoss(ABC):
     ) -> tuple[Floats, Floats | None]:
         """Return the pooled votes (q, w) and class probabilities (q, c), None for vectors.
 
-        Pooled votes are scaled to about `n_expected` votes. `values`, (q, c): the model's
-        predictions; `votes`, (q, w): these as votes, see :meth:`convert_to_votes`. `is_queried`,
-        bool (q,): whether a query went to the private vote. `released`, (r, w): the noisy sums of
-        model and private votes of these r queries.
+        Pooled votes are scaled to about `n_expected` votes.
         """
 
     def compute_pooled_std(
@@ -162,10 +158,7 @@ class TrainingLoss(ABC):
         n_expected: AnyFloats,  # noqa: ARG002
         score_std: AnyFloats,  # noqa: ARG002
     ) -> AnyFloats:
-        """Return the standard deviation of the error of pooled votes, in votes; see the module.
-
-        For classes it is that of the noise alone.
-        """
+        """Return the standard deviation of the error of pooled votes, in votes: of noise alone."""
         return noise_std
 
 
@@ -189,15 +182,14 @@ class ClassLoss(TrainingLoss):
         return len(self.shares)
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return the class indices of n records, int32 (n,), which are their `targets`."""
+        """Return the `targets`, which are class indices, int32 (n,)."""
         assert not isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return targets
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:
-        """Return the mean second derivative of the loss with clipped gradients.
+        """Return the mean second derivative of the loss, if labels are distributed as predicted.
 
-        The mean is over rows and the c - 1 degrees of freedom of class probabilities. Labels are
-        distributed as the model predicts.
+        The mean is over rows and the c - 1 degrees of freedom of class probabilities.
         """
         probabilities = softmax(scores)
         gradient_norms = np.sqrt(compute_residual_squares(probabilities)) * feature_norms
@@ -206,10 +198,7 @@ class ClassLoss(TrainingLoss):
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the expected squared norm of each row's clipped gradient, (n,).
-
-        Labels are distributed as the model predicts. The unit is the squared clipping norm.
-        """
+        """Return the expected squares, (n,), if labels are distributed as the model predicts."""
         probabilities = softmax(scores)
         squares = compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
@@ -230,10 +219,9 @@ class ClassLoss(TrainingLoss):
         return np.asarray(intercepts + np.log(ratios))
 
     def compute_score_offsets(self, scores: Floats) -> Floats:
-        """Return offsets (c,) of scores that match mean class probabilities to `shares`.
+        """Return offsets (c,) with which mean class probabilities of public rows equal `shares`.
 
-        The means are over the public rows of the `scores`. Zeros for equal shares, since these also
-        stand for shares that were not declared.
+        Zeros for equal shares, since these also stand for shares that were not declared.
         """
         offsets = np.zeros(scores.shape[1])
         for _ in range(_OFFSET_ITERATIONS if np.ptp(self.shares) else 0):
@@ -242,7 +230,7 @@ class ClassLoss(TrainingLoss):
         return offsets
 
     def predict(self, scores: Floats) -> Floats:
-        """Return class probabilities (q, c) of `scores` (q, c), at least 1e-9."""
+        """Return class probabilities (n, c), at least 1e-9."""
         return np.maximum(softmax(scores), _MIN_PROBABILITY)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -255,10 +243,9 @@ class ClassLoss(TrainingLoss):
         """Return the model's class probabilities times their effective number of votes, (q, c).
 
         That number follows from the variance that a Dirichlet distribution gives probabilities.
-        `predictions`: those of q queries. Other arguments: see the module.
         """
         probabilities = predictions.values
-        dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.of_columns else _DIRICHLET_VOTES
+        dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.uses_columns else _DIRICHLET_VOTES
         variance = (1 - np.square(probabilities).sum(axis=1)) / (2 * (dirichlet_votes + 1))
         n_votes = _compute_model_votes(variance, noise_std, n_expected)
         return np.asarray(probabilities * n_votes[:, None])
@@ -268,9 +255,8 @@ class ClassLoss(TrainingLoss):
     ) -> tuple[Floats, Floats]:
         """Return the pooled votes, `n_expected` times probabilities, and these, both (q, c).
 
-        Probabilities are `values`, those of the model, or, where `is_queried`, bool (q,), the
-        normalized `released` sums (r, c) of model and private votes of these r queries, which are
-        set to at least a small share of the model's `votes` (q, c).
+        Probabilities are the model's `values`, or the normalized `released` sums, where they exist;
+        these are set to at least a small share of the model's `votes`.
         """
         # Noise can make pooled votes negative; the model then decides the order of classes.
         pooled = np.maximum(released, votes[is_queried] * _MIN_MODEL_VOTE_SHARE)
@@ -296,23 +282,20 @@ class VectorLoss(TrainingLoss):
     n_variance_directions = 64  # a single mean variance gave the votes of queries wrong weights
 
     def convert_targets(self, targets: RecordTargets) -> Ints32:
-        """Return vectors (n, c): `targets` without their first coordinate, in steps of 2^-30."""
+        """Return the `targets` without their first coordinate, int32 (n, c), in steps of 2^-30."""
         assert isinstance(targets, RecordVectors)  # noqa: S101 (narrows the type)
         return np.ascontiguousarray(targets.to_dense_steps()[:, 1:])
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:  # noqa: ARG002
-        """Return the mean second derivative, per score, of the loss with clipped gradients.
-
-        It is 1, or less where clipping shortens the gradient of a typical residual.
-        """
+        """Return 1, or less if clipping shortens gradients of typical residuals."""
         return float((1 / np.maximum(self.typical_residual_norm * feature_norms, 1.0)).mean())
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:  # noqa: ARG002
-        """Return each row's squared norm of the clipped gradient of a typical residual, (n,)."""
+        """Return the squared norms of clipped gradients of a typical residual, (n,)."""
         return np.minimum(self.typical_residual_norm**2 * feature_squares, 1.0)
 
     def predict(self, scores: Floats) -> Floats:
-        """Return the vectors' predicted coordinates (q, c): the `scores`, clipped to [-1, 1]."""
+        """Return the predicted coordinates (n, c): the `scores`, clipped to [-1, 1]."""
         return np.clip(scores, -1.0, 1.0)
 
     def compute_margins(self, predicted: Floats) -> Floats:
@@ -324,8 +307,7 @@ class VectorLoss(TrainingLoss):
     ) -> Floats:
         """Return the predicted vectors times their effective number of votes, (q, 1 + c).
 
-        The constant first coordinate, which models do not predict, is inserted. `predictions`:
-        those of q queries. Other arguments: see the module.
+        The constant first coordinate, which models do not predict, is inserted.
         """
         vectors = np.insert(predictions.values, 0, self.weight, axis=1)
         n_votes = self._compute_vote_count(noise_std, n_expected, predictions.score_std)
@@ -339,10 +321,9 @@ class VectorLoss(TrainingLoss):
         is_queried: Bools,
         n_expected: Floats,
     ) -> tuple[Floats, None]:
-        """Return the pooled votes (q, 1 + c), scaled to about `n_expected` votes, and None.
+        """Return the pooled votes (q, 1 + c), and None.
 
-        They are the model's `votes` or, where `is_queried`, bool (q,), the `released` sums of model
-        and private votes of these r queries, (r, 1 + c).
+        They are the model's `votes`, or the `released` sums, where they exist.
         """
         pooled = votes.copy()
         pooled[is_queried] = released
@@ -353,11 +334,10 @@ class VectorLoss(TrainingLoss):
     def compute_pooled_std(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> AnyFloats:
-        """Return the standard deviation of the error of pooled votes, in private votes.
+        """Return the standard deviation of noise and of the model's posterior uncertainty, joined.
 
-        The error consists of the noise of private votes and the model's posterior uncertainty. The
-        latter includes the prior's: it exceeds the effect of noise on a model that fits (fourfold
-        for linear targets with 1,100 records and 5 features).
+        The latter includes the prior's: it exceeds the effect of noise on a model that fits
+        (fourfold for linear targets with 1,100 records and 5 features).
         """
         n_votes = self._compute_vote_count(noise_std, n_expected, score_std)
         private_share = n_expected / (n_expected + n_votes)
@@ -366,7 +346,7 @@ class VectorLoss(TrainingLoss):
     def _compute_vote_count(
         self, noise_std: AnyFloats, n_expected: AnyFloats, score_std: AnyFloats
     ) -> Floats:
-        """Return the effective number of votes of a predicted vector; see the module."""
+        """Return the effective number of votes of a predicted vector, (q,) or one number."""
         variance = _VECTOR_MISFIT_STD**2 + np.square(score_std)
         return _compute_model_votes(variance, noise_std, n_expected)
 
@@ -374,10 +354,9 @@ class VectorLoss(TrainingLoss):
 def _compute_model_votes(
     variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
 ) -> Floats:
-    """Return the effective number of votes of a prediction, (q,), not always whole.
+    """Return the number of votes whose mean is as precise as a prediction, (q,) or one number.
 
-    It is the number of votes whose mean is as precise as the prediction. `variance`, (q,) or one
-    number: that of a predicted probability or coordinate. Other arguments: see the module.
+    It need not be whole. `variance`, (q,) or one number: of a predicted probability or coordinate.
     """
     neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
     n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)

@@ -5,10 +5,14 @@ ledger, one guarantee. The trained model is public and has three uses without a 
 metric for the neighbour search, votes that are added to the private votes, and the selection of
 uncertain queries, which alone go to the private vote (*gate*).
 
-Encoded rows are integer features (n, d) of a cosine kernel, by which neighbours are searched. Model
-features are the D features of :class:`ModelFeatures`, in integer steps; c is the number of scores:
-classes, or coordinates of a vector. A step of the training is one gradient; the grid steps of sums
-are units of the integer noise.
+Everywhere in this module: encoded rows, such as `X` (n, d), are integer features of a cosine
+kernel, by which neighbours are searched. Model features are the D features of
+:class:`ModelFeatures`, in integer steps; `model_features`, (n, D), are those of `X`, computed if
+None. c is the number of scores: classes, or coordinates of a vector. A step of the training is one
+gradient at the current `weights`, (D, c); its `release` has the noise scale and the charge rate.
+The grid steps of sums are units of the integer noise. `slack` is the accountant of the delta that
+rounding to this grid costs.
+
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
@@ -78,29 +82,28 @@ class LinearModel:
             raise InvalidInput("The weights must be whole numbers, in the range of exact sums.")
 
     def compute_scores(self, X: FloatMatrix) -> Floats:
-        """Return the scores, float64 (n, c), of encoded rows `X`, (n, d)."""
+        """Return the scores of `X`, float64 (n, c)."""
         empty = np.zeros((0, self.weights.shape[1]))
         return np.concatenate([empty, *(scores for *_, scores in self.iterate_scores(X))])
 
     def iterate_scores(
         self, X: FloatMatrix, model_features: Ints16 | None = None
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
-        """Yield for each chunk of rows its first index, its unit vectors (k, d) and scores (k, c).
+        """Yield for each chunk of k rows its first index, unit vectors (k, d) and scores (k, c).
 
-        `X`: encoded rows (n, d). Their unit vectors, in integer steps, are part of the metric.
-        `model_features`, (n, D): those of all rows, if already computed.
+        The unit vectors, in integer steps, are part of the metric.
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
             """Return the values to yield for the chunk of rows from index `start` on."""
-            chunk = X[start : start + CHUNK]
-            rows: IntegerRows | Ints16 = (
-                self.features.encode_chunk_rows(chunk)
-                if model_features is None
-                else model_features[start : start + CHUNK]
-            )
+            chunk = slice(start, start + CHUNK)
+            rows: IntegerRows | Ints16
+            if model_features is None:
+                rows = self.features.encode_chunk_rows(X[chunk])
+            else:
+                rows = model_features[chunk]
             scores = compute_scores(rows, self.weights, self.features.steps_per_unit)
-            return start, quantise_directions(chunk), scores
+            return start, quantise_directions(X[chunk]), scores
 
         starts = range(0, len(X), CHUNK)
         n_threads = get_thread_count()
@@ -111,11 +114,9 @@ class LinearModel:
 class PrivateModel:
     """A trained model, calibrated on public rows; everything in it is public.
 
-    - `model`: the linear model.
     - `public`, array (m, d): encoded public rows.
     - `spent_shares`, float64 (m,): share of a budget that each public row would have spent on the
       training if it were a private record.
-    - `loss`: the training loss.
     - `variance_directions`, float64 (D, r): posterior uncertainty of the weights, in whole steps,
       see :attr:`KalmanWeights.variance_directions`.
     - `intercepts`, float64 (c,): added to the scores of classes, see :mod:`.class_intercepts`. If
@@ -166,8 +167,8 @@ class PrivateModel:
         """Return the model restored from its stored :meth:`arrays`.
 
         `public`, `loss`: encoded public rows (m, d) and loss of its training. `lifted`: whether the
-        last column of these rows was appended to give all rows the same norm. Raises InvalidInput
-        if the arrays do not fit.
+        last column of these rows was appended to give all of them the same norm. Raises
+        InvalidInput if the arrays do not fit.
         """
         features = ModelFeatures.from_arrays(public, arrays, lifted=lifted)
         if not set(_OWN_ARRAYS) <= arrays.keys():
@@ -175,14 +176,22 @@ class PrivateModel:
         weights, spent_shares, variance_directions = (arrays[name] for name in _OWN_ARRAYS)
         intercepts = arrays.get(_INTERCEPTS)
         width = features.width
-        shapes = (width, loss.n_scores), (len(public),), (width, loss.count_variance_columns(width))
+        expected_shapes = [
+            (weights, (width, loss.n_scores)),
+            (spent_shares, (len(public),)),
+            (variance_directions, (width, loss.count_variance_columns(width))),
+        ]
+        if intercepts is not None:
+            expected_shapes.append((intercepts, (loss.n_scores,)))
         fits = (
-            (weights.shape, spent_shares.shape, variance_directions.shape) == shapes
+            loss.fits_intercepts == (intercepts is not None)
             # The next comparisons fail for text and dates, later arithmetic for complex numbers.
-            and all(arrays[name].dtype == np.float64 for name in _OWN_ARRAYS)
+            and all(
+                array.dtype == np.float64 and array.shape == shape
+                for array, shape in expected_shapes
+            )
             and ((spent_shares >= 0) & (spent_shares <= 1)).all()
-            and loss.fits_intercepts == (intercepts is not None)
-            and (intercepts is None or _are_finite(intercepts, loss.n_scores))
+            and (intercepts is None or np.isfinite(intercepts).all())
         )
         if not fits:
             raise InvalidInput(_ARRAYS_MISMATCH)
@@ -198,19 +207,15 @@ class PrivateModel:
         return {**named_arrays, **self.model.features.arrays()}
 
     def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
-        """Return rows in the learned metric, float32 (n, d + c).
-
-        `X`: encoded rows (n, d). `model_features`, (n, D): those of `X`, if already computed.
-        """
+        """Return `X` in the learned metric, float32 (n, d + c), see :meth:`map_rows`."""
         return self.map_rows(X, model_features)[0]
 
     def map_rows(
         self, X: FloatMatrix, model_features: Ints16 | None = None
     ) -> tuple[Floats32, Predictions]:
-        """Return rows in the learned metric, float32 (n, d + c), and the model's predictions.
+        """Return `X` in the learned metric, float32 (n, d + c), and the model's predictions.
 
-        A row in the metric consists of the row's unit vector and its scaled scores. `X`: encoded
-        rows (n, d). `model_features`, (n, D): those of `X`, if already computed.
+        A row in the metric consists of the row's unit vector and its scaled scores.
         """
         n_features = X.shape[1]
         features = np.empty((len(X), n_features + self._n_scores), dtype=np.float32)
@@ -223,11 +228,11 @@ class PrivateModel:
             metric_scale = _METRIC_SCORE_NORM / self._mean_norm
             features[chunk, n_features:] = (scores - self._center) * metric_scale
             values[chunk] = self.loss.predict(scores + self._score_offsets)
-        of_columns = self.model.features.kernel is None
-        return features, Predictions(values, posterior_std, of_columns)
+        uses_columns = self.model.features.kernel is None
+        return features, Predictions(values, posterior_std, uses_columns)
 
     def predict(self, X: FloatMatrix) -> Floats:
-        """Return class probabilities, above 0, or vectors, (n, c), of encoded rows `X`, (n, d)."""
+        """Return class probabilities, above 0, or vectors, float64 (n, c), of `X`."""
         return self.loss.predict(self.model.compute_scores(X) + self._score_offsets)
 
     def _split_scores(self, extended_scores: Floats) -> tuple[Floats, Floats]:
@@ -247,12 +252,6 @@ class PrivateModel:
         return np.asarray(self.loss.compute_margins(predicted) > self._max_queried_margin)
 
 
-def _are_finite(intercepts: AnyArray, n_scores: int) -> bool:
-    """Return whether stored `intercepts` are `n_scores` finite numbers."""
-    fits = intercepts.dtype == np.float64 and intercepts.shape == (n_scores,)
-    return fits and bool(np.isfinite(intercepts).all())
-
-
 def build_metric_kernel(public: FloatMatrix) -> Cosine:
     """Return the similarity kernel of the neighbour search in a model's metric.
 
@@ -264,17 +263,14 @@ def build_metric_kernel(public: FloatMatrix) -> Cosine:
 class ModelGate:
     """Decides which queries go to the private vote, and which the public model answers alone.
 
-    The decision depends on queries and public weights only. After `planned` queries, the number
-    for which the votes' noise was planned, the model answers alone.
-
-    `model`: the public model. `planned`: maximum number of queries that go to the vote. `n_asked`:
-    number of queries that have gone to the vote.
+    The decision depends on queries and public weights only. At most `max_private_queries` go to the
+    vote, the number for which its noise was planned; `n_private_queries` have gone to it.
     """
 
-    def __init__(self, model: PrivateModel, planned: int) -> None:
+    def __init__(self, model: PrivateModel, max_private_queries: int) -> None:
         self.model = model
-        self.planned = planned
-        self.n_asked = 0
+        self.max_private_queries = max_private_queries
+        self.n_private_queries = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
         """Return whether each query goes to the vote, bool (q,), and count those that do.
@@ -282,8 +278,10 @@ class ModelGate:
         `predicted`, (q, c): the model's class probabilities or vectors for the queries.
         """
         is_uncertain = ~self.model.is_certain(predicted)
-        is_queried = is_uncertain & (np.cumsum(is_uncertain) <= self.planned - self.n_asked)
-        self.n_asked += int(is_queried.sum())
+        is_queried = is_uncertain & (
+            np.cumsum(is_uncertain) <= self.max_private_queries - self.n_private_queries
+        )
+        self.n_private_queries += int(is_queried.sum())
         return np.asarray(is_queried)
 
 
@@ -294,8 +292,7 @@ class TrainingBudget:
     - `n_records`: public size estimate by which sums of gradients are divided.
     - `budget`: privacy budget of every subject, in zCDP.
     - `share`: maximum share of the budget that a subject spends on all trainings together.
-    - `trainings`: number of planned trainings, each with an equal part of `share`.
-    - `loss`: the training loss.
+    - `n_trainings`: number of planned trainings, each with an equal part of `share`.
     - `typical_charge_ratio`: charge of a typical subject, as a multiple of that of a single record.
     - `records_per_subject`: declared number of records of a subject.
     """
@@ -303,7 +300,7 @@ class TrainingBudget:
     n_records: int
     budget: float
     share: float
-    trainings: int
+    n_trainings: int
     loss: TrainingLoss
     typical_charge_ratio: float
     records_per_subject: float
@@ -311,11 +308,11 @@ class TrainingBudget:
     @property
     def step_noise(self) -> float:
         """The noise standard deviation of a gradient, in units of the clipping norm."""
-        return compute_step_noise(self.share / self.trainings * self.budget)
+        return compute_step_noise(self.share / self.n_trainings * self.budget)
 
     def compute_clip(self, width: int) -> float:
         """Return the norm to which gradients of `width` features, bias included, are clipped."""
-        training_budget = self.share / self.trainings * self.budget
+        training_budget = self.share / self.n_trainings * self.budget
         return compute_clip(training_budget, self.n_records, width, self.loss)
 
     def build_mechanism(
@@ -324,11 +321,10 @@ class TrainingBudget:
         """Return the mechanism that charges subjects for gradients and adds the noise.
 
         `records`: private rows of model features; none on a coordinator. `unit`: integer steps per
-        feature value of 1. `noise`: noise source. `slack`: accountant of the delta that rounding to
-        the grid costs.
+        feature value of 1.
         """
         # Retrainings may use a subject's whole remaining budget, since none of it is reserved.
-        max_share = self.share if self.trainings == 1 else 1.0
+        max_share = self.share if self.n_trainings == 1 else 1.0
         n_scores = self.loss.n_scores
         clip = self.compute_clip(records.rows.shape[1])
         return IndividualGradient(
@@ -336,14 +332,12 @@ class TrainingBudget:
         )
 
     def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, n_trainings: int) -> None:
-        """Raise PrivacyRefused if the delta slack of `n_trainings` trainings exceeds its limit.
+        """Raise PrivacyRefused if `n_trainings` trainings would exceed the limit of the `slack`.
 
-        The delta slack is the delta that rounding to the grid costs; `slack`: its accountant.
         `width`: number of features with the bias.
         """
-        mechanism = self.build_mechanism(
-            build_empty_records(width), 1.0, create_noise_source(), slack
-        )
+        empty = build_empty_records(width)
+        mechanism = self.build_mechanism(empty, 1.0, create_noise_source(), slack)
         mechanism.check_slack(self.step_noise, STEPS * n_trainings)
 
 
@@ -362,19 +356,15 @@ class Gradients(Protocol):
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
         """Charge all subjects and return the noisy sum of their clipped gradients, (D, c).
 
-        The sum is in units of the clipping norm. `release`: noise scale and charge rate of this
-        training step. `weights`, (D, c): current weights.
+        The sum is in units of the clipping norm.
         """
 
 
 class LocalGradients:
     """Gradients of the records in this process; private.
 
-    - `training`, `features`: budget and features of the model.
-    - `X`, array (n, d): encoded private rows.
-    - `table`: targets and subjects of the records.
+    - `X`, `table`: encoded rows of the private records, and their targets and subjects.
     - `account`: the account that is charged; `table.remaining` is its array of budgets.
-    - `noise`, `slack`: the noise source, and the accountant of the delta that rounding costs.
     """
 
     def __init__(
@@ -390,8 +380,9 @@ class LocalGradients:
         targets = training.loss.convert_targets(table.targets)
         rows = features.compute_rows(X)
         self._records = SubjectRows(rows, targets, table.slots, len(table.remaining))
-        unit = features.steps_per_unit
-        self.mechanism = training.build_mechanism(self._records, unit, noise, slack)
+        self.mechanism = training.build_mechanism(
+            self._records, features.steps_per_unit, noise, slack
+        )
         self._remaining = table.remaining
         self._account = account
         self._slots = table.slots
@@ -404,19 +395,14 @@ class LocalGradients:
     def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
         """Charge the subjects and return the sum of their clipped gradients, int64 (D, c).
 
-        The sum is in grid steps, and private, as it has no noise yet. `release`: noise scale and
-        charge rate of this training step. `weights`, (D, c): current weights.
+        The sum is in grid steps, and private, as it has no noise yet.
         """
         sums, spent = release.contribute_and_charge(weights, self._remaining)
         self._account.note_charged_total(spent)
         return sums
 
     def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge the subjects and return the noisy sum of their clipped gradients, (D, c).
-
-        The sum is in units of the clipping norm. `release`: noise scale and charge rate of this
-        training step. `weights`, (D, c): current weights.
-        """
+        """Charge the subjects and return the noisy sum; see :meth:`Gradients.publish`."""
         return release.publish(self.charge_and_sum(release, weights))
 
 
@@ -425,18 +411,13 @@ def train_private_model(
 ) -> PrivateModel:
     """Return a model trained on private records, whose subjects are charged for the gradients.
 
-    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows,
-    which set the prior scales. `gradients`: the source of noisy gradients.
+    `public`, (m, d): encoded public rows, which set the prior scales.
     """
     mechanism = gradients.mechanism
-    step_noise = training.step_noise
 
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
-        """Return the noisy mean gradient at `weights`, both (D, c), after charging all subjects.
-
-        Also returns the noise standard deviation of the sum of gradients, in clipping norms.
-        """
-        release = mechanism.prepare_release(step_noise)
+        """Charge all subjects; return a gradient and its noise for :func:`train_on_gradients`."""
+        release = mechanism.prepare_release(training.step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise
 
@@ -451,10 +432,9 @@ def train_on_gradients(
 ) -> PrivateModel:
     """Return the model trained on :data:`STEPS` noisy gradients by a Kalman filter.
 
-    `training`, `features`: budget and features of the model. `public`, (m, d): encoded public rows.
-    `release_gradient`: called at every step; returns the public, noisy mean gradient at given
-    weights, both (D, c), and the noise standard deviation of the sum of gradients in units of the
-    clipping norm.
+    `public`, (m, d): encoded public rows. `release_gradient`: called with the weights at every
+    step; returns the public, noisy mean gradient, (D, c), and the noise standard deviation of the
+    sum of gradients in units of the clipping norm.
     """
     with limit_blas_threads():  # threads gain nothing on such thin products
         rows = features.compute_rows(public)
@@ -494,6 +474,6 @@ def train_on_gradients(
             training.records_per_subject,
         )
         intercepts = loss.compute_intercepts(released)
-    shares = np.minimum(spent / training.budget, training.share / training.trainings)
+    shares = np.minimum(spent / training.budget, training.share / training.n_trainings)
     variance_directions = round_weights(kalman.variance_directions)
     return PrivateModel(model, public, shares, loss, variance_directions, intercepts)

@@ -116,12 +116,14 @@ class VotePrices(NamedTuple):
     """Noise scales and prices of the votes of q queries; public.
 
     - `scales`, int64 (q,): noise scale of each query in grid steps.
-    - `rates`, float64 (q,): units charged for a squared step of a contribution.
+    - `rates`, float64 (q,): units charged for a squared step of a contribution, rounded up.
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
-    - `label_only`: whether a contribution to a single coordinate is charged only a share of this
-      price, ``price_table[row, column]``.
-    - `columns_per_step`, float64 (q,), `price_table`, float64 (r, m): used with `label_only` alone,
-      see :class:`vicinal.mechanisms.votes.BlockRelease`.
+    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
+      ``s * columns_per_step / i`` of row i >= 1 of `price_table`; row 0 has the columns of row 1.
+    - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
+      single coordinate is charged. Row i: the root of the share of a full budget that remains after
+      the charge is at least i / r. Column: size of the contribution relative to that root.
+    - `label_only`: whether only labels are released. The two attributes before are used then only.
     """
 
     scales: Ints
@@ -130,6 +132,15 @@ class VotePrices(NamedTuple):
     columns_per_step: Floats
     price_table: Floats
     label_only: bool
+
+    def select_queries(self, queries: slice) -> VotePrices:
+        """Return the prices of a slice of the queries."""
+        return self._replace(
+            scales=self.scales[queries],
+            rates=self.rates[queries],
+            single_rates=self.single_rates[queries],
+            columns_per_step=self.columns_per_step[queries],
+        )
 
 
 class Scratch(NamedTuple):

@@ -4,12 +4,13 @@ Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
 
 Parameters of both mechanisms: `budget`, the zCDP that a subject's full budget stands for; `grid`,
 the grid of counts and noise; `noise`, the source of the noise; `slack_accountant`, the account of
-the delta that rounding to the grid costs.
+the *delta slack*, the part of delta that rounding to the grid costs.
 
-Arguments of the compiled functions: `n_records`, int32 (subjects,), number of rows of each subject;
-`remaining`, int64 (subjects,), remaining budget in units, charged in place; `steps`, grid steps of
-one record; `scale`, noise scale in grid steps; `rate`, units charged for a squared step. They
-return the sum of all charges as (high, low), ``high * 2^24 + low`` units.
+`subjects` are the shard's subjects, whose remaining units are charged in place. Arguments of the
+compiled functions: `n_records`, int32 (subjects,), number of rows of each subject; `remaining`,
+int64 (subjects,), remaining budget in units, charged in place; `steps`, grid steps of one record;
+`scale`, noise scale in grid steps; `rate`, units charged for a squared step. They return the sum of
+all charges as (high, low), ``high * 2^24 + low`` units.
 
 A *hit* is one (query, record) pair in the neighbour lists of queries.
 """
@@ -41,11 +42,8 @@ SIZE_SHARE = 0.0005
 # A subject's count in the estimate of the data size is clipped to this many records.
 MAX_COUNTED_RECORDS = 10
 
+# Largest share of its budget that a subject is charged for it: charges grow with the square.
 MAX_SIZE_SHARE = SIZE_SHARE * MAX_COUNTED_RECORDS**2
-"""The largest share of its budget that a subject is charged for the estimate of the data size.
-
-A charge grows with the square of the contribution.
-"""
 
 
 class NoisyCount:
@@ -73,7 +71,7 @@ class NoisyCount:
 
     @property
     def slack_per_count(self) -> float:
-        """Delta that rounding to the grid costs in one count."""
+        """Delta slack of one count."""
         return compute_grid_slack(self.scale)
 
     def charge_slack(self, n_queries: int) -> None:
@@ -86,14 +84,11 @@ class NoisyCount:
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
     ) -> tuple[Ints, Bools, int]:
-        """Return the counts, the hits that are counted and the sum of charges; all private.
+        """Return the counts, whether each hit is counted, and the sum of charges; all private.
 
-        The counts, int64 (q,), are in grid steps without noise; bool (hits,) states whether the
-        hit's subject could afford its charge; the charges are in units. Call it after
-        :meth:`charge_slack`, once for each shard.
-
-        `neighbours`: neighbour lists of the q queries. `subjects`: the shard's subjects, whose
-        remaining units are charged in place.
+        The counts, int64 (q,), are in grid steps without noise. A hit is counted, bool (hits,), if
+        its subject could afford its charge. The charges are in units. Call it after
+        :meth:`charge_slack`, once for each shard. `neighbours`: those of the q queries.
         """
         counts = np.zeros(len(neighbours), dtype=np.int64)
         is_counted = np.zeros(len(neighbours.rows), dtype=np.bool_)
@@ -137,8 +132,8 @@ def release_noisy_size(
     """Return a noisy number of records (public) and the sum of all charges in units (private).
 
     A subject with m records counts for c = min(m, 10) and is charged `SIZE_SHARE` * c^2 of its
-    budget, or neither if less remains. `subjects`: all subjects, whose remaining units are charged
-    in place. Raises PrivacyRefused, before any charge, if the delta slack is used up.
+    budget, or neither if less remains. Raises PrivacyRefused, before any charge, if the delta slack
+    is used up.
     """
     scale = grid.convert_noise(compute_size_noise(budget))
     rate = unit_rate(scale, budget)

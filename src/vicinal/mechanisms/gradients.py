@@ -8,9 +8,12 @@ loss with respect to the scores a vector e, and its gradient is the outer produc
 norm |u| |e|. The vector e is scaled down to the clipping bound and rounded towards zero; the outer
 product is exact.
 
-Arguments of the compiled functions: `scores`, float64, in integer steps, one row per record;
-`score_unit`, value of one such step; `steps_per_unit`, grid steps per unit of the integer gradient
-if it is not clipped; `max_norm`, the clipping bound in grid steps.
+Arguments of several functions: `integer_weights`, float64 (d, c), public weights in steps of 2^-18;
+`sums`, int64 (d, c), sums of gradients in grid steps; `scores`, float64 (n, c), scores of n records
+in integer steps; `score_unit`, value of one such step; `label` or `labels`, class indices, int32;
+`rows`, int16 (n, d), integer features; `steps_per_unit`, grid steps per unit of the integer
+gradient if it is not clipped; `max_norm`, the clipping bound in grid steps. `noise` is the source
+of the Gaussian noise.
 """
 
 import math
@@ -48,7 +51,7 @@ class SubjectRows:
     """Integer features and targets of records, sorted by subject; private.
 
     - `rows`, float32 (n, d): integer features, of norm at most 8191, not all 0; stored as int16.
-    - `labels`, int32: class index of every record, (n,), or vectors in steps of 2^-30, (n, c).
+    - `targets`, int32: class index of every record, (n,), or vectors in steps of 2^-30, (n, c).
     - `slots`, int32 (n,): slot of every record's subject, 0 <= slot < `n_subjects`; a slot
       without records belongs to an erased subject.
     - `n_subjects`: number of subjects.
@@ -59,12 +62,12 @@ class SubjectRows:
     Raises InvalidInput if there are more than :data:`MAX_SUBJECTS` subjects.
     """
 
-    def __init__(self, rows: Floats32, labels: Ints32, slots: Ints32, n_subjects: int) -> None:
+    def __init__(self, rows: Floats32, targets: Ints32, slots: Ints32, n_subjects: int) -> None:
         if n_subjects > MAX_SUBJECTS:
             raise InvalidInput(f"The records must belong to at most {MAX_SUBJECTS} subjects.")
         order = np.argsort(slots, kind="stable")
         self.rows = rows.astype(np.int16)[order]
-        self.labels = labels[order]
+        self.targets = targets[order]
         counts = np.bincount(slots, minlength=n_subjects)
         self.starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.int64))
@@ -92,7 +95,6 @@ class NoisyGradient:
     - `clip`: the clipping bound, for features in their own units.
     - `sigma`: the noise multiplier, 0.01 <= sigma <= 10^9.
     - `release_counter`: counter of the planned steps.
-    - `noise`: the source of the Gaussian noise.
     - `sampler`: the source of the Poisson samples.
 
     Attributes: `steps`, grid steps in a clipping bound; `scale`, noise scale in grid steps.
@@ -134,8 +136,7 @@ class NoisyGradient:
     def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
         """Return the sum of the clipped gradients of a batch, int64 (d, c), in grid steps; private.
 
-        `weights`, float64 (d, c): public weights, as for :meth:`publish`. `batch`, bool
-        (subjects,): whether each subject is in the batch.
+        `weights`: see :meth:`publish`. `batch`, bool (subjects,): whether each subject is in it.
         """
         integer_weights = round_weights(weights)
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
@@ -154,33 +155,35 @@ class NoisyGradient:
     def _add_single_record_subjects(
         self, row_indices: Ints, integer_weights: Floats, sums: Ints
     ) -> None:
-        """Add the clipped gradients of subjects with one record each to `sums`, int64 (d, c).
+        """Add the clipped gradients of subjects with one record each to `sums`.
 
-        `row_indices`, int64 (k,): indices of their rows. `integer_weights`, float64 (d, c): weights
-        in steps of 2^-18.
+        `row_indices`, int64 (k,): indices of their rows.
         """
         rows = self.records.rows[row_indices].astype(np.float64)
         residuals = rows @ integer_weights
-        norms = self.records.norms[row_indices]
-        labels = self.records.labels[row_indices]
-        max_norm = float(self.steps)
         compute_clipped_residuals(
-            residuals, labels, norms, self._score_unit, self._steps_per_unit, max_norm
+            residuals,
+            self.records.targets[row_indices],
+            self.records.norms[row_indices],
+            self._score_unit,
+            self._steps_per_unit,
+            float(self.steps),
         )
         sums += (rows.T @ residuals).astype(np.int64)
 
     def _add_multirecord_subject(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
-        """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
-
-        `subject`: its slot. `integer_weights`, float64 (d, c): weights in steps of 2^-18.
-        """
+        """Add the clipped gradient of the subject at slot `subject`, with several records."""
         own_records = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[own_records]
         residuals = rows.astype(np.float64) @ integer_weights
-        labels = self.records.labels[own_records]
-        max_norm = float(self.steps)
         add_clipped_gradient(
-            residuals, rows, labels, self._score_unit, self._steps_per_unit, max_norm, sums
+            residuals,
+            rows,
+            self.records.targets[own_records],
+            self._score_unit,
+            self._steps_per_unit,
+            float(self.steps),
+            sums,
         )
 
 
@@ -198,10 +201,7 @@ def choose_gradient_grid(sigma: float) -> tuple[int, int]:
 
 @compiled
 def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-untyped-def]
-    """Replace the scores of one record by the derivatives of its softmax loss, in place.
-
-    `scores`, float64 (c,): scores in integer steps of `score_unit`. `label`: the class index.
-    """
+    """Replace the scores of one record, (c,), by the derivatives of its softmax loss, in place."""
     max_score = scores.max()  # subtracted so that no exponential overflows
     total = 0.0
     for c in range(len(scores)):
@@ -216,11 +216,8 @@ def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-unt
 def compute_clipped_residuals(scores, labels, norms, score_unit, steps_per_unit, max_norm):  # type: ignore[no-untyped-def]
     """Replace scores by integer derivatives e of clipped gradients, in place.
 
-    For each record the norm of the gradient, ``norms[i] * |e|``, is at most `max_norm` grid steps.
-
-    - `scores`, float64 (n, c): scores in integer steps of `score_unit`, one record per subject.
-    - `labels`, int32 (n,): class indices. `norms`, float64 (n,): norms of the integer rows.
-    - `steps_per_unit`: grid steps per unit of the integer gradient if it is not clipped.
+    For each record the norm of the gradient, ``norms[i] * |e|``, is at most `max_norm`. The records
+    belong to different subjects. `norms`, float64 (n,): norms of the integer rows.
     """
     for i in range(len(scores)):
         compute_softmax_residuals(scores[i], labels[i], score_unit)
@@ -237,9 +234,8 @@ def compute_clipped_residuals(scores, labels, norms, score_unit, steps_per_unit,
 def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
     """Return the gradient summed over one subject's records, float64 (d, c).
 
-    - `residuals`, float64 (n, c): derivatives of each record's loss with respect to its scores;
-      overwritten by whole numbers of grid steps.
-    - `rows`, int16 (n, d): integer features.
+    `residuals`, float64 (n, c): derivatives of each record's loss with respect to its scores;
+    overwritten by whole numbers of steps of 2^-30 or coarser ones.
 
     The sum is the same for every order of the records. A sum of arbitrary doubles would depend on
     the order, which erasures of other subjects can change: a store fills the rows of erased records
@@ -263,13 +259,7 @@ def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_clipped_gradient(scores, rows, labels, score_unit, steps_per_unit, max_norm, sums):  # type: ignore[no-untyped-def]
-    """Add the clipped gradient of a subject with several records to `sums`, int64 (d, c).
-
-    - `scores`, float64 (n, c): scores of its records in integer steps of `score_unit`; overwritten.
-    - `rows`, int16 (n, d), `labels`, int32 (n,): integer features and class indices of the records.
-    - `steps_per_unit`: grid steps per unit of the integer gradient if it is not clipped.
-    - `max_norm`: the clipping bound in grid steps.
-    """
+    """Add the clipped gradient of a subject with several records to `sums`; overwrite `scores`."""
     for i in range(len(scores)):
         compute_softmax_residuals(scores[i], labels[i], score_unit)
     gradient = sum_gradient(scores, rows)
@@ -283,8 +273,7 @@ def add_clipped_gradient(scores, rows, labels, score_unit, steps_per_unit, max_n
 class NoisySize:
     """Mechanism that releases the number of subjects once, with Gaussian noise.
 
-    - `sigma`: standard deviation of the noise, in subjects; the sensitivity is 1.
-    - `noise`: the source of the noise.
+    `sigma`: standard deviation of the noise, in subjects; the sensitivity is 1.
     """
 
     def __init__(self, sigma: float, noise: NoiseSource) -> None:
@@ -326,12 +315,11 @@ class NoisyTraining:
         are a function of the noisy sums, that is, post-processing.
         """
         gradient = self._gradient
-        size_or_release = self._size
         records = gradient.records
-        if isinstance(size_or_release, int):
-            released_size = float(size_or_release)
+        if isinstance(self._size, NoisySize):
+            released_size = self._size.publish(len(records))
         else:
-            released_size = size_or_release.publish(len(records))
+            released_size = float(self._size)
         size = max(1.0, released_size)
         n_planned = gradient.release_counter.planned
         rate = self._learning_rate / (gradient.gamma * size)

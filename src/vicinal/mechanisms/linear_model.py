@@ -9,11 +9,15 @@ by their own norm); Goodfellow 2015 (norms of gradients that are outer products)
 All summed quantities are integers. A record's features are an integer row x, the derivatives of its
 loss with respect to the scores an integer vector e, and its gradient is the outer product x e^T, of
 norm |x| |e|. The *slot* of a subject is its index in the array `remaining`. The *delta slack* of a
-step is the part of delta that pays for rounding its noise to the grid.
+step is the part of delta that pays for rounding its noise to the grid; `slack_accountant` is its
+account, and `noise` the source of the noise.
 
 Arguments that several functions have:
 
+- `noise_std`: noise scale of a step, in clipping bounds; public.
 - `scores`, (n, c): integer scores of n records.
+- `rows`, int16 (n, d): their integer features; `squares`, int64 (n,): the squared norms of these.
+- `sums`, int64 (d, c): sums of gradients in grid steps.
 - `score_unit`, float: value of one step of an integer score.
 - `targets`, int32 (n, 1) or (n, c): class indices, or target vectors in steps of 2^-30.
 - `is_squared_loss`, bool: whether the targets are vectors.
@@ -82,15 +86,13 @@ class IndividualGradient:
     The contribution of a subject is the gradient summed over its records, scaled down to norm
     `clip` and to its remaining budget for training, and rounded towards zero to whole grid steps.
 
-    - `records`: the private records. Their slots are indices into the remaining budgets.
+    - `records`: the private records.
     - `n_scores`: number of scores c: of classes, or of coordinates of the target vectors.
     - `unit`: number of integer steps of a feature with value 1.
     - `clip`: the clipping bound, the largest norm of a contribution, in the features' units.
     - `max_noise`: the largest noise scale of any step, in clipping bounds; determines the grid.
     - `share`: largest share of a full budget that training may use, 0 < share <= 1.
     - `budget`: the zCDP that a subject's full budget stands for.
-    - `noise`: the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
     Attributes: `steps_per_clip`, grid steps in a clipping bound; `reserve`, units of a full budget
     that training leaves to the subject; `squared_norms`, int64 (n,), of the integer rows;
@@ -124,7 +126,7 @@ class IndividualGradient:
         # Exact, because the norm of a row is at most 8191.
         self.squared_norms = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
-        self._is_squared_loss = records.labels.ndim > 1
+        self._is_squared_loss = records.targets.ndim > 1
         self._products = get_int16_products()
         counts = np.diff(records.starts)
         self.single_record_slots = np.flatnonzero(counts == 1)
@@ -138,28 +140,20 @@ class IndividualGradient:
     def prepare_release(self, noise_std: float) -> GradientRelease:
         """Return the prepared release of one training step, after charging its delta slack.
 
-        The returned object charges subjects and adds noise later. `noise_std`: noise scale in
-        clipping bounds; public. Raises PrivacyRefused, before any subject is charged, if the slack
-        exceeds its limit.
+        Raises PrivacyRefused, before any subject is charged, if the slack exceeds its limit.
         """
         scale = self._convert_noise(noise_std)
         self._slack_accountant.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
     def check_slack(self, noise_std: float, n_releases: int) -> None:
-        """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit.
-
-        `noise_std`: their noise scale in clipping bounds.
-        """
+        """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit."""
         slack_per_coordinate = compute_grid_slack(self._convert_noise(noise_std))
         slack_per_release = self.n_features * self.n_scores * slack_per_coordinate
         self._slack_accountant.check_slack(n_releases * slack_per_release)
 
     def _convert_noise(self, noise_std: float) -> int:
-        """Return the noise scale `noise_std`, in clipping bounds, in grid steps.
-
-        It is rounded up and limited to the scales that integer arithmetic allows.
-        """
+        """Return the noise scale in grid steps, rounded up and within the limits of arithmetic."""
         noise_steps = checks.check_real("noise", noise_std, above=0) * self.steps_per_clip
         return max(MIN_SCALE, math.ceil(min(noise_steps, MAX_SCALE)))
 
@@ -168,9 +162,8 @@ class IndividualGradient:
 class GradientRelease:
     """Release of one training step: contribution, charge and noise from the same scale.
 
-    - `mechanism`: the private records and the grid.
-    - `scale`: noise scale in grid steps.
-    - `rate`: units charged for a squared step at that scale, rounded up.
+    `mechanism`: the private records and the grid. `scale`: noise scale in grid steps. `rate`: units
+    charged for a squared step at that scale, rounded up.
     """
 
     mechanism: IndividualGradient
@@ -186,16 +179,15 @@ class GradientRelease:
         """Return the sum of all gradients and the sum of all charges; both private.
 
         The gradients, int64 (d, c), are in grid steps and may be released only through
-        :meth:`publish`, which adds noise; the charges are in units.
-
-        `weights`, float64 (d, c): public, finite weights; rounded to a grid here.
+        :meth:`publish`; the charges are in units. `weights`, float64 (d, c): public, finite
+        weights; rounded to a grid here.
         """
-        gradient = self.mechanism
+        mechanism = self.mechanism
         integer_weights, weight_step = _round_weights(weights)
-        prepared_weights = gradient._products.prepare(integer_weights)
-        score_unit = weight_step / gradient.unit
+        prepared_weights = mechanism._products.prepare(integer_weights)
+        score_unit = weight_step / mechanism.unit
         tasks = np.array_split(
-            np.arange(0, len(gradient.single_record_slots), _BLOCK_ROWS), get_thread_count()
+            np.arange(0, len(mechanism.single_record_slots), _BLOCK_ROWS), get_thread_count()
         )
         results = map_in_threads(
             lambda starts: self._charge_single_record_subjects(
@@ -207,13 +199,12 @@ class GradientRelease:
         transposed_sums = sum((task_sums for task_sums, _ in results), zeros)
         sums = np.ascontiguousarray(transposed_sums.T)
         spent = sum(cost for _, cost in results)
-        return sums, spent + sum(
-            self._charge_multirecord_subjects(slots, prepared_weights, score_unit, remaining, sums)
-            for slots in (
-                gradient.multirecord_slots[start : start + _SUBJECT_BLOCK]
-                for start in range(0, len(gradient.multirecord_slots), _SUBJECT_BLOCK)
+        for start in range(0, len(mechanism.multirecord_slots), _SUBJECT_BLOCK):
+            slots = mechanism.multirecord_slots[start : start + _SUBJECT_BLOCK]
+            spent += self._charge_multirecord_subjects(
+                slots, prepared_weights, score_unit, remaining, sums
             )
-        )
+        return sums, spent
 
     def publish(self, sums: Steps) -> Floats:
         """Return the noisy sum of gradients in clipping bounds, float64 (d, c); it may be released.
@@ -263,7 +254,6 @@ class GradientRelease:
         """Charge subjects with several records and add their clipped gradients to `sums`.
 
         Returns the sum of the charges, in units. `slots`, int64 (k,): slots of the subjects.
-        `sums`, int64 (d, c): sums of gradients in grid steps.
         """
         records = self.mechanism._records
         counts = records.starts[slots + 1] - records.starts[slots]
@@ -279,7 +269,7 @@ class GradientRelease:
 
     def _select_targets(self, row_indices: Ints) -> Ints32:
         """Return the `targets`, int32 (k, 1) or (k, c), of the records at `row_indices`, (k,)."""
-        return self.mechanism._records.labels[row_indices].reshape(len(row_indices), -1)
+        return self.mechanism._records.targets[row_indices].reshape(len(row_indices), -1)
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
@@ -313,14 +303,8 @@ def charge_records(  # type: ignore[no-untyped-def]
     The contribution of record i is the outer product of its row with ``derivatives[:, i]``, of
     squared norm ``squares[i] * |derivatives[:, i]|^2``.
 
-    - `scores`, int32 (n, c): integer scores of the records.
-    - `derivatives`, int16 (c, n): the derivatives e, written here.
-    - `squares`, int64 (n,): squared norms of the records' rows.
-    - `slots`, int64 (n,): slots of the subjects.
-
-    The module text describes the other arguments.
-
-    Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
+    `derivatives`, int16 (c, n): the derivatives e, written here. `slots`, int64 (n,): slots of the
+    subjects. Returns the sum of all charges as (high, low), in units ``high * 2^24 + low``.
     """
     high = 0
     low = 0
@@ -364,7 +348,6 @@ def _compute_class_residuals(scores, labels, score_unit, residuals, power_bits, 
 
     All operations are elementwise, so that the result of a record does not depend on other records.
 
-    - `scores`, int32 (n, c): integer scores of the records.
     - `labels`, int32 (at least n,): class indices.
     - `residuals`, float64 (c, at least n): the derivatives, written here.
     - `power_bits`, `totals`: scratch, int64 and float64 (at least n,).
@@ -416,10 +399,9 @@ def _subtract_target(score, target):  # type: ignore[no-untyped-def]
 def _compute_exponentials(scores, max_scores, score_unit, power_bits, results):  # type: ignore[no-untyped-def]
     """Write exp((scores - max_scores) * score_unit) with a relative error of at most 3e-10.
 
-    Exponents below -700 count as -700.
-
-    The operations are the same for every record (linear_model.md, "Other records"). Those of
-    compiled `np.exp` are not: a contribution would depend on the position of its record.
+    Exponents below -700 count as -700. The operations are the same for every record
+    (linear_model.md, "Other records"). Those of compiled `np.exp` are not: a contribution would
+    depend on the position of its record.
 
     - `scores`, `max_scores`, int (n,): integer scores of one class, and the largest of all classes.
     - `power_bits`, int64 (at least n,): scratch. `results`, float64 (n,): written here.
@@ -443,7 +425,6 @@ def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squ
     """Scale derivatives to grid steps in place, clip them and truncate them to integers.
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
-    - `squares`, int64 (n,): squared norms of the records' rows.
     - `scratch`, float64 (at least n,): buffer.
     - `squared_norms`, float64 (at least n,): squared norms of the resulting columns, written here.
     """
@@ -468,12 +449,10 @@ def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squ
 
 @compiled
 def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no-untyped-def]
-    """Shrink an integer vector in place until its charge is at most `available`; return the charge.
+    """Shrink a vector in place until its charge is at most `available` units; return the charge.
 
-    - `vector`: integers stored as float64: a gradient, or its factor e beside a row x.
-    - `available`: largest charge, in units.
-    - `cost`: charge of `vector` on entry, in units; above `available`.
-    - `square`: squared norm of the row x; 1 for a whole gradient.
+    `cost`: charge of the vector on entry, in units; above `available`. `vector`, `square`: see
+    :func:`_scale_and_charge`.
     """
     cost = _scale_and_charge(vector, math.sqrt(available / cost) * _ROUNDING_MARGIN, square, rate)
     # The loop is needed for charges beyond 2^62, which are reported as 2^62. It ends, because a
@@ -493,13 +472,8 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     A gradient is the sum over the subject's records, clipped to `max_norm` and scaled down until
     its charge leaves at least `reserve` units. Returns the sum of all charges, in units.
 
-    - `scores`, float64 (n, c): integer scores of the records; overwritten.
-    - `rows`, int16 (n, d): integer features.
-    - `starts`, int64 (subjects + 1,): the records of subject i are those from ``starts[i]`` to
-      ``starts[i + 1] - 1``; ``slots[i]`` is its slot, its index in `remaining`.
-    - `sums`, int64 (d, c): sums of gradients in grid steps.
-
-    The module text describes the other arguments.
+    The `scores`, float64, are overwritten. `starts`, int64 (subjects + 1,): the records of subject
+    i are those from ``starts[i]`` to ``starts[i + 1] - 1``; ``slots[i]`` is its slot.
     """
     spent = 0
     width = sums.shape[1]

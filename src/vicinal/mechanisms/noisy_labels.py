@@ -16,6 +16,7 @@ from vicinal.accounting.label_filter import ChargeTable
 from vicinal.accounting.label_only import LINE_GRID
 from vicinal.arrays import Floats, Steps
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms.charging import VotePrices
 from vicinal.mechanisms.votes import BlockRelease, DeltaSlackAccountant, VoteGrid, VoteMechanism
 from vicinal.neighbours.kernels import Kernel
 from vicinal.noise.source import NoiseSource
@@ -76,15 +77,12 @@ class ClassScores:
 class NoisyLabels(VoteMechanism):
     """Mechanism that releases only the winning class, at a fraction of the price of noisy votes.
 
-    - `kernel`, `n_features`, `grid`, `noise_source`, `slack_accountant`: similarity kernel, number
-      of features, grid, source of the noise and account of the delta slack, as of every
-      :class:`~vicinal.mechanisms.votes.VoteMechanism`.
-    - `n_classes`: number of classes c.
     - `table`: the prices of labels; its budget is the zCDP of a subject's full budget.
     - `scores`: public score functions; the class with the largest score wins. None: the class with
       the largest noisy sum of votes wins.
 
-    Raises InvalidInput if there are scores but `table` is valid for one number of classes only.
+    The other arguments are those of :class:`~vicinal.mechanisms.votes.VoteMechanism`. Raises
+    InvalidInput if there are scores but `table` is valid for one number of classes only.
     """
 
     label_only = True
@@ -106,31 +104,23 @@ class NoisyLabels(VoteMechanism):
             kernel, n_features, n_classes, table.budget, grid, noise_source, slack_accountant
         )
         self._table = table
-        self._scores = scores
+        self.scores = scores
 
     def prepare_release(self, noise_std: Floats) -> LabelRelease:
         """Return the prepared release of a block of q queries, after charging its delta slack.
 
-        The returned object charges subjects and adds noise later. `noise_std`, float64 (q,): public
-        noise scale of every query, in votes. Raises InvalidInput if one is below the 2^22 grid
-        steps for which the price is proven, and PrivacyRefused if the delta slack is used up.
+        `noise_std`, float64 (q,): public noise scale of every query, in votes. Raises InvalidInput
+        if one is below the 2^22 grid steps for which the price is proven, and PrivacyRefused if the
+        delta slack is used up.
         """
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         single_rates = self._table.squared_shift_factor * rates
         columns_per_step = self._table.cells_per_shift / scales
-        return LabelRelease(self, scales, rates, single_rates, columns_per_step, self._table.shares)
-
-    def select_classes(self, noisy_votes: Steps, scales: Steps) -> Steps:
-        """Return the index of each query's winning class, int64 (q,).
-
-        - `noisy_votes`, int64 (q, c): in grid steps.
-        - `scales`, int64 (q,): noise scale of each query in grid steps.
-        """
-        if self._scores is None:
-            return np.asarray(noisy_votes.argmax(axis=1))
-        return np.asarray(self._scores(noisy_votes, scales, self.grid.steps).argmax(axis=1))
+        shares = self._table.shares
+        prices = VotePrices(scales, rates, single_rates, columns_per_step, shares, label_only=True)
+        return LabelRelease(self, prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +130,11 @@ class LabelRelease(BlockRelease):
     mechanism: NoisyLabels
 
     def publish(self, vote_sums: Steps) -> Steps:
-        """Return the index of each query's winning class, int64 (q,).
+        """Return the index of each query's winning class, int64 (q,); ties go to the first class.
 
-        It is the class with the largest noisy sum of votes or, if the mechanism has score
-        functions, the largest score; ties go to the first class. `vote_sums`, int64 (q, c): sums of
-        the contributions in steps; private.
+        `vote_sums`, int64 (q, c): sums of the contributions in steps; private.
         """
-        return self.mechanism.select_classes(self._add_noise(vote_sums), self.scales)
+        scores: Steps | Floats = self._add_noise(vote_sums)
+        if self.mechanism.scores is not None:
+            scores = self.mechanism.scores(scores, self.scales, self.mechanism.grid.steps)
+        return np.asarray(scores.argmax(axis=1))

@@ -3,6 +3,9 @@
 The guarantee of a plan is computed in advance for a number of releases of each kind, which are
 counted here.
 
+`release_counter` is the counter of the planned releases of a mechanism, `noise` the source of its
+Gaussian noise.
+
 Proof notes: screening.md, noisy_max.md. Sources: ZYCW20, section 3; P18 (GNMax and
 Confident-GNMax).
 """
@@ -68,8 +71,6 @@ class NoisyThreshold:
     release and adding the noise happen in one call, :meth:`publish`.
 
     - `threshold`, `sigma`: threshold T and noise scale in votes; finite, sigma > 0.
-    - `release_counter`: counter of the planned screenings.
-    - `noise`: the source of the Gaussian noise.
     - `sampler`: the source of the Bernoulli sample that decides ties.
     - `scale`: noise scale in grid steps.
     """
@@ -151,8 +152,6 @@ class NoisyMax:
 
     - `noise_scale`: standard deviation of the noise of every class, in votes.
     - `max_sum`: upper bound on the sum of votes of a class, in votes.
-    - `release_counter`: counter of the planned answers.
-    - `noise`: the source of the noise.
     - `label_only`: whether only the class with the largest noisy sum of votes is released.
 
     Attributes: `steps`, grid steps in a vote; `scale`, noise scale in grid steps.

@@ -6,8 +6,11 @@ that of :mod:`vicinal.neighbours.poisson_knn`. Proof notes: sampling.md, screeni
 *Candidates* of a query are all records within a radius that probably contains k sampled subjects:
 if it does, no other record is among the k nearest.
 
-Arguments of the functions that count votes: `nearest_rows`, int32 (q, k), rows of each query's
-nearest records, -1 (``NO_RECORD``) where missing; `steps`, grid steps in a vote.
+Everywhere in this module: `nearest_rows`, int32 (q, k), are the rows of each query's nearest
+sampled records, at most one of a subject, padded with -1 (``NO_RECORD``) where there are fewer than
+k; `steps`, grid steps in a vote; `queries`, (q, d), integer features if they are an IntegerMatrix;
+`gamma`, the probability with which each subject is in a sample, and `sampler`, the source of the
+samples.
 """
 
 from abc import ABC, abstractmethod
@@ -30,9 +33,6 @@ from vicinal.neighbours.kernels import FLOAT32, RBF, IntegerMatrix
 from vicinal.neighbours.poisson_knn import NO_RECORD, NearestRows, PoissonKNN, select_candidates
 from vicinal.neighbours.scan import NeighbourLists, get_thread_count, map_in_threads
 
-# `nearest_rows`, int32 (q, k), are always the rows of each query's nearest sampled records, at most
-# one of a subject, padded with ``NO_RECORD`` where there are fewer than k.
-
 
 class VoteEncoding(ABC):
     """Encoding of the records' targets as votes, fixed before the first query."""
@@ -43,11 +43,7 @@ class VoteEncoding(ABC):
 
 
 class OneHotVotes(VoteEncoding):
-    """Votes of records with one class each.
-
-    - `labels`, int32 (n,): class index of every record.
-    - `n_classes`: number of classes.
-    """
+    """Votes of records with one class each; `labels`, int32 (n,): their class indices."""
 
     def __init__(self, labels: Ints32, n_classes: int) -> None:
         self._labels = labels
@@ -127,11 +123,7 @@ def _count_attributes(nearest_rows, attributes, weights, sums):  # type: ignore[
 class SampledNeighbourSearch:
     """Search for the k nearest subjects in a new Poisson sample of all subjects.
 
-    - `knn`: the private records, their subjects, and k.
-    - `gamma`: probability with which each subject is in a sample.
-    - `sampler`: the source of the samples.
-
-    `queries`, (q, d), are integer features.
+    `knn`: the private records, their subjects, and k.
     """
 
     def __init__(self, knn: PoissonKNN, gamma: float, sampler: BernoulliSource) -> None:
@@ -152,9 +144,8 @@ class SampledNeighbourSearch:
         """Return the rows of the k nearest records in a new sample, int32 (q, k); private.
 
         Each pair of query and subject is sampled independently. A subject is represented by its
-        nearest record. Rows are padded with ``NO_RECORD`` where the sample has fewer than k
-        subjects. `candidates`: result of :meth:`find_candidates` for the same queries; None if all
-        subjects are sampled first, and only the sampled ones are searched.
+        nearest record. `candidates`: result of :meth:`find_candidates` for the same queries; None
+        if all subjects are sampled first, and only the sampled ones are searched.
         """
         n_blocks = 1 if self._sampler.ordered else min(get_thread_count(), len(queries))
         edges = [block * len(queries) // max(n_blocks, 1) for block in range(n_blocks + 1)]
@@ -173,10 +164,9 @@ class SampledNeighbourSearch:
     def _draw_from_candidates(
         self, queries: IntegerMatrix, candidates: NeighbourLists
     ) -> NearestRows:
-        """Return the rows of the k nearest records in a new sample, int32 (q, k), from candidates.
+        """Return the rows of the k nearest records in a new sample, int32 (q, k).
 
-        `queries`, (q, d): integer features. `candidates`: their neighbour lists. Subjects that are
-        no candidates are sampled only for queries with fewer than k sampled candidates.
+        Subjects without `candidates` are sampled only for queries with fewer than k sampled ones.
         """
         sample = self._sampler.sample(self.gamma, len(candidates.rows))
         nearest_rows = self.knn.select_nearest(candidates, sample)
@@ -191,11 +181,10 @@ class SampledNeighbourSearch:
         return nearest_rows
 
     def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
-        """Return the rows of the k nearest sampled records of one query, int32 (1, k).
+        """Return the rows of the k nearest sampled records of one `query` (1, d), int32 (1, k).
 
-        - `query`, (1, d): integer features.
-        - `rows`, int32: rows of the query's candidates, whose subjects have been sampled already.
-        - `hits`, int64: indices in `rows` of the sampled ones. All other subjects are sampled now.
+        `rows`, int32: rows of the query's candidates, whose subjects have been sampled already.
+        `hits`, int64: indices in `rows` of the sampled ones. All other subjects are sampled now.
         """
         slots = self.knn.slots
         sampled_slots, first_hit = np.unique(slots[rows], return_index=True)
@@ -226,16 +215,11 @@ class PrivateKNNRelease(PlannedAnswers):
     :meth:`answer` counts releases before it makes them, and returns noisy values. For one thread.
 
     - `features`, float (n, d): private features, copied and kept until the kernel is chosen.
-    - `slots`, int32 (n,): slot of every record's subject.
-    - `n_subjects`: number of subjects.
+    - `slots`, int32 (n,): index of every record's subject, from 0 to `n_subjects` - 1.
     - `vote_encoding`: the records' votes.
     - `k`: number of neighbours that vote.
-    - `gamma`: probability with which each subject is in a sample.
-    - `choose_kernel`: :data:`KernelFactory` of the kernel, which rounds features to integers.
-    - `screening`: decides which queries are answered; None to answer all.
-    - `voting`: releases the answers.
-    - `sampler`: the source of the Poisson samples.
-    - `query_counter`: counter of the planned queries.
+    - `choose_kernel`: returns the kernel, which rounds features to integers.
+    - `screening`, `voting`, `query_counter`: see :class:`PlannedAnswers`.
     """
 
     def __init__(

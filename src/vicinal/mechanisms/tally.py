@@ -17,8 +17,8 @@ from vicinal.arrays import Floats, Steps, Units
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise.source import NoiseSource
 
+# Smallest share of a budget: the inverse of a smaller one may leave the range of floats.
 _MIN_SHARE = 1e-6
-"""Smallest share of a budget: the inverse of a smaller one may leave the range of floats."""
 
 # Number of tallies for which the grid is chosen, so that their delta slack stays small.
 _PLANNED_TALLIES = 20
@@ -54,13 +54,9 @@ class NoisyTally:
     (store/coverage.md). One object makes one release; create it before any subject is charged. The
     sums of several shards are added up, and noise is added once to the total.
 
-    - `plan`: table sizes and price.
-    - `noise`: the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
-
-    Attributes: `scale`, the noise scale in grid steps; public.
-
-    Raises PrivacyRefused if the grid's slack exceeds its share of delta.
+    `slack_accountant`: the account of the delta that rounding to the grid costs. Attributes:
+    `scale`, the noise scale in grid steps; public. Raises PrivacyRefused if the grid's slack
+    exceeds its share of delta.
     """
 
     def __init__(

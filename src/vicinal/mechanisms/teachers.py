@@ -1,5 +1,9 @@
 """PATE: teachers trained on disjoint sets of subjects, and planned answers from their votes.
 
+Everywhere in this module: `queries`, (q, d), and `X`, (m, d), are features of queries and private
+records; `labels`, int32 (m,), class indices; `key`, a secret key, from which the assignment of
+subjects to teachers and the teachers' seeds follow; `model`, a scikit-learn classifier.
+
 Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 """
 
@@ -27,25 +31,17 @@ FALLBACK = 0
 _BLOCK = 1000
 
 
-def assign_teacher(subject: SubjectId, key: bytes, n_teachers: int) -> int:
-    """Return the index of a subject's teacher, 0 to `n_teachers` - 1, a function of its id only.
-
-    `subject`: the id in canonical form (:func:`vicinal.checks.subject_ids`). `key`: the secret key
-    of the hash that assigns subjects to teachers.
-    """
-    message = f"{type(subject).__name__}:{subject}".encode()
-    digest = hashlib.blake2b(message, key=key, digest_size=16).digest()
-    return int.from_bytes(digest, "big") % n_teachers
-
-
 def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
     """Return the index of every record's teacher, 0 to `n_teachers` - 1, int64 (n,).
 
-    `ids`: canonical subject id of every record. `key`: the secret key that assigns teachers.
+    It is a function of the subject's id only. `ids`: subject id of every record in canonical form
+    (:func:`vicinal.checks.subject_ids`).
     """
-    teacher_by_subject = {
-        subject: assign_teacher(subject, key, n_teachers) for subject in dict.fromkeys(ids)
-    }
+    teacher_by_subject = {}
+    for subject in dict.fromkeys(ids):
+        message = f"{type(subject).__name__}:{subject}".encode()
+        digest = hashlib.blake2b(message, key=key, digest_size=16).digest()
+        teacher_by_subject[subject] = int.from_bytes(digest, "big") % n_teachers
     return np.array([teacher_by_subject[subject] for subject in ids], dtype=np.int64)
 
 
@@ -62,12 +58,7 @@ class Teacher:
     exception or predicts something other than a class index, the teacher votes for
     :data:`FALLBACK`. Warnings are suppressed, because they may describe private records.
 
-    - `model`: scikit-learn classifier, which is cloned and trained on class indices. Every
-      parameter called ``random_state`` is set to `seed`.
-    - `X`, float (m, d): features of the teacher's records.
-    - `labels`, int32 (m,): their class indices.
-    - `n_classes`: number of classes.
-    - `seed`: seed of the model's randomness.
+    A clone of the `model` is trained; its parameters called ``random_state`` are set to `seed`.
     """
 
     def __init__(
@@ -79,10 +70,7 @@ class Teacher:
         self._model = _train_model(model, X, labels, seed) if len(classes) > 1 else None
 
     def vote(self, queries: FloatMatrix) -> Ints:
-        """Return the class index that the teacher votes for at each query, int64 (q,); private.
-
-        `queries`, (q, d): features.
-        """
+        """Return the class index that the teacher votes for at each query, int64 (q,); private."""
         if self._model is None:
             return np.full(len(queries), self._constant_vote, dtype=np.int64)
         labels = _predict_classes(self._model, queries)
@@ -91,11 +79,7 @@ class Teacher:
 
 
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
-    """Return a clone of `model`, trained on copies of a teacher's records; None if training fails.
-
-    `X`, float (m, d), `labels`, int32 (m,): features and class indices. `seed`: value of every
-    parameter ``random_state``.
-    """
+    """Return a clone of `model`, trained on copies of a teacher's records; None if that fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -113,7 +97,7 @@ def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any |
 
 
 def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
-    """Return the class indices that `model` predicts for `queries` (q, d), int64 (q,).
+    """Return the predicted class indices, int64 (q,).
 
     All are -1 if the model fails or predicts something other than an integer per query.
     """
@@ -130,10 +114,7 @@ def _predict_classes(model: Any, queries: FloatMatrix) -> Ints:
 
 
 def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
-    """Return the number of teachers' votes for each class at each query, int64 (q, c); private.
-
-    `queries`, (q, d): features. `n_classes`: number of classes c.
-    """
+    """Return the number of teachers' votes for each class at each query, int64 (q, c); private."""
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
     query_indices = np.arange(len(queries))
     for teacher in teachers:
@@ -152,23 +133,15 @@ def train_teachers(
 ) -> list[Teacher]:
     """Return the teachers, each trained on the records of its subjects; private.
 
-    - `model`: scikit-learn classifier, cloned for each teacher.
-    - `X`, float (n, d), `labels`, int32 (n,): features and class indices of the records.
-    - `ids`: canonical subject id of every record.
-    - `key`: the secret key that assigns subjects to teachers and derives the teachers' seeds.
-    - `n_teachers`, `n_classes`: number of teachers, and of classes.
+    `ids`: canonical subject id of every record.
     """
     teacher_indices = assign_teachers(ids, key, n_teachers)
-    return [
-        Teacher(
-            model,
-            X[teacher_indices == teacher],
-            labels[teacher_indices == teacher],
-            n_classes,
-            derive_seed(teacher, key),
-        )
-        for teacher in range(n_teachers)
-    ]
+    teachers = []
+    for index in range(n_teachers):
+        is_own = teacher_indices == index
+        seed = derive_seed(index, key)
+        teachers.append(Teacher(model, X[is_own], labels[is_own], n_classes, seed))
+    return teachers
 
 
 class PATERelease(PlannedAnswers):
@@ -176,11 +149,8 @@ class PATERelease(PlannedAnswers):
 
     :meth:`answer` counts releases before it makes them, and returns noisy values. For one thread.
 
-    - `teachers`: the trained teachers; private.
-    - `n_classes`: number of classes.
-    - `screening`: decides which queries are answered; None to answer all.
-    - `voting`: releases the answers.
-    - `query_counter`: counter of the planned queries.
+    `teachers`: the trained teachers; private. `screening`, `voting`, `query_counter`: see
+    :class:`PlannedAnswers`.
     """
 
     def __init__(

@@ -5,7 +5,8 @@ votes.md. Source: ZZGW23 Algorithm 3; individual filter of Feldman & Zrnic 2021.
 
 The *delta slack* of a release is the part of delta that pays for rounding its noise to the grid. A
 *release* of a block of queries is an object with their noise scales and prices: it computes
-contributions and charges subjects, and then adds noise to the sums.
+contributions and charges subjects, and then adds noise to the sums. `noise_source` is the source of
+the noise, `slack_accountant` the account of the delta slack.
 """
 
 from __future__ import annotations
@@ -40,13 +41,12 @@ class VoteMechanism(ABC):
     - `n_coordinates`: number of coordinates c of the sums: classes, or entries of target vectors.
     - `budget`: the zCDP that a subject's full budget stands for.
     - `grid`: the grid of votes and noise.
-    - `noise_source`: the source of the noise.
-    - `slack_accountant`: the account of the delta that rounding to the grid costs.
 
-    Attributes: `weights`, int64 (levels,), vote weights in steps by similarity level.
+    Attributes: `weights`, int64 (levels,), vote weights in steps by similarity level;
+    `label_only`, whether only labels are released, rather than noisy votes.
     """
 
-    label_only: bool  # whether only labels are released, rather than noisy votes
+    label_only: bool
 
     def __init__(
         self,
@@ -100,36 +100,26 @@ class NoisyVotes(VoteMechanism):
     label_only = False
 
     def prepare_release(self, noise_std: Floats) -> VoteRelease:
-        """Return the prepared release of q queries, after charging its delta slack.
-
-        `noise_std`, float64 (q,): public noise scale of every query, in votes.
-        """
+        """Return the prepared release of q queries, after charging its delta slack."""
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
-        return VoteRelease(self, scales, rates, rates, np.zeros(len(scales)), _FULL_PRICE_TABLE)
+        columns_per_step = np.zeros(len(scales))
+        prices = VotePrices(
+            scales, rates, rates, columns_per_step, _FULL_PRICE_TABLE, label_only=False
+        )
+        return VoteRelease(self, prices)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRelease(ABC):
-    """Release of one block of q queries: contribution, charge and noise from the same scales.
-
-    - `mechanism`: the settings shared by all releases.
-    - `scales`, int64 (q,): noise scale of each query, in grid steps.
-    - `rates`, float64 (q,): units charged for a squared step at that scale, rounded up.
-    - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
-    - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
-      single coordinate is charged; used for labels only. Row i: the root of the share of a full
-      budget that remains after the charge is at least i / r. Column: size of the contribution
-      relative to that root.
-    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
-      ``s * columns_per_step / i`` of row i >= 1; row 0 has the columns of row 1.
-    """
+    """Release of one block of q queries: contribution, charge and noise from the same `prices`."""
 
     mechanism: VoteMechanism
-    scales: Steps
-    rates: Floats
-    single_rates: Floats
-    columns_per_step: Floats
-    price_table: Floats
+    prices: VotePrices
+
+    @property
+    def scales(self) -> Steps:
+        """Noise scale of each query in grid steps, int64 (q,). Public."""
+        return self.prices.scales
 
     @property
     def noise(self) -> Floats:
@@ -138,13 +128,7 @@ class BlockRelease(ABC):
 
     def select_queries(self, queries: slice) -> Self:
         """Return the release of a slice of the block's queries, which is charged separately."""
-        return replace(
-            self,
-            scales=self.scales[queries],
-            rates=self.rates[queries],
-            single_rates=self.single_rates[queries],
-            columns_per_step=self.columns_per_step[queries],
-        )
+        return replace(self, prices=self.prices.select_queries(queries))
 
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
@@ -162,15 +146,8 @@ class BlockRelease(ABC):
         mechanism = self.mechanism
         kernel = mechanism.kernel
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)
-        prices = VotePrices(
-            self.scales,
-            self.rates,
-            self.single_rates,
-            self.columns_per_step,
-            self.price_table,
-            mechanism.label_only,
-        )
-        return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_coordinates)
+        n_coordinates = mechanism.n_coordinates
+        return charge_neighbours(neighbours, subjects, weights, self.prices, n_coordinates)
 
     @abstractmethod
     def publish(self, vote_sums: Steps) -> AnyArray:
@@ -195,7 +172,7 @@ class VoteRelease(BlockRelease):
     """Release of noisy votes."""
 
     def publish(self, vote_sums: Steps) -> Floats:
-        """Return the noisy votes, float64 (q, c); `vote_sums`, int64 (q, c), are in grid steps."""
+        """Return the noisy votes, float64 (q, c), of the `vote_sums`."""
         return self._add_noise(vote_sums) / self.mechanism.grid.steps
 
 
@@ -220,7 +197,7 @@ _RELEASE_MULTIPLE = 200
 
 @dataclass(frozen=True, slots=True)
 class VoteGrid:
-    """A grid with ``steps`` (a power of two) steps in a unit contribution.
+    """A grid with ``steps`` (a power of two) steps in a contribution of 1 vote or 1 subject.
 
     All contributions and noise scales are whole numbers of steps.
 
@@ -252,7 +229,7 @@ class VoteGrid:
     ) -> VoteGrid:
         """Return a coarse grid on which a plan's delta slack is at most `SLACK_SHARE` of delta.
 
-        - `min_noise`: the smallest noise scale that will be used, in unit contributions.
+        - `min_noise`: the smallest noise scale that will be used, in votes.
         - `n_releases`, `n_coordinates`: number of planned releases, and of coordinates of each.
         - `delta`: the delta of the guarantee.
         - `remedy`: advice on parameters that increase the noise, for the message of the
@@ -277,11 +254,11 @@ class VoteGrid:
 
     @property
     def max_noise(self) -> float:
-        """The largest noise scale, in unit contributions, that the integer arithmetic allows."""
+        """The largest noise scale, in votes, that the integer arithmetic allows."""
         return MAX_SCALE / self.steps
 
     def convert_noise(self, noise_std: float) -> int:
-        """Return the noise scale `noise_std`, in unit contributions, in steps, rounded up."""
+        """Return the noise scale `noise_std`, in votes, as a number of steps, rounded up."""
         return math.ceil(checks.check_real("noise scale", noise_std, above=0) * self.steps)
 
 

@@ -46,7 +46,9 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
     Raises OutOfBits if the bits do not suffice, and Undecided if a round needs exact arithmetic;
     MARK is then the first bit of that round.
     """
-    width = _compute_bit_length(scale - 1)
+    width = np.uint64(0)  # number of binary digits of the largest offset, scale - 1
+    while (scale - 1) >> np.int64(width) > 0:
+        width += np.uint64(1)
     bit = cursor[MARK]
     last_start = cursor[END] - 2 * _WINDOW_BITS
     i = n_done[0]
@@ -128,12 +130,3 @@ def _read_window(low, high, bit):  # type: ignore[no-untyped-def]
     offset = np.uint64(bit & 63)
     upper = (high << np.uint64(1)) << (np.uint64(63) - offset)
     return (low >> offset) | upper
-
-
-@compiled
-def _compute_bit_length(value):  # type: ignore[no-untyped-def]
-    """Return the number of binary digits of a nonnegative integer `value`, as uint64."""
-    width = np.uint64(0)
-    while value >> np.int64(width) > 0:
-        width += np.uint64(1)
-    return width

@@ -25,9 +25,6 @@ _MAX_STREAM_BYTES = 1 << 16
 # are undecided then.
 _N_FIRST_DIGITS = 5
 
-# The lowest bit of each byte of a uint64.
-_LOWEST_BIT_OF_EACH_BYTE = np.uint64(0x0101_0101_0101_0101)
-
 
 def compute_bernoulli_probability(probability: float) -> float:
     """Return the exact probability of :func:`sample_bernoulli`'s samples: floor(p 2^64) / 2^64.
@@ -83,11 +80,10 @@ def _fill_bernoulli(words, cursor, samples, n_done, numerator):  # type: ignore[
 @compiled
 def _spread_bits(bits):  # type: ignore[no-untyped-def]
     """Return a uint64 whose bytes are the 8 lowest bits of `bits` (uint64), as 0 or 1."""
+    lowest_bits = np.uint64(0x0101_0101_0101_0101)  # of all bytes
     # Byte i keeps bit i alone. Adding 127 carries this bit into the highest bit of its byte.
-    separated = (bits * np.uint64(0x0101_0101_0101_0101)) & np.uint64(0x8040_2010_0804_0201)
-    return (
-        (separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)
-    ) & _LOWEST_BIT_OF_EACH_BYTE
+    separated = (bits * lowest_bits) & np.uint64(0x8040_2010_0804_0201)
+    return ((separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)) & lowest_bits
 
 
 @compiled

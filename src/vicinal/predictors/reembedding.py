@@ -83,7 +83,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
             state["why_no_model"] = np.array(no_model_reason)
         if gate is not None:
             state["model_share"] = np.array(classifier.model_share_)
-            state["model_put"] = np.array(gate.n_asked)
+            state["model_put"] = np.array(gate.n_private_queries)
             state |= {f"model_{name}": array for name, array in gate.model.arrays().items()}
     return state
 
@@ -212,5 +212,5 @@ def _install_engine(
         shard, kernel, plan, n_features, reference, slack_accountant, interaction, model=model
     )
     if assembled.engine.model_gate is not None:
-        assembled.engine.model_gate.n_asked = int(state["model_put"])
+        assembled.engine.model_gate.n_private_queries = int(state["model_put"])
     classifier._set_fitted_state(replace(assembled, encoder=encoder), plan, records)

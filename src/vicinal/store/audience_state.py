@@ -202,7 +202,7 @@ class AudienceState:
     def n_private_queries(self) -> int | None:
         """Number of queries for which a private model used private records, or None. Public."""
         gate = self.engine.model_gate
-        return None if gate is None else gate.n_asked
+        return None if gate is None else gate.n_private_queries
 
     def detach_index(self, shard: Shard) -> None:
         """Detach the private model's own index, if there is one, from the store's `shard`.
@@ -221,9 +221,9 @@ class AudienceState:
         self.answers.add_block(number, block.digests, block.answers)
         if block.proxies is not None:
             self.proxy_shares = block.proxies
-        if self.private_model is not None and block.n_asked is not None:
+        if self.private_model is not None and block.n_private_queries is not None:
             self.private_model = dataclasses.replace(
-                self.private_model, n_private_queries=block.n_asked
+                self.private_model, n_private_queries=block.n_private_queries
             )
 
     def reset_counters(self) -> None:
@@ -240,8 +240,10 @@ class AudienceState:
         gate = self.engine.model_gate
         n_queries = self.plan.n_queries
         assert gate is not None  # noqa: S101 (there is a model)
-        gate.n_asked = self.private_model.n_private_queries
-        gate.planned = math.ceil(self.plan.n_private_answers * self.planned_answers / n_queries)
+        gate.n_private_queries = self.private_model.n_private_queries
+        gate.max_private_queries = math.ceil(
+            self.plan.n_private_answers * self.planned_answers / n_queries
+        )
 
     @property
     def noise_scale(self) -> float:

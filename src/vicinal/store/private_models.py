@@ -20,7 +20,7 @@ import numpy as np
 from vicinal.arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine.shard import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger.answers import N_ASKED, read_components, write_components
+from vicinal.ledger.answers import N_PRIVATE_QUERIES, read_components, write_components
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.sealed_files import parse_json
 from vicinal.linear.losses import Predictions
@@ -166,7 +166,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.spent_shares, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
-    counts = {N_ASKED: old_parts.get(N_ASKED, "0"), _TRAINED: f"{n_trainings}"}
+    counts = {N_PRIVATE_QUERIES: old_parts.get(N_PRIVATE_QUERIES, "0"), _TRAINED: f"{n_trainings}"}
     write_components(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
@@ -194,14 +194,14 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
     if not plan.model_share:
         return None
     stored = read_components(store.database, audience.number)
-    if store.schema.public is None or not {_USED, _TRAINED, N_ASKED} <= stored.keys():
+    if store.schema.public is None or not {_USED, _TRAINED, N_PRIVATE_QUERIES} <= stored.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
         public_rows, lifted = _encode_public_rows(store.schema)
         arrays = _decode_arrays(stored)
         model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
         n_trainings = int(stored[_TRAINED])
-        n_private_queries = int(stored[N_ASKED])
+        n_private_queries = int(stored[N_PRIVATE_QUERIES])
         if n_trainings < 1 or n_private_queries < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
