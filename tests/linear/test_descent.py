@@ -3,18 +3,10 @@
 import numpy as np
 import pytest
 
-from vicinal.linear.descent import (
-    MAX_CLIP,
-    MIN_CLIP,
-    RETAINED_INFORMATION,
-    STEPS,
-    KalmanWeights,
-    compute_clip,
-    compute_step_noise,
-)
+from vicinal.linear.descent import RETAINED_INFORMATION, STEPS, KalmanWeights
 from vicinal.linear.losses import ClassLoss, VectorLoss
 from vicinal.linear.model_features import softmax
-from vicinal.linear.private_model import TrainingBudget
+from vicinal.linear.private_model import MAX_CLIP, MIN_CLIP, TrainingBudget
 
 M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)
@@ -24,6 +16,10 @@ ROWS = np.rint(UNIT * np.hstack([RNG.normal(size=(M, D)) * 0.3, np.full((M, 1), 
 
 def create_class_loss(count):
     return ClassLoss(np.full(count, 1 / count))
+
+
+def create_budget(training_budget, n_records, loss):
+    return TrainingBudget(n_records, training_budget, 1.0, 1, loss, 1.0, 1.0)
 
 
 def run_descent(gradient_at, n_records=1e9, noise=1e-9):
@@ -99,22 +95,22 @@ def test_where_there_is_nothing_but_noise_nothing_moves(noise):
 
 def test_weights_stay_where_gradients_vanish_and_noise_of_all_steps_fits_the_share():
     assert not run_descent(np.zeros_like, 100, 0.1).any()
-    assert STEPS / (2 * compute_step_noise(0.3) ** 2) == pytest.approx(0.3)
+    step_noise = create_budget(0.3, 100, create_class_loss(2)).step_noise
+    assert STEPS / (2 * step_noise**2) == pytest.approx(0.3)
 
 
 def test_the_clip_follows_from_the_noise():
     """The noise of the mean over all steps is a fixed share of the sampling variance."""
     share, n, width, loss = 0.03, 800, 20, create_class_loss(2)
-    clip = compute_clip(share, n, width, loss)
+    budget = create_budget(share, n, loss)
+    clip = budget.compute_clip(width)
     assert MIN_CLIP < clip < MAX_CLIP
-    noise = (clip * compute_step_noise(share) / n) ** 2 / STEPS
+    noise = (clip * budget.step_noise / n) ** 2 / STEPS
     assert width * 2 * noise == pytest.approx(1 / (loss.sampling_to_noise_variance * n))
-    assert compute_clip(share, 50, width, loss) == MIN_CLIP
-    assert compute_clip(share, 10**9, width, loss) == MAX_CLIP
-    vectors = VectorLoss(2, 0.5, 0.5)
-    assert compute_clip(share, 4 * n, width, vectors) == pytest.approx(clip / 2), (
-        "they differ by half"
-    )
+    assert create_budget(share, 50, loss).compute_clip(width) == MIN_CLIP
+    assert create_budget(share, 10**9, loss).compute_clip(width) == MAX_CLIP
+    vector_budget = create_budget(share, 4 * n, VectorLoss(2, 0.5, 0.5))
+    assert vector_budget.compute_clip(width) == pytest.approx(clip / 2), "they differ by half"
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
@@ -149,10 +145,10 @@ def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():
     budget = TrainingBudget(2000, 0.06, 0.5, 3, create_class_loss(2), 1.0, 1.0)
-    assert budget.step_noise == compute_step_noise(0.01)
+    single = create_budget(0.01, 2000, create_class_loss(2))
+    assert budget.step_noise == single.step_noise
     assert MIN_CLIP < budget.compute_clip(20) < MAX_CLIP
-    clip = compute_clip(0.01, 2000, 20, create_class_loss(2))
-    assert budget.compute_clip(20) == pytest.approx(clip)
+    assert budget.compute_clip(20) == pytest.approx(single.compute_clip(20))
 
 
 @pytest.mark.parametrize(

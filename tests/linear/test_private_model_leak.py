@@ -126,7 +126,7 @@ SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 @pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
-    monkeypatch.setattr(descent, "MAX_CLIP", clip)
+    monkeypatch.setattr(private_model, "MAX_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -210,7 +210,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
-    monkeypatch.setattr(descent, "MAX_CLIP", descent.MIN_CLIP)  # so that gradients are cut
+    monkeypatch.setattr(private_model, "MAX_CLIP", private_model.MIN_CLIP)  # gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)

@@ -172,9 +172,9 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
         candidates = self.nearest.find_candidates(queries)
         chosen = self.nearest.draw_nearest(queries, candidates)
         counts = self._vote_encoding.count_votes(chosen, 1).max(axis=1)
-        passed = self._screening.publish(counts)
-        votes = self._vote_encoding.count_votes(chosen[passed], self._voting.steps)
-        return passed, self._voting.publish(votes)
+        passed = self.screening.publish(counts)
+        votes = self._vote_encoding.count_votes(chosen[passed], self.voting.steps)
+        return passed, self.voting.publish(votes)
 
     release = "vicinal.mechanisms.private_knn.PrivateKNNRelease"
     monkeypatch.setattr(f"{release}._answer_block", one_sample)

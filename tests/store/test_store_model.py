@@ -313,7 +313,7 @@ def test_every_training_is_charged_its_part(refreshable):
 
 def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
     """Where gradients are cut nothing stops a subject, so noise must not be for more."""
-    monkeypatch.setattr("vicinal.linear.descent.MAX_CLIP", 0.25)
+    monkeypatch.setattr("vicinal.linear.private_model.MAX_CLIP", 0.25)
     with make(tmp_path / "store", model_share=0.8, model_refreshes=1) as store:
         durable = store._store.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS

@@ -112,11 +112,11 @@ class PATEPlan(PATEParameters, AnsweringPlan):
             len(self.classes),
         )
         return PATERelease(
-            teachers,
-            len(self.classes),
             self.create_screening(),
             self.create_noisy_max(),
             ReleaseCounter(self.n_queries, "queries"),
+            teachers,
+            len(self.classes),
         )
 
 

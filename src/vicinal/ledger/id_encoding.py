@@ -162,20 +162,17 @@ class _FoldedCharacters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         """Compute, store and return the folded form of the character with this code point."""
-        character = chr(code)
-        folded = _fold_character(character, category(character), name(character, ""))
-        self[code] = folded
-        return folded
+        self[code] = _fold_character(chr(code))
+        return self[code]
 
 
 _folded_characters = _FoldedCharacters()
 
 
-def _fold_character(character: str, kind: str, description: str) -> str:
-    """Return the folded form of one character, which may be empty.
-
-    `kind`: its Unicode category, such as "Nd". `description`: its Unicode name, or "".
-    """
+def _fold_character(character: str) -> str:
+    """Return the folded form of one character, which may be empty."""
+    kind = category(character)
+    description = name(character, "")
     if character == "\n":
         return character
     if kind == "Nd":

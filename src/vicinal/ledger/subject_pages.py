@@ -106,21 +106,28 @@ def _split_into_rows(
 
     A row has the page number, its number in the page, its slots, little-endian int32, and their
     framed ids. `ids`: framed ids of all slots, concatenated. `ends`, int64 (subjects,): offset in
-    `ids` at which the id of slot i ends. `stored_bytes`, int64 (subjects,): number of bytes of the
-    ids and slot numbers of slots 0 to i.
+    `ids` at which the id of slot i ends. `stored_bytes`: see :func:`_iterate_row_bounds`.
     """
     for page, first_slot in enumerate(range(0, len(ends), PAGE_SLOTS)):
-        start = first_slot
-        row_number = 0
-        last_slot = min(first_slot + PAGE_SLOTS, len(ends))
-        while start < last_slot:
-            max_bytes = ROW_BYTES + (stored_bytes[start - 1] if start else 0)
-            stop = min(last_slot, int(np.searchsorted(stored_bytes, max_bytes, side="right")))
+        end_slot = min(first_slot + PAGE_SLOTS, len(ends))
+        bounds = _iterate_row_bounds(stored_bytes, first_slot, end_slot)
+        for row_number, (start, stop) in enumerate(bounds):
             slots = np.arange(start, stop, dtype="<i4").tobytes()
             first_byte = ends[start - 1] if start else 0
             yield page, row_number, slots, bytes(ids[first_byte : ends[stop - 1]])
-            start = stop
-            row_number += 1
+
+
+def _iterate_row_bounds(stored_bytes: Ints, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of the fewest rows that hold the subjects from `start` to `end` - 1.
+
+    `stored_bytes`, int64 (subjects,): bytes of the ids and slot numbers of subjects 0 to i.
+    """
+    while start < end:
+        max_bytes = ROW_BYTES + (stored_bytes[start - 1] if start else 0)
+        stop = int(np.searchsorted(stored_bytes, max_bytes, side="right"))
+        stop = min(end, max(stop, start + 1))  # a subject fits into a row, so each row has one
+        yield start, stop
+        start = stop
 
 
 def _update_rows(
@@ -161,14 +168,8 @@ def _pack_rows(id_at: Mapping[int, bytes]) -> Iterator[Row]:
     ids = [id_at[slot] for slot in slots.tolist()]
     # Bytes up to and including each subject: its open frame, the closing bracket, and its slot.
     stored_bytes = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
-    start = 0
-    packed_bytes = 0
-    while start < len(ids):
-        max_bytes = packed_bytes + ROW_BYTES
-        stop = max(start + 1, int(np.searchsorted(stored_bytes, max_bytes, side="right")))
+    for start, stop in _iterate_row_bounds(stored_bytes, 0, len(ids)):
         yield slots[start:stop].tobytes(), b">".join(ids[start:stop]) + b">"
-        start = stop
-        packed_bytes = int(stored_bytes[stop - 1])
 
 
 def split_rows(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:

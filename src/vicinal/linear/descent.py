@@ -31,10 +31,6 @@ from vicinal.mechanisms.gradients import round_weights
 STEPS = 40
 """Gradients per training. Half or twice as many change accuracy little (decision 0053)."""
 
-MIN_CLIP, MAX_CLIP = 0.25, 1.0
-"""Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
-are longer than the minimum, so a smaller clip would scale noise and signal equally."""
-
 RETAINED_INFORMATION = 0.95
 """Share of the information from earlier gradients that is kept at each step. The loss is not
 exactly quadratic, so old measurements lose validity. Chosen on the 40 tuning tables, AG News, MNIST
@@ -42,31 +38,6 @@ and Fashion-MNIST (decision 0053)."""
 
 _BIAS_PRIOR_STD = 20.0  # prior standard deviation of the bias weight: almost no regularization
 _MIN_MEAN_SQUARE = 1e-4  # mean square norm of public features below which one row would dominate
-
-
-def compute_step_noise(training_budget: float) -> float:
-    """Return the noise standard deviation of a gradient, in units of the clipping norm.
-
-    `training_budget`: cost of the whole training, in zCDP. The noise covers the worst case, a
-    gradient of full length in every step. With less noise, subjects of rare classes would exhaust
-    their budget early and be missing from the model.
-    """
-    return math.sqrt(STEPS / (2 * training_budget))
-
-
-def compute_clip(training_budget: float, n_records: float, width: int, loss: TrainingLoss) -> float:
-    """Return the norm to which gradients are clipped.
-
-    `training_budget`: cost of the whole training, in zCDP. `n_records`: number of records that
-    gradients are averaged over. `width`: number of features with the bias. With clip C, the mean
-    over all steps has noise variance C^2 / (2 training_budget n_records^2) on each of
-    width * n_scores entries, and the sampling variance is about typical_residual_norm^2 / n_records
-    over all entries. `loss`: training loss, which fixes n_scores, typical_residual_norm and the
-    ratio of the two variances.
-    """
-    equal_variance_clip = math.sqrt(2 * training_budget * n_records / (width * loss.n_scores))
-    relative_clip = equal_variance_clip / math.sqrt(loss.sampling_to_noise_variance)
-    return loss.typical_residual_norm * min(max(relative_clip, MIN_CLIP), MAX_CLIP)
 
 
 class KalmanWeights:

@@ -122,7 +122,7 @@ class TrainingLoss(ABC):
         return None
 
     def compute_score_offsets(self, scores: Floats) -> Floats:
-        """Return offsets to add to all rows' scores, (c,), from `scores` of public rows: zeros."""
+        """Return offsets (c,) to add to all scores, from `scores` of public rows: here zeros."""
         return np.zeros(scores.shape[1])
 
     @abstractmethod
@@ -158,7 +158,7 @@ class TrainingLoss(ABC):
         n_expected: AnyFloats,  # noqa: ARG002
         score_std: AnyFloats,  # noqa: ARG002
     ) -> AnyFloats:
-        """Return the standard deviation of the error of pooled votes, in votes: of noise alone."""
+        """Return the standard deviation of pooled votes' error, in votes: here of noise alone."""
         return noise_std
 
 
@@ -198,7 +198,7 @@ class ClassLoss(TrainingLoss):
         return float(curvatures.mean() / max(probabilities.shape[1] - 1, 1))
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:
-        """Return the expected squares, (n,), if labels are distributed as the model predicts."""
+        """Return expected squared norms of clipped gradients, (n,), with labels as predicted."""
         probabilities = softmax(scores)
         squares = compute_residual_squares(probabilities) * feature_squares[:, None]
         return np.asarray((probabilities * np.minimum(squares, 1.0)).sum(axis=1))
@@ -287,7 +287,7 @@ class VectorLoss(TrainingLoss):
         return np.ascontiguousarray(targets.to_dense_steps()[:, 1:])
 
     def compute_curvature(self, scores: Floats, feature_norms: Floats) -> float:  # noqa: ARG002
-        """Return 1, or less if clipping shortens gradients of typical residuals."""
+        """Return the mean second derivative: 1, or less where typical gradients are clipped."""
         return float((1 / np.maximum(self.typical_residual_norm * feature_norms, 1.0)).mean())
 
     def compute_gradient_squares(self, scores: Floats, feature_squares: Floats) -> Floats:  # noqa: ARG002

@@ -27,7 +27,7 @@ from vicinal.arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints1
 from vicinal.errors import InvalidInput
 from vicinal.ledger.memory import Account
 from vicinal.linear.class_intercepts import ReleasedGradients, choose_row_stride
-from vicinal.linear.descent import STEPS, KalmanWeights, compute_clip, compute_step_noise
+from vicinal.linear.descent import STEPS, KalmanWeights
 from vicinal.linear.kernel_map import KERNEL_ARRAYS, IntegerRows
 from vicinal.linear.losses import Predictions, TrainingLoss
 from vicinal.linear.model_features import CHUNK, ModelFeatures, compute_scores, limit_blas_threads
@@ -47,6 +47,10 @@ PRIVATE_VOTE_SHARE = 0.1
 
 MIN_PUBLIC_ROWS = 10
 """Minimum public rows for "auto": the gate's margin is a quantile over them."""
+
+MIN_CLIP, MAX_CLIP = 0.25, 1.0
+"""Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
+are longer than the minimum, so a smaller clip would scale noise and signal equally."""
 
 _OWN_ARRAYS = ("weights", "used", "doubts")
 _INTERCEPTS = "intercepts"
@@ -306,14 +310,29 @@ class TrainingBudget:
     records_per_subject: float
 
     @property
+    def training_budget(self) -> float:
+        """Maximum cost of one training for a subject, in zCDP."""
+        return self.share / self.n_trainings * self.budget
+
+    @property
     def step_noise(self) -> float:
-        """The noise standard deviation of a gradient, in units of the clipping norm."""
-        return compute_step_noise(self.share / self.n_trainings * self.budget)
+        """Noise standard deviation of a gradient, in units of the clipping norm.
+
+        It covers the worst case, a gradient of full length in every step. With less noise, subjects
+        of rare classes would exhaust their budget early and be missing from the model.
+        """
+        return math.sqrt(STEPS / (2 * self.training_budget))
 
     def compute_clip(self, width: int) -> float:
         """Return the norm to which gradients of `width` features, bias included, are clipped."""
-        training_budget = self.share / self.n_trainings * self.budget
-        return compute_clip(training_budget, self.n_records, width, self.loss)
+        # With clip C, the mean over all steps has noise variance C^2 / (2 training_budget n^2) on
+        # each of width * n_scores entries, and its sampling variance is about
+        # typical_residual_norm^2 / n over all entries. The loss fixes the ratio of the two.
+        loss = self.loss
+        n_entries = width * loss.n_scores
+        equal_variance_clip = math.sqrt(2 * self.training_budget * self.n_records / n_entries)
+        relative_clip = equal_variance_clip / math.sqrt(loss.sampling_to_noise_variance)
+        return loss.typical_residual_norm * min(max(relative_clip, MIN_CLIP), MAX_CLIP)
 
     def build_mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant

@@ -17,6 +17,7 @@ of the Gaussian noise.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -291,6 +292,7 @@ class NoisySize:
         return int(noisy) / self.steps
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class NoisyTraining:
     """Training of softmax regression by a planned number of noisy gradient steps.
 
@@ -300,13 +302,10 @@ class NoisyTraining:
     - `momentum`: fraction of the previous step that is added to the next.
     """
 
-    def __init__(
-        self, gradient: NoisyGradient, size: int | NoisySize, learning_rate: float, momentum: float
-    ) -> None:
-        self._gradient = gradient
-        self._size = size
-        self._learning_rate = learning_rate
-        self._momentum = momentum
+    gradient: NoisyGradient
+    size: int | NoisySize
+    learning_rate: float
+    momentum: float
 
     def publish(self) -> tuple[float, Floats]:
         """Return the number of subjects used for means and the weights, float64 (d, c); public.
@@ -314,20 +313,20 @@ class NoisyTraining:
         Makes all planned steps. The weights are averaged over the second half of the steps; they
         are a function of the noisy sums, that is, post-processing.
         """
-        gradient = self._gradient
+        gradient = self.gradient
         records = gradient.records
-        if isinstance(self._size, NoisySize):
-            released_size = self._size.publish(len(records))
+        if isinstance(self.size, NoisySize):
+            released_size = self.size.publish(len(records))
         else:
-            released_size = float(self._size)
+            released_size = float(self.size)
         size = max(1.0, released_size)
         n_planned = gradient.release_counter.planned
-        rate = self._learning_rate / (gradient.gamma * size)
+        rate = self.learning_rate / (gradient.gamma * size)
         weights = np.zeros((records.rows.shape[1], gradient.n_classes))
         velocity = np.zeros_like(weights)
         weight_sum = np.zeros_like(weights)
         for step in range(n_planned):
-            velocity = self._momentum * velocity + gradient.publish(weights)
+            velocity = self.momentum * velocity + gradient.publish(weights)
             weights = weights - rate * velocity
             if step >= n_planned // 2:
                 weight_sum += weights

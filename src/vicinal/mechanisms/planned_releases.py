@@ -12,6 +12,7 @@ Confident-GNMax).
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -183,6 +184,7 @@ class NoisyMax:
         return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
 
 
+@dataclass(eq=False)
 class PlannedAnswers:
     """Base of mechanisms that screen planned queries and answer those that pass.
 
@@ -191,16 +193,13 @@ class PlannedAnswers:
     - `query_counter`: counter of the planned queries.
     """
 
-    def __init__(
-        self, screening: NoisyThreshold | None, voting: NoisyMax, query_counter: ReleaseCounter
-    ) -> None:
-        self._screening = screening
-        self._voting = voting
-        self._query_counter = query_counter
+    screening: NoisyThreshold | None
+    voting: NoisyMax
+    query_counter: ReleaseCounter
 
     def check_queries(self, n_queries: int) -> None:
         """Raise PrivacyRefused unless the plan covers `n_queries` further queries."""
-        self._query_counter.check_remaining(n_queries)
+        self.query_counter.check_remaining(n_queries)
 
     def _select_answered(self, n_queries: int, compute_max_votes: Callable[[], Ints]) -> Bools:
         """Return whether each query is answered, bool (q,); public.
@@ -211,9 +210,9 @@ class PlannedAnswers:
         - `compute_max_votes`: returns the largest vote count of each query, int64 (q,), private;
           called only if there is a screening.
         """
-        passed = np.full(n_queries, self._voting.release_counter.remaining > 0)
-        if self._screening is not None and passed.any():
-            passed = self._screening.publish(compute_max_votes())
+        passed = np.full(n_queries, self.voting.release_counter.remaining > 0)
+        if self.screening is not None and passed.any():
+            passed = self.screening.publish(compute_max_votes())
         # The first queries that pass, up to the number of remaining answers. Both are public.
-        passed &= np.cumsum(passed) <= self._voting.release_counter.remaining
+        passed &= np.cumsum(passed) <= self.voting.release_counter.remaining
         return passed

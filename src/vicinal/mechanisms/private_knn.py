@@ -15,6 +15,7 @@ samples.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -42,17 +43,17 @@ class VoteEncoding(ABC):
         """Return the sums of votes over the nearest records, int64 (q, c), in steps; private."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OneHotVotes(VoteEncoding):
     """Votes of records with one class each; `labels`, int32 (n,): their class indices."""
 
-    def __init__(self, labels: Ints32, n_classes: int) -> None:
-        self._labels = labels
-        self._n_classes = n_classes
+    labels: Ints32
+    n_classes: int
 
     def count_votes(self, nearest_rows: NearestRows, steps: int) -> Steps:
         """Return the number of nearest records of each class, int64 (q, c), in steps."""
-        sums = np.zeros((len(nearest_rows), self._n_classes), dtype=np.int64)
-        _count_labels(nearest_rows, self._labels, steps, sums)
+        sums = np.zeros((len(nearest_rows), self.n_classes), dtype=np.int64)
+        _count_labels(nearest_rows, self.labels, steps, sums)
         return sums
 
 
@@ -280,7 +281,7 @@ class PrivateKNNRelease(PlannedAnswers):
         Raises PrivacyRefused, before any sample is drawn, if the plan does not cover the queries.
         Once the planned answers are used up, no further queries are screened.
         """
-        self._query_counter.note_releases(len(queries))
+        self.query_counter.note_releases(len(queries))
         integers = self.kernel.encode(queries)
         # As many queries at a time as fit into memory. The number depends on the number of records
         # and is therefore private.
@@ -307,5 +308,5 @@ class PrivateKNNRelease(PlannedAnswers):
             candidates = select_candidates(candidates, passed)
         # A new sample: screening and vote are priced as two releases with independent samples.
         nearest_rows = self.nearest.draw_nearest(queries[passed], candidates)
-        vote_sums = self._vote_encoding.count_votes(nearest_rows, self._voting.steps)
-        return passed, self._voting.publish(vote_sums)
+        vote_sums = self._vote_encoding.count_votes(nearest_rows, self.voting.steps)
+        return passed, self.voting.publish(vote_sums)

@@ -10,18 +10,14 @@ Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vicinal.arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32
 from vicinal.checks import SubjectId
-from vicinal.mechanisms.planned_releases import (
-    NoisyMax,
-    NoisyThreshold,
-    PlannedAnswers,
-    ReleaseCounter,
-)
+from vicinal.mechanisms.planned_releases import PlannedAnswers
 
 # The class for which a teacher votes when it has no usable prediction: public, and the same for all
 # teachers.
@@ -144,26 +140,17 @@ def train_teachers(
     return teachers
 
 
+@dataclass(eq=False)
 class PATERelease(PlannedAnswers):
     """Mechanism that answers planned queries by the noisy votes of teachers.
 
     :meth:`answer` counts releases before it makes them, and returns noisy values. For one thread.
 
-    `teachers`: the trained teachers; private. `screening`, `voting`, `query_counter`: see
-    :class:`PlannedAnswers`.
+    `teachers`: the trained teachers; private. Other attributes: see :class:`PlannedAnswers`.
     """
 
-    def __init__(
-        self,
-        teachers: Sequence[Teacher],
-        n_classes: int,
-        screening: NoisyThreshold | None,
-        voting: NoisyMax,
-        query_counter: ReleaseCounter,
-    ) -> None:
-        self.teachers = teachers
-        self._n_classes = n_classes
-        super().__init__(screening, voting, query_counter)
+    teachers: Sequence[Teacher]
+    n_classes: int
 
     def split_blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield blocks of at most `_BLOCK` consecutive `queries`, (q, d), to report progress."""
@@ -175,7 +162,7 @@ class PATERelease(PlannedAnswers):
 
         Raises PrivacyRefused, before any noise is drawn, if the plan does not cover the queries.
         """
-        self._query_counter.note_releases(len(queries))
-        vote_counts = count_votes(self.teachers, queries, self._n_classes)
+        self.query_counter.note_releases(len(queries))
+        vote_counts = count_votes(self.teachers, queries, self.n_classes)
         passed = self._select_answered(len(queries), lambda: vote_counts.max(axis=1))
-        return passed, self._voting.publish(vote_counts[passed] * self._voting.steps)
+        return passed, self.voting.publish(vote_counts[passed] * self.voting.steps)
