@@ -64,7 +64,7 @@ class AnswerBlock:
       are released beside a private model, float64 (q, 2 c): votes, then probabilities.
     - `slack`: delta spent to date for this audience because noise and votes are on an integer grid.
     - `n_queries_by_analyst`: number of the block's queries, by the analyst's name.
-    - `proxies`, uint16 (m,) or None: used share of the virtual budget of each public reference
+    - `proxy_shares`, uint16 (m,) or None: used share of the virtual budget of each public reference
       point, rounded up.
     - `n_private_queries`: with a private model, number of queries to date that private records
       answered; else None. Public.
@@ -75,7 +75,7 @@ class AnswerBlock:
     answers: Floats | Ints
     slack: float
     n_queries_by_analyst: Mapping[str, int]
-    proxies: UInts16 | None = None
+    proxy_shares: UInts16 | None = None
     n_private_queries: int | None = None
 
     def to_row(self, block_number: int, version: int) -> tuple[Value, ...]:

@@ -431,8 +431,8 @@ class Ledger:
         self.write_charges(audience, n_answers)
         audience.write_row(self.database)
         self.database.insert(Tables.ANSWERS, [block.to_row(self.clock, self.version)])
-        if block.proxies is not None:
-            self.write_proxy_shares(audience, block.proxies)
+        if block.proxy_shares is not None:
+            self.write_proxy_shares(audience, block.proxy_shares)
         if block.n_private_queries is not None:
             write_components(
                 self.database, audience.number, {N_PRIVATE_QUERIES: str(block.n_private_queries)}

@@ -264,6 +264,7 @@ def build_metric_kernel(public: FloatMatrix) -> Cosine:
     return Cosine(int8_precision(public))
 
 
+@dataclass
 class ModelGate:
     """Decides which queries go to the private vote, and which the public model answers alone.
 
@@ -271,10 +272,9 @@ class ModelGate:
     vote, the number for which its noise was planned; `n_private_queries` have gone to it.
     """
 
-    def __init__(self, model: PrivateModel, max_private_queries: int) -> None:
-        self.model = model
-        self.max_private_queries = max_private_queries
-        self.n_private_queries = 0
+    model: PrivateModel
+    max_private_queries: int
+    n_private_queries: int = 0
 
     def select_queries(self, predicted: Floats) -> Bools:
         """Return whether each query goes to the vote, bool (q,), and count those that do.

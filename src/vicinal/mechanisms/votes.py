@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from vicinal.noise.source import NoiseSource
 _FULL_PRICE_TABLE = np.ones((1, 1))
 
 
+@dataclass(eq=False)
 class VoteMechanism(ABC):
     """Public settings shared by all releases of one predictor.
 
@@ -46,27 +47,21 @@ class VoteMechanism(ABC):
     `label_only`, whether only labels are released, rather than noisy votes.
     """
 
-    label_only: bool
+    kernel: Kernel
+    n_features: int
+    n_coordinates: int
+    budget: float
+    grid: VoteGrid
+    noise_source: NoiseSource
+    slack_accountant: DeltaSlackAccountant
+    label_only: ClassVar[bool]
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        n_features: int,
-        n_coordinates: int,
-        budget: float,
-        grid: VoteGrid,
-        noise_source: NoiseSource,
-        slack_accountant: DeltaSlackAccountant,
-    ) -> None:
-        self.kernel = kernel
-        self.n_coordinates = n_coordinates
-        self.grid = grid
-        self.noise_source = noise_source
-        self.budget = budget
-        self.slack_accountant = slack_accountant
+    def __post_init__(self) -> None:
+        """Compute the weights."""
         # Rounded down. The charge is computed from the rounded weights that are added, so rounding
         # affects accuracy only.
-        self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
+        weights = np.floor(self.kernel.table(self.n_features) * self.grid.steps)
+        self.weights: Steps = weights.astype(np.int64)
 
     @abstractmethod
     def prepare_release(self, noise_std: Floats) -> BlockRelease:

@@ -219,8 +219,8 @@ class AudienceState:
         `number`: that of the block's commit.
         """
         self.answers.add_block(number, block.digests, block.answers)
-        if block.proxies is not None:
-            self.proxy_shares = block.proxies
+        if block.proxy_shares is not None:
+            self.proxy_shares = block.proxy_shares
         if self.private_model is not None and block.n_private_queries is not None:
             self.private_model = dataclasses.replace(
                 self.private_model, n_private_queries=block.n_private_queries
