@@ -308,8 +308,7 @@ class Database(ABC):
     def _load_old_row(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
         """Return the row with a primary key before its replacement or deletion, in a list.
 
-        The list is empty if there is no such row, or if the row need not be read, because its
-        digest is in memory or there is no chain.
+        It is empty without such a row, or if none is needed, as its digest is in memory.
         """
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
@@ -413,8 +412,8 @@ class Chain:
     def record_replacement(self, table: str, key: RowKey, old_rows: Rows, new_rows: Rows) -> None:
         """Record that the open transaction inserted, replaced or deleted the row of a key.
 
-        `old_rows`: the old row in a list; empty if there was none or :meth:`has_digest` of it.
-        `new_rows`: the new row in a list; empty after a deletion.
+        `old_rows`, `new_rows`: lists of the old row, unless its digest is in memory, and of the new
+        one; empty if there is none.
         """
         digests = self._digests.setdefault(table, {})
         old_digest = digests.pop(key, None)

@@ -56,6 +56,9 @@ class Table:
     - `columns`: name and type (:data:`_SQL_TYPES`) of each column, separated by ", ".
     - `remembered`: whether the digest of an inserted row is kept in memory until the row is
       deleted. That avoids reading and digesting long rows that are deleted soon.
+
+    Attributes: `columns`, names of all columns in order; `by_key`, the condition that selects a row
+    by its primary key; `creation`, `insertion` and `replacement`, statements.
     """
 
     def __init__(self, name: str, key: str, columns: str, *, remembered: bool = False) -> None:

@@ -97,8 +97,8 @@ class UniformReal:
     """A uniform random real in [0, 1), of which only the first binary digits have been sampled.
 
     - `number`: the first digits, as an integer.
-    - `n_digits`: the number of these digits.
-    - `n_further_digits`: number of digits that are sampled at a time.
+    - `n_digits`: the number of these digits, which are compared first.
+    - `n_further_digits`: number of digits that are sampled at a time afterwards.
     - `read_integer`: function that returns a given number of random bits as an integer.
     """
 
@@ -140,8 +140,7 @@ def compute_gaussian_round(
     """Return whether one round of rejection sampling accepts, and the sample if it does.
 
     Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian,
-    in grid steps. `n_digits`, `n_further_digits`: number of binary digits of uniform reals that are
-    compared first, and that are read at a time afterwards.
+    in grid steps. `n_digits`, `n_further_digits`: see :class:`UniformReal`.
     """
 
     def read_integer(count: int) -> int:
