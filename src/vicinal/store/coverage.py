@@ -46,11 +46,8 @@ ASSUMPTION = (
 )
 """The population of every statement on coverage, and the assumption of coverage.md."""
 
-LEVELS = (0.8, 0.9, 0.95, 0.99)
-"""Coverage levels in reports of evaluations."""
-
-OVERALL = "overall"
-"""Kind of calibration with one threshold for all classes, or for each number."""
+LEVELS = (0.8, 0.9, 0.95, 0.99)  # coverage levels in reports of evaluations
+OVERALL = "overall"  # kind of calibration with one threshold for all classes, or for each number
 
 PER_CLASS = "per-class"
 """Kind of calibration with a threshold for each class, which covers its outcomes as often."""

@@ -45,11 +45,8 @@ from vicinal.store.record_files import (
     write_size_and_digests,
 )
 
-PENDING = "erasure"
-"""Name in the ledger's database of the note of a pending erasure."""
-
-FORGOTTEN = b""
-"""Stored in place of the digests of added records after an erasure."""
+PENDING = "erasure"  # name in the ledger's database of the note of a pending erasure
+FORGOTTEN = b""  # stored in place of the digests of added records after an erasure
 
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 """Steps of an erasure, as in its note."""

@@ -240,8 +240,7 @@ def charge_evaluated_subjects(
     return sums
 
 
-DEFAULT_LARGEST_ERROR = 0.25
-"""Default of `largest_error`."""
+DEFAULT_LARGEST_ERROR = 0.25  # default of `largest_error`
 
 _N_BINS_PER_SIDE = 8
 """Bins of errors on each side of 0. Edges grow with the square of their index, so bins are narrow
@@ -506,11 +505,8 @@ def _compute_mean_squares(edges: Floats) -> Floats:
     return (low**2 + low * high + high**2) / 3
 
 
-N_SCORE_BINS = 10
-"""Bins of probabilities, with about as many released answers in each."""
-
-DEFAULT_SHARE = 0.05
-"""Default of `share` (docs/decisions/0063)."""
+N_SCORE_BINS = 10  # bins of probabilities, with about as many released answers in each
+DEFAULT_SHARE = 0.05  # default of `share` (docs/decisions/0063)
 
 
 @dataclass(frozen=True, eq=False)

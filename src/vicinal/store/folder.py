@@ -31,28 +31,17 @@ from vicinal.ledger.sealed_files import read_sealed, write_sealed
 from vicinal.ledger.sqlite import SQLiteDatabase
 from vicinal.mechanisms.noise_sources import fresh_key
 
-LEDGER = "ledger.db"
-"""File of an SQLite ledger."""
-
-RECORDS = "records"
-"""Folder of the record files."""
-
-KEY = "key"
-"""File of the key of all keyed hashes."""
-
-CONFIG = "store.json"
-"""File with identity, ledger and witness; a folder without it is no store."""
+LEDGER = "ledger.db"  # file of an SQLite ledger
+RECORDS = "records"  # folder of the record files
+KEY = "key"  # file of the key of all keyed hashes
+CONFIG = "store.json"  # file with identity, ledger and witness; a folder without it is no store
 
 SOCKET = "service"
 """Unix socket in the folder, on which a service that has the store open answers local processes."""
 
-FORMAT = 1
-"""Version of the format of `store.json` and of the folder."""
-
+FORMAT = 1  # version of the format of `store.json` and of the folder
 _COPY_CHUNK_BYTES = 1 << 24  # bytes of a file in memory at a time while it is copied
-
-SQLITE = "sqlite"
-"""Kind of a ledger that is an SQLite file in the folder."""
+SQLITE = "sqlite"  # kind of a ledger that is an SQLite file in the folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from vicinal.features.table_schema import TableSchema
     from vicinal.store.store_schema import StoreExtractor
 
-FILE_COLUMN = "file"
-"""Column of answers with the names of the files in a folder of images or texts."""
+FILE_COLUMN = "file"  # column of answers with the names of the files in a folder of images or texts
 
 
 @contextmanager

@@ -36,11 +36,8 @@ from vicinal.ledger.tables import Tables
 from vicinal.store.folder import KEY
 from vicinal.store.store_schema import MAP_FILE, PUBLIC_FILE, StoreSchema, compute_file_digest
 
-RECORD_NAMES = ("features", "labels", "slots")
-"""Names of the files in the folder of records."""
-
-TILE = 8192
-"""Rows of a record file that share a digest."""
+RECORD_NAMES = ("features", "labels", "slots")  # names of the files in the folder of records
+TILE = 8192  # rows of a record file that share a digest
 
 SLOT_CHECKSUM = "slot_checksum"
 """Name in the ledger's database of :func:`compute_slot_checksum` of all enrolled records."""

@@ -19,8 +19,7 @@ from vicinal.targets.target import CLASSES, LABELS, NUMBERS, Target
 MAX_NAME_LENGTH = 200
 """Characters of a name of an analyst, an audience, a curator or an idempotency key."""
 
-ANYONE = "anyone"
-"""Name of the analyst of queries that do not name one."""
+ANYONE = "anyone"  # name of the analyst of queries that do not name one
 
 _JSON_DECIMALS = 6
 """Decimals of probabilities and shares in JSON; noise makes all but two or three insignificant."""
@@ -234,11 +233,8 @@ class LabelSetReply(Reply):
         return _interleave_columns(names, self.labels, shares, self.errors.round(_TABLE_DECIMALS))
 
 
-_SET_COLUMN = "set"
-"""Name of the column of prediction sets."""
-
-_SET_SEPARATOR = ";"
-"""Text between the class names of a set in a column."""
+_SET_COLUMN = "set"  # name of the column of prediction sets
+_SET_SEPARATOR = ";"  # text between the class names of a set in a column
 
 
 def _name_interval_columns(targets: Sequence[str]) -> list[str]:

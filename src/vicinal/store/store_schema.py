@@ -258,8 +258,7 @@ def compute_file_digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-PUBLIC_FILE = "public.npy"
-"""File of the public reference in a store's folder."""
+PUBLIC_FILE = "public.npy"  # file of the public reference in a store's folder
 
 
 @dataclass(frozen=True, eq=False)
