@@ -467,13 +467,9 @@ def open_audience_state(
     slack = create_slack_accountant(plan, audience.slack)
     model = load_model(store, audience, plan)
     planned = _assemble_engine(store, audience, plan, slack, model)
-    if plan.label_only:
-        answer_width = None
-    elif model is not None and plan.target.is_class_vote:
-        # Votes, then the probabilities of the model and the votes together.
-        answer_width = 2 * plan.target.n_coordinates
-    else:
-        answer_width = plan.target.n_coordinates
+    answer_width = None if plan.label_only else plan.target.n_coordinates
+    if answer_width is not None and model is not None and plan.target.is_class_vote:
+        answer_width *= 2  # votes, then the probabilities of the model and the votes together
     answers = AnswerLog(store.database, audience, answer_width, version)
     engine = dataclasses.replace(planned.engine, lock=lock)
     rows = store.database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
@@ -499,15 +495,9 @@ def _assemble_engine(
         shard = SharedShard(store.shard, audience.account)
         kernel = schema.create_kernel(plan.bandwidth)
         return create_engine(shard, kernel, plan, schema.width, schema.public, slack)
-    return create_engine(
-        model.open_shard(store, audience, plan),
-        model.kernel,
-        plan,
-        model.public.shape[1],
-        model.public,
-        slack,
-        model=model.model,
-    )
+    shard = model.open_shard(store, audience, plan)
+    width = model.public.shape[1]
+    return create_engine(shard, model.kernel, plan, width, model.public, slack, model=model.model)
 
 
 def _build_plan(

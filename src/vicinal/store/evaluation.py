@@ -425,17 +425,13 @@ class ReleasedNumbers:
         error_edges, _, _ = self._edges_and_centre
         max_error = compute_max_error(n_earlier, len(self.target.names))
         b = _N_BINS_PER_SIDE
-        return [
+        histograms = []
+        for name, counts, edges in zip(self.target.names, tables, error_edges, strict=False):
             # The bins of an error and of its negative make one of absolute errors.
-            ScoreHistogram(
-                name,
-                edges[b + 1 : -1],
-                counts[b:] + counts[:b][::-1],
-                math.sqrt(2) * noise,
-                max_error,
-            )
-            for name, counts, edges in zip(self.target.names, tables, error_edges, strict=False)
-        ]
+            sums = counts[b:] + counts[:b][::-1]
+            sum_noise = math.sqrt(2) * noise
+            histograms.append(ScoreHistogram(name, edges[b + 1 : -1], sums, sum_noise, max_error))
+        return histograms
 
     @property
     def _edges_and_centre(self) -> tuple[Floats, Floats, Floats]:
@@ -628,13 +624,8 @@ def evaluate(
     truth = released.encode_truth(y, len(vectors))
     ids = _check_subject_ids(store, subjects, len(vectors))
     digests = digest_queries(schema.create_kernel().encode(vectors))
-    matches = [
-        (row, index_of_digest[digest])
-        for row, digest in enumerate(digests)
-        if digest in index_of_digest
-    ]
-    rows = [row for row, _ in matches]
-    answer_indices = np.array([index for _, index in matches], dtype=np.int64)
+    rows = [row for row, digest in enumerate(digests) if digest in index_of_digest]
+    answer_indices = np.array([index_of_digest[digests[row]] for row in rows], dtype=np.int64)
     cells = released.find_cells(truth[rows], answer_indices)
     perfect = _build_perfect_evaluation(state, released, tally, n_subjects)
     if not checks.check_boolean("accept_noise", accept_noise):
