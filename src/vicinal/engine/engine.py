@@ -120,8 +120,11 @@ class QueryEngine:
         `predicted` is None without a private model. Raises PrivacyRefused, before anything is
         charged or sampled, if the delta reserved for rounding does not cover all answers.
         """
-        # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
-        self.check_rounding_delta(len(queries))
+        # Refused as a whole or not at all: a refusal half-way would depend on noisy counts. The
+        # delta is that at the smallest possible noise, which depends on the plan alone.
+        count_slack = 0.0 if self.counter is None else self.counter.slack_per_count
+        vote_slack = self.votes.bound_slack(self.min_noise)
+        self.slack.check_slack(len(queries) * (count_slack + vote_slack))
         if self.interaction is not None:
             self.interaction.begin_release()
         answers = []
@@ -136,15 +139,6 @@ class QueryEngine:
             if report_progress is not None:
                 report_progress(len(block))
         return QueryAnswers.concatenate(answers)
-
-    def check_rounding_delta(self, n_queries: int) -> None:
-        """Raise PrivacyRefused if the delta reserved for rounding ends within `n_queries` answers.
-
-        The delta that they cost is computed at the smallest possible noise, which depends on the
-        plan alone, not on noisy counts.
-        """
-        count_slack = 0.0 if self.counter is None else self.counter.slack_per_count
-        self.slack.check_slack(n_queries * (count_slack + self.votes.bound_slack(self.min_noise)))
 
     def _answer_block(self, block: IntegerMatrix) -> QueryAnswers:
         """Return answers to a `block` of queries by private votes.

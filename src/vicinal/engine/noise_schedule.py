@@ -41,8 +41,7 @@ HEADROOM = 1.4
 TYPICAL_SPREAD = 1.3
 """Spread assumed for choosing k, before there is a radius to measure it with (decision 0008)."""
 
-MIN_RANK = 5
-"""Minimum number of reference points inside a radius at the automatic k."""
+MIN_RANK = 5  # minimum number of reference points inside a radius at the automatic k
 
 COUNT_CHARGE = 3.0
 """Charge of one private count as a multiple of B / T, at the paper's sigma1 = sqrt(T / (6 B))."""

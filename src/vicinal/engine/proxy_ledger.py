@@ -24,17 +24,13 @@ from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.neighbours.radius import Radius, Reference
 
-FULL_SHARE = (1 << 16) - 1
-"""A full budget in :data:`Shares`, which are uint16."""
-
-MAX_POINTS = 2048
-"""Maximum number of public points that are charged."""
+FULL_SHARE = (1 << 16) - 1  # a full budget in :data:`Shares`, which are uint16
+MAX_POINTS = 2048  # maximum number of public points that are charged
 
 SPENT_SHARE = 0.99
 """Share of a budget above which it counts as spent: the rest pays for almost no vote."""
 
-QUANTILES = (0.5, 0.9, 0.99)
-"""Quantile levels of budget usage that are reported."""
+QUANTILES = (0.5, 0.9, 0.99)  # quantile levels of budget usage that are reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,7 @@ State = dict[str, AnyArray]
 _NO_MODEL_REASON = "features change from round to round"
 """The reason given in plans and guarantees why several rounds train no private model."""
 
-ABSTAINED = -1
-"""The class index of a query that was not answered."""
+ABSTAINED = -1  # the class index of a query that was not answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)

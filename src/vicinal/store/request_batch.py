@@ -102,15 +102,6 @@ class _NewQueries:
     n_queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def append_queries(self, analyst: str, row_of_digest: Mapping[bytes, AnyArray]) -> None:
-        """Append queries of an analyst; `row_of_digest`: integer features (width,) by digest."""
-        for digest, row in row_of_digest.items():
-            self.offset_of[digest] = len(self.rows)
-            self.rows.append(row)
-        if row_of_digest:
-            n_earlier = self.n_queries_of.get(analyst, 0)
-            self.n_queries_of[analyst] = n_earlier + len(row_of_digest)
-
 
 @dataclass(eq=False)
 class _CheckedRequest:
@@ -359,7 +350,12 @@ class RequestBatch:
             if location is None and digest not in new.offset_of
         }
         _refuse_excess_answers(state, new, analyst, len(row_of_digest))
-        new.append_queries(analyst, row_of_digest)
+        for digest, row in row_of_digest.items():
+            new.offset_of[digest] = len(new.rows)
+            new.rows.append(row)
+        if row_of_digest:
+            n_earlier = new.n_queries_of.get(analyst, 0)
+            new.n_queries_of[analyst] = n_earlier + len(row_of_digest)
         locations = [
             location or (_NEW_BLOCK, new.offset_of[digest])
             for digest, location in zip(digests, stored_locations, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, compress
 from pathlib import Path
@@ -238,7 +238,7 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
     """Check database, files and budgets of a store, and search for traces of erased data.
 
     `erased`: subject ids that must be neither enrolled nor found in any file. `rows`, (m, width) or
-    None: integer features that must not be in the record files.
+    None: integer features that must not be in the record files; rows of zeros are ignored.
     """
     faults_of_check = {
         "the database's structure": store.database.find_faults(),
@@ -256,7 +256,10 @@ def verify(store: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None)
         "erased subjects": _find_erased_ids(store, erased),
     }
     if rows is not None:
-        is_present = contains_any_row(store.record_files.read_feature_chunks(), rows)
+        searched = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
+        # All rows of the file are read, also those that are not yet overwritten.
+        chunks = store.record_files.read_feature_chunks()
+        is_present = any(row.tobytes() in searched for chunk in chunks for row in chunk)
         fault = "The record files hold features of an erased record, or equal ones of another."
         faults_of_check["erased features"] = [fault] if is_present else []
     faults = tuple(fault for faults in faults_of_check.values() for fault in faults)
@@ -424,15 +427,6 @@ def _contains_pattern(content: bytes, patterns: set[bytes]) -> bool:
         for start, code in enumerate(match[0])
         if code in b"is"
     )
-
-
-def contains_any_row(chunks: Iterable[AnyArray], rows: AnyArray) -> bool:
-    """Return whether any chunk contains a row of `rows` (m, width); rows of zeros are ignored.
-
-    `chunks`: integer features (., width) of all records, including rows not yet overwritten.
-    """
-    searched = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
-    return any(row.tobytes() in searched for chunk in chunks for row in chunk)
 
 
 def _read_overlapping_chunks(source: Path | int) -> Iterator[bytes]:
