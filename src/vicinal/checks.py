@@ -44,7 +44,7 @@ def check_real(
     """Return `value` as a finite float within bounds, or raise InvalidInput.
 
     The bounds `above` and `below` are exclusive, `minimum` and `maximum` inclusive. Booleans are
-    refused. `name` is the parameter's name in the message.
+    refused.
     """
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
         try:
@@ -135,10 +135,7 @@ def suggest_columns(missing_names: Iterable[str], names: Iterable[str]) -> str:
 
 
 def join_first(items: Sequence[str]) -> str:
-    """Return the first items as one text for a message, with an ellipsis for the rest.
-
-    `items`: texts, of which at most :data:`_MAX_LISTED` are included.
-    """
+    """Return the first 20 items as one text for a message, with an ellipsis for the rest."""
     return ", ".join(items[:_MAX_LISTED]) + (", ..." if len(items) > _MAX_LISTED else "")
 
 
@@ -151,7 +148,7 @@ def normalize_text(value: T) -> T:
     return unicodedata.normalize("NFC", value) if isinstance(value, str) else value  # type: ignore[return-value]
 
 
-def compose_labels(y: npt.ArrayLike) -> AnyArray:
+def normalize_labels(y: npt.ArrayLike) -> AnyArray:
     """Return labels `y` as an array of the same shape, with text in composed form (NFC)."""
     labels = np.asarray(y)
     if labels.dtype.kind not in "UO":
@@ -161,10 +158,7 @@ def compose_labels(y: npt.ArrayLike) -> AnyArray:
 
 
 def check_distinct_names(name: str, names: Iterable[T]) -> list[T]:
-    """Return names in composed form (NFC), or raise InvalidInput if two of them are then equal.
-
-    `name`: the parameter that declares the names.
-    """
+    """Return names in composed form (NFC), or raise InvalidInput if two of them are then equal."""
     composed_names = [normalize_text(declared) for declared in names]
     _refuse_repeated(name, composed_names, composed_names)
     return composed_names
@@ -174,8 +168,8 @@ def check_class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given, composed (NFC).
 
     Class names are a public input and are never derived from private labels. Names that cannot be
-    told apart in a file, such as "true" and "TRUE", are refused.
-    `classes`: integers or strings, at least two. `name`: the parameter's name in messages.
+    told apart in a file, such as "true" and "TRUE", are refused. `classes`: at least two integers
+    or strings.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _build_parameter_error(
@@ -196,8 +190,7 @@ def check_class_names(classes: object, name: str = "classes") -> AnyArray:
 def _refuse_repeated(name: str, names: Sequence[Any], meanings: Sequence[Any]) -> None:
     """Raise InvalidInput if two names have the same meaning.
 
-    `name`: the parameter's name. `names`: public, shown in the message. `meanings`: values to
-    compare in their place, one per name.
+    `names`: public, shown in the message. `meanings`: values to compare in their place, one each.
     """
     first_by_meaning: dict[Any, Any] = {}
     for current, meaning in zip(names, meanings, strict=True):
@@ -271,11 +264,11 @@ def parse_label(text: str) -> bool | int | str:
     return int(text) if len(text) < 19 and _WHOLE_NUMBER.fullmatch(text) else text
 
 
-def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
-    """Return subject ids in canonical form, see :func:`subject_id`.
+def check_subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
+    """Return subject ids in canonical form, see :func:`check_subject_id`.
 
     `subjects`: a list, NumPy array, or pandas or Arrow column of integers and text, also mixed.
-    Raises InvalidInput with the parameter's `name` and the first problem, without showing an id.
+    Raises InvalidInput with the first problem, without showing an id.
     """
     column = read_column(name, subjects)
     if isinstance(column, np.ndarray):
@@ -283,10 +276,12 @@ def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list
             return list(column.tolist())
         # tolist() would convert dates to integers, which would then pass as ids.
         column = list(column) if column.dtype.kind in "mM" else column.tolist()
-    return [value if _is_surely_canonical(value) else subject_id(name, value) for value in column]
+    return [
+        value if _is_surely_canonical(value) else check_subject_id(name, value) for value in column
+    ]
 
 
-def subject_id(name: str, subject: object) -> SubjectId:
+def check_subject_id(name: str, subject: object) -> SubjectId:
     """Return a subject id in canonical form; equal canonical ids denote the same subject.
 
     A 64-bit integer is an int, and so is its plain decimal text: 5 and "5" denote the same subject.
@@ -294,10 +289,9 @@ def subject_id(name: str, subject: object) -> SubjectId:
     significant: "a7" differs from "A7", and "05", "-0" and "+5" are text. Raises InvalidInput with
     the problem: an empty or missing id; blanks around it; a control, invisible or unknown
     character, or a blank other than U+0020; text that is not Unicode; a floating-point number, also
-    as text ("5.0"). Joiners inside Persian and Indic words are valid. `name`: the parameter's name
-    in the message.
+    as text ("5.0"). Joiners inside Persian and Indic words are valid.
     """
-    problem = describe_id_fault(subject)
+    problem = describe_id_problem(subject)
     if problem:
         raise InvalidInput(
             f"The {name!r} parameter must be a flat list of integer or string ids. Got {problem}."
@@ -342,13 +336,13 @@ _INT64 = range(-(2**63), 2**63)
 _MAX_ID_BITS = 3000
 
 
-def describe_id_fault(subject: object) -> str | None:
+def describe_id_problem(subject: object) -> str | None:
     """Return the problem of a subject id without revealing its value, or None if it is valid."""
     if isinstance(subject, str):
         text = str.__str__(subject)
         if not text.isascii():
             text = _JOINER.sub(_remove_joiner_of_word, text)
-        return describe_text_fault(text)
+        return describe_text_problem(text)
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MAX_ID_BITS else None
     if is_missing(subject):
@@ -370,16 +364,13 @@ def describe_id_fault(subject: object) -> str | None:
 
 
 def _is_surely_canonical(subject: object) -> bool:
-    """Return whether a subject id certainly needs no normalization; a quick test.
-
-    It may be False for an id that needs none, either.
-    """
+    """Return whether a subject id certainly is canonical; a quick test with false negatives."""
     if type(subject) is str:
         return _CANONICAL_TEXT.fullmatch(subject) is not None
     return type(subject) is int and subject in _INT64
 
 
-def describe_text_fault(text: str) -> str | None:
+def describe_text_problem(text: str) -> str | None:
     """Return the problem of a text as an id or a name without revealing it; None if it is valid."""
     if _PLAIN_TEXT.fullmatch(text):
         if _WHOLE_NUMBER_WITH_POINT.fullmatch(text):

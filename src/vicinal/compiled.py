@@ -103,30 +103,23 @@ class _PrivateCache(FunctionCache):
         Path(self.cache_path).chmod(PRIVATE_MODE)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled version for some argument types from the disk, for numba.
+        """Return the compiled version for the argument types `sig` from the disk, for numba.
 
-        None if there is none, or if the directory is not private. `sig`: types of the arguments.
-        `target_context`: numba's context of the compiler's target.
+        None if there is none, or if the directory is not private.
         """
-        if _is_private(Path(self.cache_path)):
-            return super().load_overload(sig, target_context)
-        return None
+        if not _is_private(Path(self.cache_path)):
+            return None
+        return super().load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store a compiled version on the disk, if the directory is private, for numba.
-
-        `sig`: types of the arguments. `data`: the compiled version.
-        """
+        """Store `data`, the compiled version for `sig`, for numba, if the directory is private."""
         if _is_private(Path(self.cache_path)):
             super().save_overload(sig, data)
 
 
 @cache
 def compute_source_digest(source: Path) -> str:
-    """Return a digest of all sources of compiled code (:data:`KERNEL_SOURCES`) and of one file.
-
-    `source`: path of the file.
-    """
+    """Return a digest of all sources of compiled code, :data:`KERNEL_SOURCES`, and of `source`."""
     files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
     digest = hashlib.sha256()
     for path in sorted(files):

@@ -10,7 +10,9 @@ from typing import Any
 from vicinal.errors import MissingExtra
 
 
-def attach_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def build_lazy_exports(
+    package: str,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a user-facing package (PEP 562).
 
     The stub of the package, ``__init__.pyi``, lists its public names, one import each. Type

@@ -61,10 +61,7 @@ class Check(ABC):
 
     @abstractmethod
     def __call__(self, name: str, value: Any) -> Any:
-        """Return `value` in the type used internally; raise InvalidInput if it is invalid.
-
-        `name`: the parameter's name in the message.
-        """
+        """Return `value` in the type used internally; InvalidInput names the parameter `name`."""
 
     @property
     def option_type(self) -> str:
@@ -88,10 +85,7 @@ class Check(ABC):
         raise NotImplementedError
 
     def parse_option(self, texts: Sequence[str]) -> Any:
-        """Return the value of an option, before it is checked, from its texts.
-
-        `texts`: one for each time that the option was given, at least one.
-        """
+        """Return the unchecked value of an option from the texts of its repetitions, >= 1."""
         return self.parse_text(texts[0]) if len(texts) == 1 else self.parse_items(texts)
 
 
@@ -113,13 +107,14 @@ class Real(Check):
 
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float; raise InvalidInput, naming `name`, if it is out of bounds."""
-        bounds = {
-            "above": self.above,
-            "below": self.below,
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-        }
-        return _checks.check_real(name, value, **bounds)
+        return _checks.check_real(
+            name,
+            value,
+            above=self.above,
+            below=self.below,
+            minimum=self.minimum,
+            maximum=self.maximum,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +171,8 @@ class Choice(Check):
 class Unless(Check):
     """Another check, with an additional value that selects an automatic choice.
 
-    - `automatic`: the additional value, None or a word; the checked value is then None.
-    - `check`: the requirement on all other values.
+    `automatic`: the additional value, None or a word; the checked value is then None. `check`: the
+    requirement on all other values.
     """
 
     automatic: str | None
@@ -232,8 +227,7 @@ class Checked(Check):
         return self.function(name, value)
 
 
-_MAX_RANGE = 10_000
-"""Most class names that a range such as "0-9" may denote."""
+_MAX_RANGE = 10_000  # Largest number of class names that a range such as "0-9" may denote
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +249,7 @@ class ClassNames(Check):
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> list[Any]:
-        """Return the names in the texts of a repeated option, as integers if all of them are.
-
-        `texts`: one name each, which may contain commas and semicolons.
-        """
+        """Return the names in `texts`, one in each, commas included; as integers if all are."""
         names = [text.strip() for text in texts]
         are_integers = all(
             name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names
@@ -271,10 +262,7 @@ class ClassNames(Check):
 
 
 def parse_number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
-    """Return the number in a text, or the text, which every check of numbers refuses.
-
-    `kind`: the type of the number, int or float.
-    """
+    """Return the number in a text, of type `kind`, or the text, which checks of numbers refuse."""
     try:
         return kind(text)
     except ValueError:

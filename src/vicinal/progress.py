@@ -5,20 +5,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Step = Callable[[int], None]
-"""Function that reports a finished step of the work, called with its size."""
+"""Function that reports progress, called with the number of steps finished since the last call."""
 
 Begin = Callable[[str, int], Step]
-"""Function that starts a display of work with a name and a total size; returns its `Step`."""
+"""Function that starts a display of work with a name and a total number of steps."""
 
 _begin: ContextVar[Begin | None] = ContextVar("begin", default=None)
 
 
 @contextmanager
 def show_progress(begin: Begin) -> Iterator[None]:
-    """Display the progress of work that calls :func:`begin_progress` in this context and thread.
-
-    `begin`: starts a display, given its name and number of steps, and returns its update function.
-    """
+    """Display the progress of work that calls :func:`begin_progress` in this context and thread."""
     token = _begin.set(begin)
     try:
         yield
@@ -27,10 +24,9 @@ def show_progress(begin: Begin) -> Iterator[None]:
 
 
 def begin_progress(name: str, size: int) -> Step | None:
-    """Begin a progress display; return its update function, called with a number of new steps.
+    """Begin a progress display; return its update function, or None if none is displayed.
 
     `name`: shown at the display. `size`: total number of steps.
-    Returns None if progress is not displayed.
     """
     begin = _begin.get()
     return None if begin is None else begin(name, size)

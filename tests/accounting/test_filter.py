@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from vicinal.accounting.budget import UNITS, gdp_delta, unit_rate
-from vicinal.accounting.charges import charge, find_affordable_norm
+from vicinal.accounting.budget import UNITS, compute_unit_rate, gdp_delta
+from vicinal.accounting.charges import compute_charge, find_affordable_norm
 from vicinal.mechanisms.charging import QueryPrice, scale_down_to_budget
 
 pytestmark = pytest.mark.quick
@@ -23,21 +23,21 @@ budgets = st.floats(1e-12, 10)
 def test_a_charge_is_never_below_the_true_cost_and_barely_above(norm, scale, budget):
     truth = Fraction(norm) ** 2 * UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     if truth > 2**61:
-        assert charge(norm * norm, unit_rate(scale, budget)) > 2**60
+        assert compute_charge(norm * norm, compute_unit_rate(scale, budget)) > 2**60
         return
-    units = int(charge(norm * norm, unit_rate(scale, budget)))
+    units = int(compute_charge(norm * norm, compute_unit_rate(scale, budget)))
     assert truth <= units <= truth * (1 + Fraction(1, 2**48)) + 1
 
 
 @settings(deadline=None, max_examples=500)
 @given(st.integers(0, 2**30), st.integers(0, UNITS), scales, budgets)
 def test_afford_is_the_largest_norm_that_can_be_paid(norm, remaining, scale, budget):
-    rate = unit_rate(scale, budget)
+    rate = compute_unit_rate(scale, budget)
     allowed = int(find_affordable_norm(norm, remaining, rate))
     assert 0 <= allowed <= norm
-    assert charge(allowed * allowed, rate) <= remaining
+    assert compute_charge(allowed * allowed, rate) <= remaining
     if allowed < norm:
-        assert charge((allowed + 1) ** 2, rate) > remaining
+        assert compute_charge((allowed + 1) ** 2, rate) > remaining
 
 
 def _price(scale, rate):
@@ -52,11 +52,11 @@ def _price(scale, rate):
     st.floats(1e-9, 2),
 )
 def test_scaled_down_vectors_are_paid_for(values, remaining, scale, budget):
-    rate = unit_rate(scale, budget)
+    rate = compute_unit_rate(scale, budget)
     vector = np.array(values, dtype=np.int64)
     cost = scale_down_to_budget(vector, np.arange(len(vector)), remaining, _price(scale, rate))
     assert 0 <= cost <= remaining
-    assert cost == charge(int((vector.astype(object) ** 2).sum()), rate)
+    assert cost == compute_charge(int((vector.astype(object) ** 2).sum()), rate)
     assert (vector <= values).all()
     assert (vector >= 0).all()
     assert (vector.astype(object) ** 2).sum() <= scale**2
@@ -66,14 +66,14 @@ def test_a_rate_that_rounds_down_would_be_caught():
     """The unrounded quotient undercharges in the last bits; the property above detects it."""
     scale, budget, norm = 3 * 2**21, 0.1, 2**21 + 1
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
-    assert float(exact) < unit_rate(scale, budget)
-    assert Fraction(unit_rate(scale, budget)) > exact
-    assert charge(norm * norm, unit_rate(scale, budget)) >= norm * norm * exact
+    assert float(exact) < compute_unit_rate(scale, budget)
+    assert Fraction(compute_unit_rate(scale, budget)) > exact
+    assert compute_charge(norm * norm, compute_unit_rate(scale, budget)) >= norm * norm * exact
 
 
 def test_a_cost_beyond_any_budget_does_not_wrap_around():
-    rate = unit_rate(2**22, 1e-9)
-    assert charge(2**60, rate) == 2**62
+    rate = compute_unit_rate(2**22, 1e-9)
+    assert compute_charge(2**60, rate) == 2**62
     assert find_affordable_norm(2**30, UNITS, rate) < 2**22
     vector = np.array([2**29, 2**29], dtype=np.int64)
     assert 0 <= scale_down_to_budget(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS

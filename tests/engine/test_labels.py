@@ -6,8 +6,8 @@ import pytest
 from made_up import NoNoise
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
-from vicinal.accounting.charges import charge
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.charges import compute_charge
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms.noisy_labels import NoisyLabels
@@ -19,7 +19,7 @@ CLASSES = 10
 
 @pytest.fixture(scope="module")
 def table():
-    return charge_table(zcdp_budget(1.0, 0.99e-5), 5e-8, CLASSES)
+    return build_charge_table(zcdp_budget(1.0, 0.99e-5), 5e-8, CLASSES)
 
 
 def labels_of(table, noise):
@@ -66,7 +66,7 @@ def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
     votes, spent = release.contribute_and_charge(near, people)
     assert (votes > 0).sum() == 2
     assert spent < UNITS / 2, "a contribution cut to the budget has that price at any rate"
-    assert spent == charge(int(np.square(votes).sum()), release.prices.rates[0])
+    assert spent == compute_charge(int(np.square(votes).sum()), release.prices.rates[0])
     cost = spent / UNITS * table.budget
     mu_squared = float((np.square(votes.astype(float)) / float(release.scales[0]) ** 2).sum())
     assert cost == pytest.approx(mu_squared / 2, rel=1e-9)

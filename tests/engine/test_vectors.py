@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from made_up import NoNoise
 from vicinal import mechanisms
 from vicinal.accounting.budget import UNITS
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import UNIT, RecordVectors, SubjectTable, join_targets
@@ -54,7 +54,7 @@ def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
     slots = np.arange(40) if subjects == 40 else rng.permutation(np.arange(40) % subjects)
     mechanism = votes_of(3, budget=0.2)
     if kind == "labels":
-        table, grid = charge_table(0.03, 1e-7, classes=3), mechanism.grid
+        table, grid = build_charge_table(0.03, 1e-7, classes=3), mechanism.grid
         meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
         mechanism = NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), meter)
     release = mechanism.prepare_release(rng.choice([2.0, 3.0, 8.0], 30))

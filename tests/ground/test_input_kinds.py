@@ -259,7 +259,7 @@ ONE_COLUMN = {
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_kind_of_column_is_read_alike(kind):
     make = COLUMNS[kind]
-    assert checks.subject_ids("subjects", make(IDS)) == ["a", "b", 7]
+    assert checks.check_subject_ids("subjects", make(IDS)) == ["a", "b", 7]
     assert encode_labels(make(IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
     expected = answers("IndKNN", subjects=[str(i) for i in range(N)])
     given = {"y": make(CLASSES.tolist()), "subjects": make([str(i) for i in range(N)])}
@@ -269,7 +269,7 @@ def test_every_kind_of_column_is_read_alike(kind):
 @pytest.mark.parametrize("kind", ONE_COLUMN)
 def test_a_table_of_one_column_is_taken_with_a_warning(kind):
     with pytest.warns(UserWarning, match="column-vector subjects") as warned:
-        assert checks.subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
+        assert checks.check_subject_ids("subjects", ONE_COLUMN[kind](IDS)) == ["a", "b", 7]
     assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match="column-vector y"):
         assert encode_labels(ONE_COLUMN[kind](IDS), 3, np.array(IDS)).tolist() == [0, 1, 2]
@@ -309,7 +309,7 @@ NO_LABELS = {
 def test_ids_of_other_types_are_refused_with_advice(case):
     wrong, words = NO_IDS[case]
     with pytest.raises(InvalidInput, match=f"'subjects' parameter .*{words}") as refused:
-        checks.subject_ids("subjects", wrong)
+        checks.check_subject_ids("subjects", wrong)
     assert "secret" not in str(refused.value)
     assert "4711" not in str(refused.value)
 

@@ -15,7 +15,7 @@ def test_every_not_a_number_is_missing(value):
     """A comparison of a signalling NaN raises InvalidOperation, so it is never compared."""
     assert is_missing(value)
     with pytest.raises(InvalidInput):
-        checks.subject_id("subject", value)
+        checks.check_subject_id("subject", value)
 
 
 @pytest.mark.parametrize("value", [0, "", "nan", Decimal(1), math.inf])

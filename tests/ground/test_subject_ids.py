@@ -68,9 +68,9 @@ DISTINCT = [
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
     with pytest.raises(InvalidInput, match=NAMED.get(case, "Got")) as refused:
-        checks.subject_ids("subjects", ["fine", FAULTS[case]])
+        checks.check_subject_ids("subjects", ["fine", FAULTS[case]])
     assert "'subjects'" in str(refused.value)
-    assert checks.describe_id_fault(FAULTS[case]) in str(refused.value)
+    assert checks.describe_id_problem(FAULTS[case]) in str(refused.value)
     if isinstance(FAULTS[case], str) and len(FAULTS[case].strip()) > 1 and case != "decimal point":
         assert FAULTS[case].strip() not in str(refused.value)
 
@@ -81,7 +81,7 @@ def test_every_blank_and_every_invisible_character_is_refused():
         character = chr(code)
         is_blank = unicodedata.category(character) in ("Zs", "Cf", "Cc", "Zl", "Zp")
         if is_blank and character != " ":
-            assert checks.describe_text_fault(f"a{character}b"), hex(code)
+            assert checks.describe_text_problem(f"a{character}b"), hex(code)
 
 
 def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
@@ -107,9 +107,9 @@ def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
 
 
 def test_distinct_ids_stay_distinct():
-    canonical = checks.subject_ids("subjects", DISTINCT)
+    canonical = checks.check_subject_ids("subjects", DISTINCT)
     assert len(set(canonical)) == len(DISTINCT)
-    assert checks.subject_ids("subjects", canonical) == canonical
+    assert checks.check_subject_ids("subjects", canonical) == canonical
 
 
 def list_spellings(subject_id):
@@ -122,19 +122,19 @@ def list_spellings(subject_id):
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(
-    lambda text: checks.describe_id_fault(text) is None
+    lambda text: checks.describe_id_problem(text) is None
 )
 NAMES = st.one_of(st.integers(), st.sampled_from(DISTINCT), TEXTS)
 
 
 @given(NAMES, NAMES)
 def test_spellings_of_one_id_are_one_and_ids_are_one_only_if_spelt_alike(first, second):
-    first_id = checks.subject_id("subjects", first)
-    second_id = checks.subject_id("subjects", second)
-    parsed = [checks.subject_id("subjects", text) for text in list_spellings(first_id)]
+    first_id = checks.check_subject_id("subjects", first)
+    second_id = checks.check_subject_id("subjects", second)
+    parsed = [checks.check_subject_id("subjects", text) for text in list_spellings(first_id)]
     assert set(parsed) == {first_id}
     assert set(map(type, parsed)) == {type(first_id)}
-    assert checks.subject_id("subjects", first_id) == first_id
+    assert checks.check_subject_id("subjects", first_id) == first_id
     assert parse_framed_id(frame_id(first_id)) == first_id
     has_equal_text = unicodedata.normalize("NFC", str(first)) == (
         unicodedata.normalize("NFC", str(second))
@@ -144,14 +144,18 @@ def test_spellings_of_one_id_are_one_and_ids_are_one_only_if_spelt_alike(first, 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint16, np.uint64, np.int64])
 def test_numbers_of_every_width_are_the_same_people(dtype):
-    assert checks.subject_ids("subjects", np.array([5, 6], dtype)) == [5, 6]
-    assert checks.subject_ids("subjects", pa.array(np.array([5, 6], dtype))) == [5, 6]
-    assert all(type(value) is int for value in checks.subject_ids("s", np.array([5], dtype)))
+    assert checks.check_subject_ids("subjects", np.array([5, 6], dtype)) == [5, 6]
+    assert checks.check_subject_ids("subjects", pa.array(np.array([5, 6], dtype))) == [5, 6]
+    assert all(type(value) is int for value in checks.check_subject_ids("s", np.array([5], dtype)))
 
 
 def test_numbers_of_more_than_64_bits_are_their_text():
     large = np.array([2**63], np.uint64)
-    assert checks.subject_ids("s", large) == checks.subject_ids("s", [2**63]) == [str(2**63)]
+    assert (
+        checks.check_subject_ids("s", large)
+        == checks.check_subject_ids("s", [2**63])
+        == [str(2**63)]
+    )
 
 
 # Tables.
@@ -162,7 +166,7 @@ def test_folders_of_people_are_the_same_people(tmp_path):
     for subject_id in ("5", "07", "Zo\u0065\u0308"):
         (tmp_path / "label" / subject_id).mkdir(parents=True)
         image.save(tmp_path / "label" / subject_id / "i.png")
-    subjects = checks.subject_ids("subjects", load_images(tmp_path).subjects)
+    subjects = checks.check_subject_ids("subjects", load_images(tmp_path).subjects)
     assert sorted(map(str, subjects)) == sorted(["5", "07", "Zo\u00eb"])
 
 
@@ -250,7 +254,7 @@ def list_remaining_units(classifier):
     st.data(),
 )
 def test_one_person_keeps_one_budget_however_the_id_is_spelt(names, data):
-    subjects = list(dict.fromkeys(checks.subject_ids("subjects", names)))
+    subjects = list(dict.fromkeys(checks.check_subject_ids("subjects", names)))
     spelt = [
         data.draw(st.sampled_from(list_spellings(subjects[i % len(subjects)]))) for i in range(30)
     ]
@@ -280,7 +284,7 @@ def test_other_methods_count_the_same_people():
         (5, "Zo\u0065\u0308", "a")[i % 3] if i % 2 else subject_id
         for i, subject_id in enumerate(subjects)
     ]
-    ids = checks.subject_ids("subjects", spelt)
+    ids = checks.check_subject_ids("subjects", spelt)
     assert FitInputs(np.zeros((len(ids), 1)), ids, None).slots[1] == 3
     assert len({tuple(assign_teachers(ids[i::3], bytes(32), 1000)) for i in range(3)}) == 3
     for make in (
@@ -360,7 +364,7 @@ UNUSUAL = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", ".."}
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=NAMES, data=st.data())
 def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, name, data):
-    subject_id = checks.subject_id("subjects", name)
+    subject_id = checks.check_subject_id("subjects", name)
     text = str(subject_id)
     assume(not UNUSUAL & {text, *text.split("/")} and not set(text) & set(',;"'))
     assume(
@@ -514,7 +518,7 @@ SPELLINGS = {
 @pytest.mark.quick
 @pytest.mark.parametrize("kind", SPELLINGS)
 def test_spellings_of_one_subject_fold_alike(kind):
-    ids = checks.subject_ids("subjects", SPELLINGS[kind])
+    ids = checks.check_subject_ids("subjects", SPELLINGS[kind])
     assert len(set(fold_ids(ids))) == 1
     assert len({fold_ids([subject])[0] for subject in ids}) == 1  # ASCII ids fold on another path.
     assert find_similar_ids(ids) == set(ids)
@@ -534,7 +538,7 @@ def test_codes_like_numbers_are_similar_to_their_value_only():
         "0.010",
         1,
     ]
-    ids = checks.subject_ids("subjects", codes)
+    ids = checks.check_subject_ids("subjects", codes)
     assert not find_similar_ids(ids)
     assert find_similar_ids([*ids, 12000]) == {"12E3", 12000}
     assert find_similar_ids([*ids, "012e03"]) == {"12E3", "012e03"}
@@ -560,7 +564,7 @@ def has_value_of_its_own(text):
 def test_numbers_without_leading_zeros_stay_similar():
     """Fails if a rule for numbers separates ids that are equal without leading zeros."""
     texts = ["".join(text) for size in range(1, 6) for text in product("01e+-.", repeat=size)]
-    ids = [text for text in texts if not checks.describe_id_fault(text)]
+    ids = [text for text in texts if not checks.describe_id_problem(text)]
     ids = [text for text in ids if not has_value_of_its_own(text)]
     folded_of = {}
     for text, folded in zip(ids, fold_ids(ids), strict=True):
@@ -575,7 +579,7 @@ def test_case_blanks_width_and_zeros_stay_similar(data):
     changes = [str, str.swapcase, narrow, " {}".format, "0{}".format]
     spelling = "".join(data.draw(st.sampled_from(changes))(character) for character in text)
     ids = [unicodedata.normalize("NFC", spelled.strip(" ")) for spelled in (text, spelling)]
-    assume(not any(map(checks.describe_id_fault, ids)))
+    assume(not any(map(checks.describe_id_problem, ids)))
     assume(len(set(map(fold_simply, ids))) == 1)
     assume(not any(map(has_value_of_its_own, ids)))
     assert len(set(fold_ids(ids))) == 1
@@ -597,21 +601,21 @@ def test_different_plain_ids_fold_differently(ids):
     ],
 )
 def test_joiners_elsewhere_are_refused(text):
-    assert "invisible" in checks.describe_id_fault(text)
+    assert "invisible" in checks.describe_id_problem(text)
 
 
 @pytest.mark.parametrize("kind", ["Persian joiner", "Indic joiners"])
 def test_names_have_no_joiners(kind):
     """Fails if two names that look alike have a quota each, as names are not folded."""
     name, _ = SPELLINGS[kind][:2]
-    assert checks.describe_id_fault(name) is None
+    assert checks.describe_id_problem(name) is None
     with pytest.raises(InvalidInput, match="invisible"):
         normalize_name("analyst", name)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
 def test_ids_fold_as_each_alone(first, second):
-    ids = checks.subject_ids("subjects", [*first, *second])
+    ids = checks.check_subject_ids("subjects", [*first, *second])
     assert fold_ids(ids) == [folded for subject_id in ids for folded in fold_ids([subject_id])]
     assert fold_ids(fold_ids(ids)) == fold_ids(ids)
 

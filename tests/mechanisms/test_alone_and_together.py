@@ -16,7 +16,7 @@ import pytest
 
 from vicinal import testing
 from vicinal.accounting.budget import UNITS
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
 from vicinal.mechanisms import charging as _charging
 from vicinal.mechanisms import linear_model as _linear_model
@@ -78,7 +78,7 @@ def make_mechanism(kind):
     grid, noise = VoteGrid(1 << 22), create_noise_source(1)
     slack = DeltaSlackAccountant(1e-5, needs_slack=True)
     if kind == "labels":
-        table = charge_table(0.03, 1e-7)
+        table = build_charge_table(0.03, 1e-7)
         return NoisyLabels(KERNEL, D, WIDTHS[kind], table, grid, noise, slack)
     return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal import mechanisms, testing
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.mechanisms import charging
 from vicinal.mechanisms.charging import ALL_SUBJECTS, group_hits_by_subject, sort_ascending
 from vicinal.mechanisms.noisy_labels import NoisyLabels
@@ -43,7 +43,7 @@ def make_subjects(rng, kind):
 
 @pytest.fixture(scope="module")
 def table():
-    return charge_table(BUDGET, 1e-7)
+    return build_charge_table(BUDGET, 1e-7)
 
 
 @pytest.fixture(params=["votes", "labels", "vectors"])

@@ -8,8 +8,8 @@ import pytest
 
 from made_up import NoNoise
 from vicinal import testing
-from vicinal.accounting.budget import UNITS, unit_rate
-from vicinal.accounting.charges import charge
+from vicinal.accounting.budget import UNITS, compute_unit_rate
+from vicinal.accounting.charges import compute_charge
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms import charging as _charging
@@ -37,7 +37,7 @@ NO_LIMIT = DeltaSlackAccountant(1e-5, needs_slack=False)
 def scale_contribution(values, scale, remaining=UNITS, budget=1e3):
     """Return the vector as it is scaled down, as whole numbers of any size, and its charge."""
     vector = np.array(values, dtype=np.int64)
-    rate = unit_rate(scale, budget)
+    rate = compute_unit_rate(scale, budget)
     price = QueryPrice(scale, rate, rate, 0.0, np.ones((1, 1)), False)
     cost = scale_down_to_budget(vector, np.arange(len(vector)), remaining, price)
     return [int(value) for value in vector], cost
@@ -59,7 +59,7 @@ def test_no_contribution_is_longer_than_the_scale_or_has_another_sign(values, sc
     longest = min(scale, 1 << 31)
     assert 0.999999 * longest**2 < compute_square(vector) <= longest**2
     assert all(new * old >= 0 for new, old in zip(vector, values, strict=True))
-    assert compute_square(vector) * unit_rate(scale, 1e3) <= cost < 1 << 48
+    assert compute_square(vector) * compute_unit_rate(scale, 1e3) <= cost < 1 << 48
 
 
 def test_a_sum_of_very_many_squares_is_known_well_enough():
@@ -81,7 +81,7 @@ def test_the_order_of_a_subjects_coordinates_changes_nothing():
         vectors = VectorArrays(
             np.arange(9), np.array(order, np.int32), 2 * np.array(values, np.int32)[list(order)]
         )
-        rates = np.array([unit_rate(1 << 28, float(1 << 24))])
+        rates = np.array([compute_unit_rate(1 << 28, float(1 << 24))])
         prices = VotePrices(
             np.array([1 << 28]), rates, rates, np.zeros(1), np.ones((1, 1)), label_only=False
         )
@@ -129,7 +129,8 @@ def test_votes_whose_squares_would_wrap_around_are_cut(records):
     sums, spent = release.contribute_and_charge(one_query(records), subjects)
     assert release.scales[0] == 1 << 40
     assert sums[0, 0] == 1 << 31
-    assert spent == UNITS - subjects.remaining[0] == charge(1 << 62, release.prices.rates[0])
+    assert spent == UNITS - subjects.remaining[0]
+    assert spent == compute_charge(1 << 62, release.prices.rates[0])
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_delta_follows_the_declared_number_of_records(declared, delta):
 def test_budgets_grid_and_tail_add_up_to_what_is_guaranteed(release, interactions, monkeypatch):
     """Over all interactions, and audiences: no part of mu^2 or of delta is given away twice."""
     plan, priced = plan_of(3, release=release, interactions=interactions), []
-    monkeypatch.setattr(_plan, "charge_table", lambda *given: priced.append(given))
+    monkeypatch.setattr(_plan, "build_charge_table", lambda *given: priced.append(given))
     whole, share = zcdp_budget(1.0, 0.99e-5), 1e-7 / interactions / (1 + plan.label_only)
     assert plan.label_charges is None
     assert priced == [(plan.interaction_budget, pytest.approx(share), 3)]

@@ -12,7 +12,7 @@ from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, charge_only, universes
 from vicinal import IndKNNClassifier, testing
 from vicinal.accounting.budget import zcdp_budget
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms.noisy_labels import LabelRelease
 
@@ -26,7 +26,7 @@ LASTS = 32
 @cache
 def table(classes):
     """Return the charges; priced in a second, so not while tests are collected."""
-    return charge_table(zcdp_budget(EPSILON, 0.99 * DELTA), 0.005 * DELTA, classes)
+    return build_charge_table(zcdp_budget(EPSILON, 0.99 * DELTA), 0.005 * DELTA, classes)
 
 
 @cache

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
-from vicinal.accounting.label_filter import charge_table
+from vicinal.accounting.label_filter import build_charge_table
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
@@ -169,7 +169,7 @@ def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
     """The control: charged as a plain label of two classes, they would cost too little."""
     shift = 0.3
     scores = decision((0.9, 0.1), (1.0, 9.0), total=30.0).scores
-    narrow = charge_table(0.03, 1e-7, 2).squared_shift_factor ** 0.5
+    narrow = build_charge_table(0.03, 1e-7, 2).squared_shift_factor ** 0.5
     assert narrow * shift < moved_by(scores, shift) <= shift
     level = decision((0.5, 0.5), total=30.0).scores
     assert moved_by(level, shift) <= narrow * shift * (1 + 1e-3)
@@ -177,12 +177,13 @@ def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
 
 def test_scores_need_the_price_of_any_number_of_classes():
     scores, grid = decision().scores, VoteGrid.choose(5.0, 10, 2, 1e-5)
-    for_two, meter = charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needs_slack=True)
+    for_two, meter = build_charge_table(0.03, 1e-7, 2), DeltaSlackAccountant(1e-5, needs_slack=True)
     with pytest.raises(InvalidInput, match="any classes"):
         NoisyLabels(Cosine(), 2, 2, for_two, grid, create_noise_source(1), meter, scores)
 
     def priced(**parameters):
-        return IndKNNPlan.from_estimator(IndKNNClassifier([0, 1], **parameters)).priced_classes
+        plan = IndKNNPlan.from_estimator(IndKNNClassifier([0, 1], **parameters))
+        return plan.label_charges.classes
 
     assert priced(class_prior=RARE) is None
     assert priced(cost=(1, 2)) is None

@@ -14,6 +14,8 @@ its mean less h (sqrt(2 V l) + l/3), V h^2 its variance, except with probability
 which is subtracted from delta. Two outcomes repeated n times are n + 1 outcomes with binomial
 weights, rounded once. The mass that wraps around in the transform and the transform's rounding
 errors are subtracted too.
+
+`gamma`, everywhere in this module: the probability of Poisson sampling; 1 is no sampling.
 """
 
 import dataclasses
@@ -63,8 +65,8 @@ class AttainedPair:
 def build_gaussian_pair(mu: float, gamma: float, count: int) -> AttainedPair:
     """Return the pair of `count` Gaussian releases that a subject moves by the whole sensitivity.
 
-    Outcomes are discretized. `mu`: sensitivity over noise scale. `gamma`: the probability of
-    Poisson sampling; without sampling (1) the releases are merged into one.
+    Outcomes are discretized; without sampling the releases are merged into one. `mu`: sensitivity
+    over noise scale.
     """
     if gamma == 1:
         mu = mu * math.sqrt(count)
@@ -95,8 +97,8 @@ def build_threshold_test_pair(
     """Return the pair of `count` threshold tests, as one release of the number of passed tests.
 
     A test is passed with probability Phi(`margin`) without the subject and Phi(`margin` + `shift`)
-    with it; both in noise scales, `shift` > 0. `gamma`: the probability of Poisson sampling. If
-    passing is too rare for doubles, the pair has no outcomes.
+    with it; both in noise scales, `shift` > 0. If passing is too rare for doubles, the pair has no
+    outcomes.
     """
     pass_ratio, fail_ratio = compute_log_tail_ratios(np.array([margin]), shift)
     losses = np.array(

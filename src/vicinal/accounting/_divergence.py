@@ -12,6 +12,8 @@ Dong & Wang 2022). It is represented by its *excess divergence* at every real ep
 C(eps) = H_eps(P|Q) - max(0, 1 - e^eps), the part above the trivial lower bound. The other direction
 is H_eps(Q|P) = e^eps C(-eps) at eps >= 0, so one function describes both directions. Where H is
 close to 1 - e^eps, C keeps its relative precision.
+
+`gamma`, everywhere in this module: the probability of Poisson sampling; 1 is no sampling.
 """
 
 import dataclasses
@@ -86,7 +88,7 @@ def _compute_scaled_gap(power: Floats, log_ratio: Floats, largest_exponent: Floa
 def _sum_log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
     """Return log G_b(L) (m,) by the power series of (1 + u)^b - 1 - b u in u = e^L - 1.
 
-    b = `power` (m,), L = `log_ratio` (m,), with small |L| and |b L|.
+    b = `power` (m,), L = `log_ratio` (m,); |L| and |b L| are below `_SERIES_BELOW`.
     """
     u = np.expm1(log_ratio)
     term, total = np.ones_like(u), np.ones_like(u)
@@ -136,10 +138,7 @@ def compute_hazard(a: Floats) -> Floats:
 
 
 def subsample_log_ratio(log_ratio: Floats, gamma: float) -> Floats:
-    """Return the log likelihood ratio under Poisson sampling, log(1 - gamma + gamma e^L).
-
-    `log_ratio` is L, that of the release without sampling; `gamma` the sampling probability.
-    """
+    """Return log(1 - gamma + gamma e^L), for an unsampled log likelihood ratio L = `log_ratio`."""
     if gamma == 1:
         return log_ratio
     with np.errstate(over="ignore"):
@@ -172,8 +171,7 @@ class DominatingPair(Protocol):
 class GaussianPair(DominatingPair):
     """The dominating pair of a Gaussian release on a Poisson sample.
 
-    P = (1 - gamma) N(0, 1) + gamma N(mu, 1) against Q = N(0, 1), with `mu` = sensitivity over noise
-    scale and the sampling probability `gamma`; 1 is no sampling.
+    P = (1 - gamma) N(0, 1) + gamma N(mu, 1) against Q = N(0, 1), `mu` = sensitivity / noise scale.
     """
 
     mu: float
@@ -200,10 +198,9 @@ def subsample_excess(
 ) -> Floats:
     """Return the excess divergence of a pair under Poisson sampling, at `epsilons` (m,), as (m,).
 
-    `compute_base_excess` maps epsilons to the excess divergence of the pair without sampling;
-    `gamma` is the sampling probability. With x = e^eps,
-    H_x((1-g) Q + g P | Q) = g H_{x'}(P|Q) for x' = (x - 1 + g)/g > 0, and 1 - x = g (1 - x'), so
-    the excess scales likewise; below x = 1 - g it is zero.
+    `compute_base_excess` maps epsilons to the excess divergence of the pair without sampling. With
+    x = e^eps, H_x((1-g) Q + g P | Q) = g H_{x'}(P|Q) for x' = (x - 1 + g)/g > 0, and
+    1 - x = g (1 - x'), so the excess scales likewise; below x = 1 - g it is zero.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 2.
     """
     if gamma == 1:
@@ -218,8 +215,8 @@ def subsample_excess(
 def invert_sampling(epsilons: Floats, gamma: float) -> Floats:
     """Return log x', x' = (e^eps - 1 + gamma) / gamma, at `epsilons` (m,); -infinity for x' <= 0.
 
-    A hockey-stick divergence at eps under Poisson sampling with probability `gamma` is gamma times
-    that at log x' without sampling, see :func:`subsample_excess`.
+    A hockey-stick divergence at eps under sampling is gamma times that at log x' without sampling,
+    see :func:`subsample_excess`.
     """
     with np.errstate(divide="ignore", over="ignore"):
         for_small = np.log1p(np.maximum(np.expm1(epsilons) / gamma, -1.0))

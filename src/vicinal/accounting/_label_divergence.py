@@ -19,6 +19,9 @@ wins, another class wins. With the subject the *centre* (u, v) becomes (u + mu, 
 decreases in u and increases in v, so the corners of a square of centres bound G over it. A second
 bound, from the corners and the second derivatives, closes squares around the maximum; a third one
 covers centres where both classes lead by far.
+
+Everywhere in this module: `log_ratio` is log L; `order` and `orders` (n,) are Rényi orders alpha;
+`tolerance` is the accepted excess of a bound over the supremum, relative.
 """
 
 from collections.abc import Callable
@@ -45,10 +48,7 @@ _MAX_DEPTH = 60
 
 
 def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log(psi(L) / (log L)^2) elementwise, which increases in log L.
-
-    `log_ratio` is log L, the log likelihood ratio of an outcome; `order` is alpha. They broadcast.
-    """
+    """Return log(psi(L) / (log L)^2), which increases in log L; both arguments broadcast."""
     scaled = np.asarray(order * log_ratio)
     is_small = np.abs(scaled) < _SERIES_BELOW
     if is_small.all():
@@ -70,7 +70,7 @@ def compute_log_curvature(log_ratio: Floats, order: Floats) -> Floats:
 
 
 def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
-    """Return log psi(L) elementwise, log L = `log_ratio`, alpha = `order`; -infinity at L = 1."""
+    """Return log psi(L), -infinity at L = 1; both arguments broadcast."""
     with np.errstate(divide="ignore"):
         return 2 * np.log(np.abs(log_ratio)) + compute_log_curvature(log_ratio, order)
 
@@ -78,9 +78,8 @@ def compute_log_psi(log_ratio: Floats, order: Floats) -> Floats:
 def _sum_log_curvature_series(scaled: Floats, order: Floats) -> Floats:
     """Return :func:`compute_log_curvature` where alpha log L is small, by its power series.
 
-    The log curvature is log(psi(L) / (log L)^2), the log of the sum of
-    alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled`, any shape: x = alpha log L, at
-    most 1/2 in magnitude. `order`, a shape that broadcasts with it: alpha.
+    It is the log of the sum of alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2. `scaled`, any
+    shape: x = alpha log L, at most 1/2 in magnitude. `order`: a shape that broadcasts with it.
     """
     log_order = np.log(order)
     total = np.zeros_like(scaled)
@@ -123,9 +122,9 @@ def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
     """Return an upper bound on log(b psi(L)) of an outcome with a probability <= Phi(margin).
 
     The probability has this bound under both distributions, of the noise and of the noise moved by
-    `shift` noise scales; `order` is alpha; all three broadcast. By Neyman and Pearson the
-    probability of no event increases more than that of a half-line. Valid for
-    margin <= -order * shift (label_only.md, section 2).
+    `shift` noise scales; the arguments broadcast. By Neyman and Pearson the probability of no event
+    increases more than that of a half-line. Valid for margin <= -order * shift (label_only.md,
+    section 2).
     """
     return np.asarray(np.log(order) + log_ndtr(margin) + order * bound_log_gain(margin, shift))
 
@@ -134,9 +133,9 @@ def bound_rare_log_term(margin: Floats, shift: Floats, order: Floats) -> Floats:
 class SampledTests:
     """Comparisons of one shift under Poisson sampling, at several Rényi orders.
 
-    `mu` is the shift in noise scales, `gamma` the sampling probability, `orders` (n,) the orders
-    alpha. The divergence is that of the distribution with the subject from the one without it, or
-    the other way round with `reverse`.
+    `mu` is the shift in noise scales, `gamma` the sampling probability. The divergence is that of
+    the distribution with the subject from the one without it, or the other way round with
+    `reverse`.
     """
 
     mu: float
@@ -159,10 +158,7 @@ class ThresholdTests(SampledTests):
     __slots__ = ()
 
     def bound_log_g(self, tolerance: float = TOLERANCE) -> Floats:
-        """Return an upper bound (n,) on log G of the worst margin, for every order.
-
-        `tolerance`: the accepted excess over the supremum, relative.
-        """
+        """Return an upper bound (n,) on log G of the worst margin, for every order."""
         reach = self.mu * self.orders
         reach = 2 * reach + 8 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         low, high = -reach - self.mu, reach
@@ -251,7 +247,7 @@ def branch_and_bound(
 # Relative excess over the supremum at which the search over centres stops.
 _THREE_WAY_TOLERANCE = 1e-3
 
-# Gauss-Legendre nodes and weights on [-1, 1], for `integrate_log_win_probability`.
+# Gauss-Legendre nodes and weights on [-1, 1], for `compute_log_win_probability`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 _TAIL_EXPONENT = 45.0  # The integrand is cut where it is below e^-45 of its height, 3e-20
@@ -269,7 +265,7 @@ _MAX_THIRD_DERIVATIVE = 1.15
 _MAX_CUMULANT = 5.7
 
 
-def integrate_log_win_probability(u: Floats, v: Floats) -> Floats:
+def compute_log_win_probability(u: Floats, v: Floats) -> Floats:
     """Return log P[x > 0 and x > y] for x ~ N(`u`, 1), y ~ N(`v`, 1), elementwise."""
     # Gauss-Legendre quadrature. The integrand is log-concave with curvature between 1 and 2, so an
     # interval around its mode that omits less than exp(-45) of its height suffices.
@@ -297,15 +293,15 @@ def _compute_log_probabilities(u: Floats, v: Floats) -> Floats:
     """
     return np.stack(
         [
-            integrate_log_win_probability(u, v),
-            integrate_log_win_probability(v, u),
+            compute_log_win_probability(u, v),
+            compute_log_win_probability(v, u),
             log_ndtr(-u) + log_ndtr(-v),
         ]
     )
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomePoint:
+class Outcomes:
     """The three outcomes of comparisons at several centres.
 
     `log_weight` (3, ...): their base log probabilities log b. `log_ratio` (3, ...): their log
@@ -321,8 +317,7 @@ class ThreeWayComparisons(SampledTests):
 
     Where both classes lead, only x - y matters: a threshold test, called the *duel*. Arguments of
     the methods: `u` and `v`, centres in noise scales; squares are [u, u + side] x [v, v + side],
-    with `u` and `v` (m,); `duel_log_g` (n,), an upper bound on log G of the duel for every order;
-    `tolerance`, the accepted excess of a bound over the supremum, relative.
+    with `u` and `v` (m,); `duel_log_g` (n,), an upper bound on log G of the duel for every order.
     """
 
     __slots__ = ()
@@ -341,7 +336,7 @@ class ThreeWayComparisons(SampledTests):
             np.maximum.reduce([inside, beyond, self._bound_outside_square(low, high)])
         )
 
-    def compute_outcomes(self, u: Floats, v: Floats) -> OutcomePoint:
+    def compute_outcomes(self, u: Floats, v: Floats) -> Outcomes:
         """Return the outcomes' base log probabilities and log likelihood ratios at (u, v)."""
         log_without = _compute_log_probabilities(u, v)
         log_with = _compute_log_probabilities(u + self.mu, v - self.mu)
@@ -351,7 +346,7 @@ class ThreeWayComparisons(SampledTests):
         log_weight = log_without
         if self.reverse:
             log_weight = mix_log_probabilities(log_without, log_with, self.gamma)
-        return OutcomePoint(log_weight, self.convert_log_ratio(gain))
+        return Outcomes(log_weight, self.convert_log_ratio(gain))
 
     def _search_square(
         self, low: float, high: float, duel_log_g: Floats, tolerance: float
@@ -386,16 +381,16 @@ class ThreeWayComparisons(SampledTests):
         self, u: Floats, v: Floats, side: float, duel_log_g: Floats
     ) -> tuple[Floats, Floats]:
         """Return upper bounds on log G on squares, and values attained on them, both (m, n)."""
-        point, corners = self._compute_corners(u, v, side)
+        outcomes, corners = self._compute_corners(u, v, side)
         # All log ratios are largest at (u, v + side) and smallest at (u + side, v).
         low_corner, high_ratio_corner, low_ratio_corner, _ = corners
-        corner_log_psi = compute_log_psi(point.log_ratio[..., None], self.orders)
-        corner_bend = self._bound_log_outcome_bend(point.log_ratio)
+        corner_log_psi = compute_log_psi(outcomes.log_ratio[..., None], self.orders)
+        corner_bend = self._bound_log_outcome_bend(outcomes.log_ratio)
         log_psi, outcome_bend, log_ratio = (
             np.maximum(array[:, high_ratio_corner], array[:, low_ratio_corner])
-            for array in (corner_log_psi, corner_bend, point.log_ratio)
+            for array in (corner_log_psi, corner_bend, outcomes.log_ratio)
         )
-        log_weight = point.log_weight
+        log_weight = outcomes.log_weight
         max_log_weight = np.stack(
             [
                 log_weight[0, low_ratio_corner],
@@ -403,8 +398,8 @@ class ThreeWayComparisons(SampledTests):
                 log_weight[2, low_corner],
             ]
         )
-        first_bound = _compute_log_sum_exp(max_log_weight[..., None] + log_psi)
-        corner_values = _compute_log_sum_exp(log_weight[..., None] + corner_log_psi)
+        first_bound = np.logaddexp.reduce(max_log_weight[..., None] + log_psi, axis=0)
+        corner_values = np.logaddexp.reduce(log_weight[..., None] + corner_log_psi, axis=0)
         value = np.maximum.reduce([corner_values[corner] for corner in corners])
         log_bend = self._bound_log_bend(max_log_weight, log_ratio, outcome_bend)
         second_bound = np.logaddexp(value, log_bend + 2 * np.log(side / 2))
@@ -415,9 +410,7 @@ class ThreeWayComparisons(SampledTests):
         )
         return np.minimum(np.minimum(first_bound, second_bound), third_bound), value
 
-    def _compute_corners(
-        self, u: Floats, v: Floats, side: float
-    ) -> tuple[OutcomePoint, list[Indices]]:
+    def _compute_corners(self, u: Floats, v: Floats, side: float) -> tuple[Outcomes, list[Indices]]:
         """Return the outcomes at all corners of squares, and the indices of each square's corners.
 
         A corner of several squares is computed once. The second value holds the indices (m,) of
@@ -447,7 +440,8 @@ class ThreeWayComparisons(SampledTests):
         log_power = max_log_weight[..., None] + self.orders * max_log_ratio[..., None]
         log_power = log_power + np.log(factor)
         log_rest = np.log(_MAX_SECOND_DERIVATIVE + self.orders * lift)
-        return _compute_log_sum_exp(np.minimum(outcome_bend, np.logaddexp(log_power, log_rest)))
+        bends = np.minimum(outcome_bend, np.logaddexp(log_power, log_rest))
+        return np.asarray(np.logaddexp.reduce(bends, axis=0))
 
     def _bound_log_outcome_bend(self, log_ratio: Floats) -> Floats:
         """Return the log of a bound on minus the second derivatives of one outcome's term of G.
@@ -548,11 +542,6 @@ class ThreeWayComparisons(SampledTests):
         """
         log_psi = [compute_log_psi(log_ratio[:, None], self.orders) for log_ratio in log_ratios]
         return np.asarray(log_weight[:, None] + np.maximum.reduce(log_psi))
-
-
-def _compute_log_sum_exp(log_terms: Floats) -> Floats:
-    """Return the log of the sum of e^`log_terms` along the first axis."""
-    return np.asarray(np.logaddexp.reduce(log_terms, axis=0))
 
 
 def _compute_log_abs_expm1(x: Floats) -> Floats:

@@ -16,9 +16,9 @@ All results are rounded to the safe side: epsilon and delta up, budgets down. Th
 keeps budgets and charges as integers, so that sums of charges are exact.
 
 A budget B is represented by ``UNITS`` = 2^48 integer units. A contribution whose squared norm is v2
-(grid steps squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. ``unit_rate(s, B)``
-is the cost of one squared step in units, rounded up far enough that the two roundings inside
-`charges.charge` (integer to double, product) cannot take the result below the true cost:
+(grid steps squared) under noise of scale s costs v2 / (2 s^2 B) of the budget. The cost of one
+squared step in units, :func:`compute_unit_rate`, is rounded up far enough that the two roundings in
+`charges.compute_charge` (integer to double, product) cannot take the result below the true cost:
 double(v2) >= v2 (1 - 2^-53), product >= exact (1 - 2^-53), and the rate carries (1 + 2^-50).
 ``ceil`` then rounds up to whole units. One multiplication and one ``ceil`` of IEEE doubles give
 the same result on every machine.
@@ -64,7 +64,12 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 at which a `mu`-GDP mechanism has `delta`, rounded up."""
     mu = checks.check_real("mu", mu, minimum=0)
     delta = checks.check_real("delta", delta, above=0, below=1)
-    return _find_smallest(lambda epsilon: gdp_delta(mu, epsilon) <= delta)
+    if gdp_delta(mu, 0.0) <= delta:
+        return 0.0
+    _, epsilon = _bracket_change(
+        lambda epsilon: not gdp_delta(mu, epsilon) <= delta, 0.0, lambda low, high: (low + high) / 2
+    )
+    return epsilon
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -111,58 +116,44 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 
 @lru_cache(maxsize=256)
 def _compute_budget(epsilon: float, delta: float, method: str) -> float:
-    """Return the largest budget B that guarantees (`epsilon`, `delta`), for checked arguments.
+    """Return :func:`zcdp_budget` of checked arguments; cached, as a fit uses it several times."""
 
-    `method`: "rdp" or "gdp", as of :func:`zcdp_budget`. Cached, as a fit uses it several times.
-    """
-    if method == "gdp":
-        return _find_largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
-    return _find_largest(lambda rho: zcdp_epsilon(rho, delta) <= epsilon)
+    def is_affordable(rho: float) -> bool:
+        """Return whether the budget `rho` guarantees (`epsilon`, `delta`)."""
+        if method == "gdp":
+            return gdp_delta(math.sqrt(2 * rho), epsilon) <= delta
+        return zcdp_epsilon(rho, delta) <= epsilon
 
-
-def _find_largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest number > 0 at which `holds` is true, to double precision.
-
-    `holds` is true up to some number and false above. Raises InvalidInput if it is false at 1e-30.
-    """
-    low, high = 1e-30, 1.0
-    if not holds(low):
+    min_budget = 1e-30
+    if not is_affordable(min_budget):
         raise InvalidInput(
             "The 'epsilon' and 'delta' parameters leave too little budget to compute with. "
             "Take a larger epsilon or delta."
         )
+    budget, _ = _bracket_change(is_affordable, min_budget, lambda low, high: math.sqrt(low * high))
+    return budget
+
+
+def _bracket_change(
+    holds: Callable[[float], bool], low: float, compute_mean: Callable[[float, float], float]
+) -> tuple[float, float]:
+    """Return the two neighbouring doubles >= `low` between which `holds` becomes false.
+
+    `holds` is true at `low` and up to some number, and false above it. `compute_mean`: the number
+    at which an interval (low, high) is divided.
+    """
+    high = 1.0
     while holds(high):
         low, high = high, 2 * high
     for _ in range(_MAX_BISECTIONS):
-        middle = math.sqrt(low * high)
+        middle = compute_mean(low, high)
         if not low < middle < high:
             break
         if holds(middle):
             low = middle
         else:
             high = middle
-    return low
-
-
-def _find_smallest(holds: Callable[[float], bool]) -> float:
-    """Return the smallest number >= 0 at which `holds` is true, to double precision.
-
-    `holds` is false below some number and true from there on.
-    """
-    if holds(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while not holds(high):
-        low, high = high, 2 * high
-    for _ in range(_MAX_BISECTIONS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return low, high
 
 
 UNITS = 1 << 48  # Integer units of every subject's full budget
@@ -173,11 +164,10 @@ MAX_SCALE = 1 << 40  # The largest noise scale, in grid steps
 _ROUNDED_UP = 1 + Fraction(1, 1 << 50)
 
 
-def unit_rate(scale: int, budget: float) -> float:
-    """Return the charge in units of a contribution of one squared grid step, rounded up.
+def compute_unit_rate(scale: int, budget: float) -> float:
+    """Return the charge, in units, of a contribution of one squared grid step, rounded up.
 
-    `scale` is the noise scale s in grid steps, 1 <= s <= 2^40; `budget` is the full budget B in
-    zCDP, which ``UNITS`` units stand for.
+    `scale`: the noise scale s in grid steps, 1 to 2^40. `budget`: the full budget B in zCDP.
     """
     scale = checks.check_integer("scale", scale, minimum=1, maximum=MAX_SCALE)
     return _compute_rate(scale, checks.check_real("budget", budget, above=0))
@@ -185,9 +175,6 @@ def unit_rate(scale: int, budget: float) -> float:
 
 @lru_cache(maxsize=256)
 def _compute_rate(scale: int, budget: float) -> float:
-    """Return the charge in units of one squared grid step, rounded up, for checked arguments.
-
-    `scale`, `budget`: those of :func:`unit_rate`. Cached, because fractions take .1 ms.
-    """
+    """Return :func:`compute_unit_rate` of checked arguments; cached, as fractions take .1 ms."""
     exact = UNITS / (2 * Fraction(scale) ** 2 * Fraction(budget))
     return math.nextafter(float(exact * _ROUNDED_UP), math.inf)

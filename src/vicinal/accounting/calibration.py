@@ -45,11 +45,10 @@ class CalibratedPlan:
 
     Examples
     --------
-    >>> from vicinal.accounting import calibrate
+    >>> from vicinal import calibrate
     >>> plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": 1.0, "count": 20}]}
-    >>> found = calibrate(plan, epsilon=1.0, field="sigma")
-    >>> found.field, found.price["epsilon"] <= 1.0
-    ('sigma', True)
+    >>> calibrate(plan, epsilon=1.0, field="sigma").field
+    'sigma'
     """
 
     field: str
@@ -104,19 +103,24 @@ def calibrate(
             {**plan, "releases": [*releases[:release], calibrated, *releases[release + 1 :]]}
         )
 
-    def compute_epsilon(value: float) -> float:
-        """Return the smallest epsilon of the plan with this value of the field."""
+    def compute_gap(value: float) -> float:
+        """Return log(smallest epsilon of the plan with `value` / target), within +-log 1e9."""
         candidate = build_plan(value)
-        return candidate.composition().compute_min_epsilon(candidate.delta)
+        plan_epsilon = candidate.composition().compute_min_epsilon(candidate.delta)
+        return math.log(min(max(plan_epsilon, epsilon * 1e-9), epsilon * 1e9) / epsilon)
 
     low, high = _LIMITS.get(field, _DEFAULT_LIMITS)
     start = checks.check_real(
         f"releases[{release}].{field}", fields.get(field, math.sqrt(low * high))
     )
-    search = _FieldSearch(
-        compute_epsilon, epsilon, is_increasing=field in _INCREASING_FIELDS, is_integer=is_integer
+    safe_value = _find_value(
+        compute_gap,
+        low,
+        high,
+        start,
+        is_increasing=field in _INCREASING_FIELDS,
+        is_integer=is_integer,
     )
-    safe_value = search.find_value(low, high, start)
     if safe_value is None:
         raise PrivacyRefused(
             f"No value of the '{field}' parameter keeps the plan at epsilon {epsilon:g}: the other "
@@ -126,80 +130,71 @@ def calibrate(
     return CalibratedPlan(field, release, value, build_plan(value).price())
 
 
-@dataclasses.dataclass(frozen=True)
-class _FieldSearch:
-    """A search for the value of a field at which the plan's epsilon reaches a target.
+def _find_value(
+    compute_gap: Callable[[float], float],
+    low: float,
+    high: float,
+    start: float,
+    *,
+    is_increasing: bool,
+    is_integer: bool,
+) -> float | None:
+    """Return the safe value in [`low`, `high`] with the largest gap, approximately.
 
-    `compute_epsilon` maps a value of the field to the epsilon of the plan, a monotone function;
-    `is_increasing`: whether larger values increase it. A value is *safe* if its epsilon is at most
-    `target_epsilon`. With `is_integer` only whole numbers are tried.
+    `compute_gap` is monotone, increasing if `is_increasing`; a value is *safe* if its gap is at
+    most 0. With `is_integer` only whole numbers are tried. The search goes from `start` in growing
+    steps until it passes the gap 0. None if no value is safe.
     """
-
-    compute_epsilon: Callable[[float], float]
-    target_epsilon: float
-    is_increasing: bool
-    is_integer: bool
-
-    def find_value(self, low: float, high: float, start: float) -> float | None:
-        """Return the safe value in [`low`, `high`] with the largest epsilon, approximately.
-
-        The search goes from `start` in growing steps until it passes the target. None if no value
-        is safe.
-        """
-        safe, unsafe = (low, high) if self.is_increasing else (high, low)
-        if not self.compute_epsilon(safe) <= self.target_epsilon:
-            return None
-        value = min(max(start, low), high)
-        factor = 4.0
-        while True:
-            is_safe = self.compute_epsilon(value) <= self.target_epsilon
-            if is_safe and value == unsafe:
-                return value  # The end of the range with the largest epsilon is safe.
+    safe, unsafe = (low, high) if is_increasing else (high, low)
+    if not compute_gap(safe) <= 0:
+        return None
+    value = min(max(start, low), high)
+    factor = 4.0
+    while True:
+        is_safe = compute_gap(value) <= 0
+        if is_safe and value == unsafe:
+            return value  # The end of the range with the largest gap is safe.
+        if is_safe:
+            safe = value
+        else:
+            unsafe = value
+        # Walk towards the other side of the gap 0.
+        next_value = value * factor if is_safe == is_increasing else value / factor
+        next_value = min(max(next_value, low), high)
+        if (compute_gap(next_value) <= 0) != is_safe:
             if is_safe:
-                safe = value
-            else:
-                unsafe = value
-            # Walk towards the other side of the target.
-            next_value = value * factor if is_safe == self.is_increasing else value / factor
-            next_value = min(max(next_value, low), high)
-            if (self.compute_epsilon(next_value) <= self.target_epsilon) != is_safe:
-                if is_safe:
-                    return self._narrow_bracket(safe, next_value)
-                return self._narrow_bracket(next_value, unsafe)
-            value = next_value
-            factor = factor**2
+                return _narrow_bracket(compute_gap, safe, next_value, is_integer)
+            return _narrow_bracket(compute_gap, next_value, unsafe, is_integer)
+        value = next_value
+        factor = factor**2
 
-    def _narrow_bracket(self, safe: float, unsafe: float) -> float:
-        """Return a safe value whose epsilon is close to the target, between two values.
 
-        `safe` and `unsafe` lie on either side of the target. Method: false position in logs.
-        """
-        safe_gap, unsafe_gap = self._compute_gap(safe), self._compute_gap(unsafe)
-        while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
-            self.is_integer and abs(unsafe - safe) <= 1
-        ):
-            # The step is kept within .02 and .98, and an integer at least 1 away from both ends.
-            fraction = min(max(safe_gap / (safe_gap - unsafe_gap), 0.02), 0.98)
-            middle = safe * math.exp(math.log(unsafe / safe) * fraction)
-            if self.is_integer:
-                low, high = min(safe, unsafe), max(safe, unsafe)
-                middle = float(min(max(math.floor(middle), low + 1), high - 1))
-            gap = self._compute_gap(middle)
-            if -_EPSILON_PRECISION <= gap <= 0 and not self.is_integer:
-                return middle
-            # The gap of the end that stays is halved, so that both ends move (Illinois).
-            if gap <= 0:
-                safe = middle
-                safe_gap, unsafe_gap = gap, unsafe_gap / 2
-            else:
-                unsafe = middle
-                unsafe_gap = gap
-                safe_gap = safe_gap / 2
-        return safe
+def _narrow_bracket(
+    compute_gap: Callable[[float], float], safe: float, unsafe: float, is_integer: bool
+) -> float:
+    """Return a safe value whose gap is close to 0, between a `safe` and an `unsafe` value.
 
-    def _compute_gap(self, value: float) -> float:
-        """Return log(epsilon / target) at `value`, within +-log 1e9; <= 0 if `value` is safe."""
-        epsilon = min(
-            max(self.compute_epsilon(value), self.target_epsilon * 1e-9), self.target_epsilon * 1e9
-        )
-        return math.log(epsilon / self.target_epsilon)
+    Arguments as for :func:`_find_value`. Method: false position in logs.
+    """
+    safe_gap, unsafe_gap = compute_gap(safe), compute_gap(unsafe)
+    while abs(math.log(unsafe / safe)) > _VALUE_PRECISION and not (
+        is_integer and abs(unsafe - safe) <= 1
+    ):
+        # The step is kept within .02 and .98, and an integer at least 1 away from both ends.
+        fraction = min(max(safe_gap / (safe_gap - unsafe_gap), 0.02), 0.98)
+        middle = safe * math.exp(math.log(unsafe / safe) * fraction)
+        if is_integer:
+            low, high = min(safe, unsafe), max(safe, unsafe)
+            middle = float(min(max(math.floor(middle), low + 1), high - 1))
+        gap = compute_gap(middle)
+        if -_EPSILON_PRECISION <= gap <= 0 and not is_integer:
+            return middle
+        # The gap of the end that stays is halved, so that both ends move (Illinois).
+        if gap <= 0:
+            safe = middle
+            safe_gap, unsafe_gap = gap, unsafe_gap / 2
+        else:
+            unsafe = middle
+            unsafe_gap = gap
+            safe_gap = safe_gap / 2
+    return safe

@@ -5,7 +5,7 @@ Proof that no rounding undercharges: `budget.py`; for released labels: label_onl
 
 Arguments are scalars, unless stated otherwise. `norm`, int64: a subject's contribution in steps of
 the vote grid. `remaining`, int64: its remaining budget in units (`budget.UNITS` for a full one),
-private. `rate`, float64: `budget.unit_rate`, units per squared step. Rates, tables: public.
+private. `rate`, float64: units per squared step (`budget.compute_unit_rate`), public as tables are.
 """
 
 import math
@@ -18,12 +18,11 @@ _SQRT_UNITS = 2.0**24  # Square root of `budget.UNITS`
 
 
 @compiled
-def charge(square, rate):  # type: ignore[no-untyped-def]
+def compute_charge(square, rate):  # type: ignore[no-untyped-def]
     """Return the charge in whole units of a contribution of squared norm `square`, rounded up.
 
-    `square`, int64, or float64 if it may exceed int64: in steps^2. `rate`: in units per squared
-    step. Charges above 2^62 units are returned as 2^62, so that they do not wrap around to a
-    negative number.
+    `square`, int64, or float64 if it may exceed int64: in steps^2. Charges above 2^62 units are
+    returned as 2^62, so that they do not wrap around to a negative number.
     """
     return math.ceil(min(square * rate, _MAX_CHARGE))
 
@@ -50,11 +49,11 @@ def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[
     The subject moves one vote by `norm` steps and has `remaining` units before the release. With a
     table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and noise of `scale` steps:
 
-    - `rate`: ``t.squared_shift_factor * unit_rate(scale, t.budget)``, in units per squared step;
+    - `rate`: ``t.squared_shift_factor * compute_unit_rate(scale, t.budget)``;
     - `cells`, float64: ``t.cells_per_shift / scale``, the cells of row 1 per step of `norm`;
     - `shares`, float64 (rows, cells): ``t.shares``, the charge over that of released votes.
 
-    The result is at most that of :func:`charge` at the same `rate`, so a norm returned by
+    The result is at most that of :func:`compute_charge` at the same `rate`, so a norm returned by
     :func:`find_affordable_norm` is affordable.
     """
     square = norm * norm * rate

@@ -78,10 +78,10 @@ class Guarantee:
             "any one subject: the probability of anything that they could conclude changes by a "
             f"factor of at most e^{epsilon}, up to an additional probability of "
             f"{delta}, when all records of that subject are added or removed. {self.periods}"
-            f"Protected: {_join_items(self.protected)}. "
-            f"Public, and not protected: {_join_items(self.public)}. "
+            f"Protected: {'; '.join(self.protected)}. "
+            f"Public, and not protected: {'; '.join(self.public)}. "
             f"Accounting: {self.method}. "
-            f"Assumed: {_join_items(self.assumptions)}."
+            f"Assumed: {'; '.join(self.assumptions)}."
         )
 
     def _repr_html_(self) -> str:
@@ -93,10 +93,10 @@ class Guarantee:
             "delta": format_rounded_up(self.delta),
             "neighbouring data sets": self.neighbouring,
             **({"periods": self.periods} if self.periods else {}),
-            "protected": _join_items(self.protected),
-            "public": _join_items(self.public),
+            "protected": "; ".join(self.protected),
+            "public": "; ".join(self.public),
             "accounting": self.method,
-            "assumed": _join_items(self.assumptions),
+            "assumed": "; ".join(self.assumptions),
         }
         cell = 'style="text-align: left; white-space: normal; vertical-align: top"'
         body = "".join(
@@ -118,8 +118,3 @@ def format_rounded_up(bound: float) -> str:
     """Return an upper bound, such as an epsilon, as text rounded up to three significant digits."""
     # The shortest decimal text of 1e-5 is exact, while its binary value is slightly larger.
     return f"{float(_DISPLAYED_BOUNDS.create_decimal(repr(float(bound)))):g}"
-
-
-def _join_items(items: tuple[str, ...]) -> str:
-    """Return the items as one text, separated by semicolons."""
-    return "; ".join(items)

@@ -5,11 +5,11 @@ subclass of :class:`PlannedRelease`. It declares its fields with the checks of t
 upper bound on its privacy loss, pairs of output distributions for a lower bound on epsilon, and the
 assumptions of the upper bound. A new mechanism is a new subclass and an entry of ``KINDS``.
 
-Arguments of the methods of all kinds: `count`, the number of equal releases in the plan; `order`,
-the Rényi order for which data sets of a lower bound are chosen; `name`, the release's name in error
+Everywhere in this module: `count` is the number of equal releases in the plan; `order`, the Rényi
+order for which the data sets of a lower bound are chosen; `name`, the release's name in error
 messages, such as "releases[0]"; `delta`, the plan's. A *component* is one mechanism of a release
 that composes several equal ones. An *attained pair* is a pair of output distributions that two
-neighbouring data sets attain.
+neighbouring data sets attain. A method without a docstring does what the base class states.
 """
 
 from __future__ import annotations
@@ -169,14 +169,14 @@ class PlannedRelease(ABC):
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
         """Return attained pairs whose product is the output of `count` releases, or None.
 
-        A lower bound on epsilon is computed from them. The two data sets are chosen for their Rényi
-        divergence at `order`. None: no such pair is known, so the plan has no lower bound.
+        None: no such pair is known, so the plan has no lower bound on epsilon.
         """
 
     def describe_components(self, delta: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return reports on the parts of a release of several mechanisms, as dicts of JSON values.
+        """Return a report in JSON values on each part of a release with different mechanisms.
 
-        Key ``part`` names the mechanism, ``alone`` is its epsilon at `delta`. Otherwise empty.
+        Key ``part`` names the mechanism, ``alone`` is its epsilon at `delta`. Empty for a release
+        of equal mechanisms.
         """
         return []
 
@@ -199,7 +199,6 @@ class _EqualComponents(PlannedRelease):
         return 1
 
     def compose_releases(self, count: int) -> Composition:
-        """Return the composition of all components of `count` releases."""
         return Composition.from_release(self.build_component(), count * self.n_components)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:  # noqa: ARG002
@@ -237,7 +236,6 @@ class PlannedScreening(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> Screening:
-        """Return the screening of one query."""
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
@@ -249,7 +247,6 @@ class PlannedScreening(_EqualComponents):
         return [build_threshold_test_pair(margin, shift, screening.gamma, count)]
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on votes and sampling."""
         return (ASSUMES_ONE_VOTE_PER_SUBJECT, *_list_sampling_assumptions(self.gamma))
 
 
@@ -267,7 +264,6 @@ class PlannedNoisyMax(_EqualComponents):
     )
 
     def build_component(self) -> PricedRelease:
-        """Return the Gaussian release of the votes, or the release of the label alone."""
         if self.release == "votes":
             return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
         return NoisyLabel(self.sigma, self.gamma, self.classes)
@@ -283,7 +279,6 @@ class PlannedNoisyMax(_EqualComponents):
         return [build_threshold_test_pair(-half_shift, 2 * half_shift, self.gamma, count)]
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on votes, sampling and, if it alone is released, the label."""
         label = () if self.release == "votes" else (ASSUMES_LABEL_ONLY,)
         return (ASSUMES_ONE_VOTE_PER_SUBJECT, *label, *_list_sampling_assumptions(self.gamma))
 
@@ -299,11 +294,9 @@ class PlannedGaussian(_EqualComponents):
     gamma: float = parameter(_SAMPLING_RATE, default=1.0, doc="Probability of sampling a subject.")
 
     def build_component(self) -> SubsampledGaussian:
-        """Return the Gaussian release of one vector."""
         return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on the sensitivity and on sampling."""
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
@@ -334,7 +327,6 @@ class PlannedMultilabel(_EqualComponents):
         return SubsampledGaussian(self.sigma / sensitivity, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on the neighbours' label vectors and on sampling."""
         return (
             ASSUMES_ONE_VOTE_PER_SUBJECT,
             (
@@ -350,9 +342,8 @@ class PlannedMultilabel(_EqualComponents):
 class PlannedTraining(_EqualComponents):
     """Noisy gradients that train a model once, such as NoisySGD; `count` trainings.
 
-    `sigma` is the noise on every coordinate, over the clipping bound. With gamma = 1 all subjects
-    are in all batches. A training inside Ind-KNN's own filter is an `ind_knn` with `model_share`
-    instead: the filter has paid for it.
+    With gamma = 1 all subjects are in all batches. A training inside Ind-KNN's own filter is an
+    `ind_knn` with `model_share` instead: the filter has paid for it.
     """
 
     kind: ClassVar[str] = "training"
@@ -376,11 +367,9 @@ class PlannedTraining(_EqualComponents):
         return self.steps
 
     def build_component(self) -> SubsampledGaussian:
-        """Return the Gaussian release of one gradient."""
         return SubsampledGaussian(self.sigma, self.gamma)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on clipping, the trained model and sampling."""
         return (
             (
                 "the gradient of a subject, summed over its records, is clipped to one bound, and "
@@ -526,7 +515,6 @@ class PlannedIndKNN(_EqualComponents):
         return None if self.release == "label" else super().list_attained_pairs(count, order)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions of filters, of a budget without rounding, and of training."""
         rounding = () if self.B is None else (_ASSUMES_NO_ROUNDING_COST,)
         model = () if self.model_share is None else (_ASSUMES_SHARED_FILTER, ASSUMES_MODEL_IS_KEPT)
         return (
@@ -554,11 +542,9 @@ class PlannedGNMax(_EqualComponents):
     release: str = parameter(_RELEASE, default="votes", doc="The released values.")
 
     def build_component(self) -> PricedRelease:
-        """Return the release of the teachers' noisy votes on one query, or of the label alone."""
         return self._build_noisy_max().build_component()
 
     def list_attained_pairs(self, count: int, order: float) -> list[AttainedPair] | None:
-        """Return the attained pairs of `count` noisy votes with the teachers as voting records."""
         return self._build_noisy_max().list_attained_pairs(count, order)
 
     def _build_noisy_max(self) -> PlannedNoisyMax:
@@ -566,14 +552,13 @@ class PlannedGNMax(_EqualComponents):
         return PlannedNoisyMax(sigma=self.sigma, release=self.release)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on teachers, and on a label alone."""
         label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
         return (_ASSUMES_DISJOINT_TEACHERS, *label)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedConfidentGNMax(PlannedRelease):
-    """GNMax for the queries that pass a screening; `answered` is the most that may pass."""
+    """GNMax for the queries that pass a screening."""
 
     kind: ClassVar[str] = "confident_gnmax"
 
@@ -609,7 +594,6 @@ class PlannedConfidentGNMax(PlannedRelease):
         return pairs
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on teachers, on the number of answers, and on a label alone."""
         answered = () if self.answered is None else (_ASSUMES_MAX_ANSWERED,)
         label = (ASSUMES_LABEL_ONLY,) if self.release == "label" else ()
         return (_ASSUMES_DISJOINT_TEACHERS, *answered, *label)
@@ -648,7 +632,6 @@ class _PlannedCells(_EqualComponents):
         return self
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumption on the numbers that a subject moves."""
         return (
             (
                 "one subject moves at most 'cells' of the numbers of a release, each by at most "
@@ -667,7 +650,6 @@ class PlannedLaplace(_PlannedCells):
     sensitivity: float = parameter(_POSITIVE, default=1.0, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.LaplaceNumber:
-        """Return one number with Laplace noise."""
         return counts.LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
 
 
@@ -681,7 +663,6 @@ class PlannedDiscreteLaplace(_PlannedCells):
     sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteLaplace:
-        """Return one whole number with discrete Laplace noise."""
         return counts.DiscreteLaplace(self.scale, self.sensitivity)
 
 
@@ -695,7 +676,6 @@ class PlannedDiscreteGaussian(_PlannedCells):
     sensitivity: int = parameter(_SENSITIVITY, default=1, doc="Largest change by one subject.")
 
     def build_component(self) -> counts.DiscreteGaussian:
-        """Return one whole number with discrete Gaussian noise."""
         return counts.DiscreteGaussian(self.sigma, self.sensitivity)
 
 
@@ -718,11 +698,9 @@ class PlannedRenyi(_PlannedCells):
         return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.RenyiCurve:
-        """Return the mechanism with the stated RDP curve."""
         return counts.RenyiCurve(self.orders, self.rdp)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumption on the stated divergences."""
         return (_ASSUMES_STATED_COSTS,)
 
 
@@ -751,19 +729,14 @@ class PlannedLosses(_PlannedCells):
         return super().validate_and_fill_fields(name, delta, count)
 
     def build_component(self) -> counts.FiniteLosses:
-        """Return the mechanism with the stated privacy loss distribution."""
         return counts.FiniteLosses(self.losses, self.probabilities, self.infinite)
 
     def compose_releases(self, count: int) -> Composition:
-        """Return the composition of `count` releases.
-
-        Raises InvalidInput if the stated losses are no distribution.
-        """
+        """Return the composition; raise InvalidInput if the stated losses are no distribution."""
         self.build_component().build_dominating_pair()
         return super().compose_releases(count)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions on the stated losses."""
         return (
             _ASSUMES_STATED_COSTS,
             "losses are under the distribution with the subject, in one direction or both",
@@ -773,11 +746,7 @@ class PlannedLosses(_PlannedCells):
 def _check_same_length(
     release_name: str, field: str, values: Sized, other_field: str, other_values: Sized
 ) -> None:
-    """Raise InvalidInput unless two list fields of a release are equally long.
-
-    `release_name`, `field`, `other_field`: names for the message. `values`, `other_values`: the two
-    lists.
-    """
+    """Raise InvalidInput, with the names given, unless two fields are lists of one length."""
     if len(values) != len(other_values):
         raise InvalidInput(
             f"The '{release_name}.{field}' parameter must be as many numbers as '{other_field}', "

@@ -20,6 +20,7 @@ ascending steps of `_LOSS_STEP`, `tail_scale` the scaled tail t at y = 0.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -111,7 +112,7 @@ class ChargeTable:
         return np.asarray(self.squared_shift_factor * self.shares[row, cell])
 
     def compute_votes_budget(self, mu: float, remaining: float = 1.0) -> float:
-        """Return the zCDP budget that pays for as many releases of votes as this one for labels.
+        """Return the zCDP budget that would pay for as many votes as this budget pays for labels.
 
         `mu`: the shift of each release in noise scales. `remaining`: the fraction of this budget
         that is unspent. Computed as a mean over 256 residues.
@@ -121,7 +122,7 @@ class ChargeTable:
         return float(remaining * self.budget * np.mean(1 / shares))
 
 
-def charge_table(budget: float, tail: float, classes: int | None = None) -> ChargeTable:
+def build_charge_table(budget: float, tail: float, classes: int | None = None) -> ChargeTable:
     """Return the charges of labels in a filter with a zCDP `budget` > 0.
 
     The whole interaction then satisfies Gaussian DP of mu = sqrt(2 budget), up to `tail` and the
@@ -239,8 +240,8 @@ def _bound_scaled_excess(
     win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
     win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
     steepness = win_rate * m / sqrt_residue
-    win_integral = _TestIntegral(m * win_rate, sqrt_residue, losses[0])
-    loss_integral = _TestIntegral(-m * loss_rate, sqrt_residue, losses[0])
+    win_integrals = _iterate_integrals(m * win_rate, sqrt_residue, losses)
+    loss_integrals = _iterate_integrals(-m * loss_rate, sqrt_residue, losses)
     # The following bounds hold on whole cells, from m[:-1] to m[1:].
     high, margin = m[1:], b[1:]
     win_slope = high + margin + compute_hazard(high + margin)
@@ -259,13 +260,15 @@ def _bound_scaled_excess(
     loss_strip = loss_rate[1:, 1:] * np.exp(loss_rate[1:, 1:] * high[:, 1:] / 2)
     shift_ratio = np.divide(high, m[:-1], where=m[:-1] > 0, out=np.full_like(high, np.inf))[:, :-1]
     low_bounds, high_bounds = np.empty((2, _N_CELLS, len(losses)))
-    for j, y in enumerate(losses):
+    for j, (y, win_integral, loss_integral) in enumerate(
+        zip(losses, win_integrals, loss_integrals, strict=True)
+    ):
         # Beyond the exact range of the quadrature the winner's integral has a closed bound.
         steep_bound = (
             _SQRT_2_PI * np.exp(m * win_rate + y**2 / 2) / np.maximum(steepness, _MAX_STEEPNESS)
         )
-        win_term = np.where(steepness > _MAX_STEEPNESS, steep_bound, win_integral.integrate_next())
-        a = (win_weight * win_term + loss_weight * loss_integral.integrate_next())[:-1]
+        win_term = np.where(steepness > _MAX_STEEPNESS, steep_bound, win_integral)
+        a = (win_weight * win_term + loss_weight * loss_integral)[:-1]
         max_of_margins = np.maximum(a[:, :-1], a[:, 1:])
         positive_y = max(y, 0.0)
         steep = steepness[1:, :-1]
@@ -284,26 +287,19 @@ def _bound_scaled_excess(
     return low_bounds, high_bounds
 
 
-class _TestIntegral:
-    """The function g of section 8 of label_only.md, at equidistant losses y from `first_loss` on.
+def _iterate_integrals(log_ratio: Floats, sqrt_residue: float, losses: Floats) -> Iterator[Floats]:
+    """Yield the function g of section 8 of label_only.md, (shifts, margins), at each of `losses`.
 
     It is the integral over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2),
     root = `sqrt_residue`. `log_ratio` (shifts, margins) is r: of winning (> 0) or losing (< 0).
     """
-
-    def __init__(self, log_ratio: Floats, sqrt_residue: float, first_loss: float) -> None:
-        steepness = np.clip(log_ratio / sqrt_residue, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
-        integrand = (
-            (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)
-        )
-        self._terms = integrand * np.exp(first_loss * steepness) * _WEIGHTS[:, None, None]
-        self._factor_per_step = np.exp(_LOSS_STEP * steepness)
-
-    def integrate_next(self) -> Floats:
-        """Return the integral at the current y in the shape of r, and advance y by `_LOSS_STEP`."""
-        total = self._terms.sum(axis=0)
-        self._terms *= self._factor_per_step
-        return np.asarray(total)
+    steepness = np.clip(log_ratio / sqrt_residue, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
+    integrand = (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)
+    terms = integrand * np.exp(losses[0] * steepness) * _WEIGHTS[:, None, None]
+    factor_per_step = np.exp(_LOSS_STEP * steepness)
+    for _ in losses:
+        yield np.asarray(terms.sum(axis=0))
+        terms *= factor_per_step
 
 
 def _bound_mean_exponential_tilt(y: float, steepness: Floats) -> Floats:

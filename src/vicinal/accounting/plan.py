@@ -146,10 +146,7 @@ class Plan:
         return (*COMMON_ASSUMPTIONS, *dict.fromkeys(step_assumptions))
 
     def _describe_steps(self, total: Composition) -> list[dict[str, Any]]:
-        """Return reports on the cost of each step, the entry ``releases`` of :meth:`price`.
-
-        `total`: the composition of all steps.
-        """
+        """Return the entry ``releases`` of :meth:`price`; `total`: the composition of all steps."""
         order = total.find_best_order(self.delta)
         # Probabilistic disclosures have infinite RDP at every order, and cost the same in any step.
         without_disclosures = [step.composition().split_disclosures()[0] for step in self.steps]
@@ -195,9 +192,9 @@ def extract_releases(plan: object) -> Sequence[object]:
 
 
 def _parse_step(name: str, release: object, delta: float) -> Step:
-    """Return an entry of ``releases``, a JSON object, as a checked step: a release and its count.
+    """Return an entry of ``releases``, a JSON object called `name` in errors, as a checked step.
 
-    `name`: that of the entry in error messages. `delta`: the plan's.
+    `delta`: the plan's.
     """
     fields = check_mapping(name, release)
     if "kind" not in fields:
@@ -227,10 +224,9 @@ def check_mapping(name: str, value: object) -> Mapping[str, Any]:
 def _check_fields(
     name: str, fields: Mapping[str, Any], allowed: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
-    """Raise InvalidInput if a field of a JSON object is unknown, or a required one is missing.
+    """Raise InvalidInput unless `fields` are all `allowed`, and include all `required` ones.
 
-    `name`: the object's name in the message. `fields`: its values by field name. `allowed`,
-    `required`: the names of fields that it may have and must have.
+    `name`: the name of their JSON object in the message.
     """
     prefix = "" if name == "plan" else f"{name}."
     for key in fields:

@@ -13,6 +13,8 @@ Transform. The distribution of the sum of all losses is the inverse transform of
 powers. Mass below the range wraps around to its top (a larger loss: safe); the mass above it is
 bounded by Chernoff and counted as infinite loss. The rounding errors of the transform are estimated
 from the norm of the spectrum and added to delta, too.
+
+`pairs`, everywhere in this module: dominating pairs, each with its number of releases.
 """
 
 import dataclasses
@@ -46,10 +48,7 @@ _CANDIDATE_ENDS = np.append(np.geomspace(1e-13, _MAX_LOSS, 500)[:-1], _MAX_LOSS)
 
 
 def compute_pld_epsilon(pairs: Sequence[tuple[DominatingPair, int]], delta: float) -> float:
-    """Return an upper bound on epsilon >= 0 of a composition at `delta`; infinite if none holds.
-
-    `pairs`: the dominating pairs of the releases, each with its number of releases.
-    """
+    """Return an upper bound on epsilon >= 0 of a composition at `delta`; infinite if none holds."""
     totals = compose_losses(pairs, max(delta * 1e-6, 1e-18))
     return max(total.compute_epsilon(delta) for total in totals) if totals else math.inf
 
@@ -102,9 +101,7 @@ def compose_losses(
 ) -> list[LossDistribution]:
     """Return the distribution of the total loss of a composition, (P, Q) and then (Q, P).
 
-    Only (P, Q) if all pairs are symmetric; empty if the losses are out of range.
-
-    `pairs`: the dominating pairs of the releases, each with its number of releases. `tail`: the
+    Only (P, Q) if all pairs are symmetric; empty if the losses are out of range. `tail`: the
     probability that the grids and the transform may omit; it counts as infinite loss.
     """
     # Unsampled Gaussian releases are merged into one, because mu adds up in squares.
@@ -159,10 +156,7 @@ def _find_first_negligible(excess: Floats, tail: float) -> float:
 def _estimate_loss_std(
     pairs: Sequence[tuple[DominatingPair, int]], ranges: Sequence[tuple[float, float]]
 ) -> float:
-    """Return the approximate standard deviation of the total loss of a composition.
-
-    `pairs`: dominating pairs with their numbers of releases; `ranges`: (low, high) of each grid.
-    """
+    """Return about the standard deviation of the total loss; `ranges`: (low, high) of each grid."""
     # The variance of a loss is about twice its Kullback-Leibler divergence, which is the integral
     # of the excess divergence over all real eps.
     variance = 0.0
@@ -308,10 +302,7 @@ def _coarsen_grid(first_loss: float, step: float, probabilities: Floats) -> tupl
 
 
 def _compute_log_moments(losses: Floats, probabilities: Floats, rates: Floats) -> Floats:
-    """Return the log of the moment generating function, log E[e^{r loss}], at `rates` r (k,).
-
-    The loss takes the values `losses` (m,) with `probabilities` (m,).
-    """
+    """Return log E[e^{r loss}] at `rates` r (k,), for `losses` (m,) with `probabilities` (m,)."""
     largest_exponents = np.maximum(rates * losses.min(), rates * losses.max())
     return np.array(
         [

@@ -131,7 +131,7 @@ def _choose_block_size(k: int) -> int:
 def _compute_all_answers(screening: Screening) -> ScreeningAnswers:
     """Return the answers at all margins, first of the upward and then of the downward side.
 
-    Margins ascend on each side. The last one is repeated up to a multiple of the block size.
+    Margins ascend on each side, and the last one is repeated up to a multiple of the block size.
     """
     block = _choose_block_size(screening.k)
     index = np.minimum(np.arange(-(-screening.k // block) * block), screening.k - 1)
@@ -239,10 +239,7 @@ def can_be_batched(screening: Screening) -> bool:
 
 
 def build_batch_pairs(screening: Screening, count: int) -> list[tuple[ScreeningBatchPair, int]]:
-    """Return dominating pairs, with counts, of `count` >= 1 answers of one screening.
-
-    All batches have `BATCH` answers, except the last.
-    """
+    """Return dominating pairs, with counts, of `count` >= 1 answers, in batches of `BATCH`."""
     n_batches, n_remaining = divmod(count, BATCH)
     pairs = [
         (ScreeningBatchPair(screening, BATCH), n_batches),

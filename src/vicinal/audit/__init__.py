@@ -5,6 +5,6 @@ private record is read. Each audit also runs on versions with injected faults (c
 the violations that it detects.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

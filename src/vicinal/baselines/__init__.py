@@ -1,5 +1,5 @@
 """Baselines for comparison with Ind-KNN and Private-kNN: PATE and NoisySGD."""
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -31,14 +31,14 @@ from vicinal.parameters import (
     parameter,
     parameter_table,
 )
-from vicinal.planning.guarantees import Plan, count_samples_by_scale, find_min_noise
+from vicinal.planning.guarantees import ReleaseJSON, count_samples_by_scale, find_min_noise
 from vicinal.predictors.fixed_plan import (
     FixedPlan,
     FixedPlanEstimator,
     FixedPlanParameters,
     compute_decision_scores,
 )
-from vicinal.predictors.inputs import FitInputs, check_features, note_release
+from vicinal.predictors.inputs import FitInputs, note_release, read_features
 
 _SIZE_NOISE_TIMES_EPSILON = 50.0
 """Product of epsilon and the standard deviation of the noise on the released number of subjects.
@@ -105,17 +105,17 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         plan = self.plan_interactions(self._plan_releases(1.0))
         return find_min_noise(plan, self.epsilon, "sigma", release_index=0)
 
-    def list_releases(self) -> list[Plan]:
+    def list_releases(self) -> list[ReleaseJSON]:
         """Return the planned releases, with the smallest noise multiplier that keeps epsilon."""
         return self._plan_releases(self.noise_multiplier)
 
-    def _plan_releases(self, noise_multiplier: float) -> list[Plan]:
+    def _plan_releases(self, noise_multiplier: float) -> list[ReleaseJSON]:
         """Return the planned releases: the steps, and the number of subjects if not declared.
 
         `noise_multiplier`: noise standard deviation of a step, in units of the clipping bound.
         """
         gaussian = {"kind": "gaussian", "sigma": noise_multiplier, "sensitivity": 1.0}
-        steps: Plan = {**gaussian, "gamma": self.sampling_rate, "count": self.n_steps}
+        steps: ReleaseJSON = {**gaussian, "gamma": self.sampling_rate, "count": self.n_steps}
         if self.n_records is not None:
             return [steps]
         size_std = _SIZE_NOISE_TIMES_EPSILON / self.epsilon
@@ -298,7 +298,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     def _compute_scores(self, X: npt.ArrayLike) -> Floats:
         """Return the scores (logits) of all classes, float64 (q, c), for queries `X` (q, d)."""
         check_is_fitted(self)
-        rows = self._encode_rows(check_features(self, X))[:, :-1].astype(np.float64)
+        rows = self._encode_rows(read_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(
             rows @ self.coef_.T / FLOAT32.compute_unit_norm(rows.shape[1]) + self.intercept_
         )

@@ -14,7 +14,7 @@ from vicinal.mechanisms.noise_sources import fresh_key
 from vicinal.mechanisms.planned_releases import ReleaseCounter
 from vicinal.mechanisms.teachers import PATERelease, train_teachers
 from vicinal.parameters import Checked, Integer, document_parameters, parameter, parameter_table
-from vicinal.planning.guarantees import Plan
+from vicinal.planning.guarantees import ReleaseJSON
 from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, FixedPlanClassifier
 from vicinal.predictors.inputs import FitInputs
 
@@ -68,12 +68,7 @@ class PATEPlan(PATEParameters, AnsweringPlan):
         """Number of votes in a query: one per teacher."""
         return self.n_teachers
 
-    @property
-    def _noise_field(self) -> str:
-        """Name of the field of the planned release that has the noise on votes."""
-        return "sigma_votes" if self.screened else "sigma"
-
-    def _plan_releases(self, noise: float) -> list[Plan]:
+    def _plan_releases(self, noise: float) -> list[ReleaseJSON]:
         """Return the planned releases: GNMax, or with screening Confident-GNMax.
 
         `noise`: standard deviation of the noise on the votes of each class.

@@ -139,7 +139,7 @@ class TaskOptions:
             if dataset.subjects is None:
                 output.print_note(f"{records.NO_SUBJECT_NOTE}.")
             elif not self.ids_differ:
-                ids = checks.subject_ids("subject", dataset.subjects)
+                ids = checks.check_subject_ids("subject", dataset.subjects)
                 refuse_similar_ids(len(find_similar_ids(ids)))
             pool = _compute_examples(self.public, extractor, public, is_public=True)
             examples = _compute_examples(self.private, extractor, dataset.features)

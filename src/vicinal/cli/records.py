@@ -156,7 +156,7 @@ def collect_subject_ids(ids: list[str] | None, id_file: Path | None) -> list[Sub
     from vicinal.datasets.id_lists import read_ids
 
     listed_ids = [] if id_file is None else read_ids(id_file)
-    return [*checks.subject_ids("subject", ids or []), *listed_ids]
+    return [*checks.check_subject_ids("subject", ids or []), *listed_ids]
 
 
 @contextmanager

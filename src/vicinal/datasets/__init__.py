@@ -4,6 +4,6 @@ Files may hold private records, so no error message here repeats a value from a 
 column's name: the first line of a CSV file without a header is a record.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

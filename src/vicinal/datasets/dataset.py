@@ -116,7 +116,7 @@ class Dataset:
 
 def build_subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     """Return canonical `ids` (n,), such as 5 for "5": int64 if all are whole numbers, else str."""
-    canonical_ids = checks.subject_ids("subjects", ids)
+    canonical_ids = checks.check_subject_ids("subjects", ids)
     are_integers = all(isinstance(subject_id, int) for subject_id in canonical_ids)
     return np.array(canonical_ids if are_integers else list(map(str, canonical_ids)))
 
@@ -173,7 +173,7 @@ def _build_dataset(
             raise InvalidInput(f"{path}: '{name}{suffix}' must hold integers or strings.")
     return Dataset(
         features,
-        None if labels is None else checks.compose_labels(labels),
+        None if labels is None else checks.normalize_labels(labels),
         None if subjects is None else build_subject_column(subjects),
         test,
     )
@@ -237,7 +237,7 @@ def load_images(folder: str | Path) -> Dataset:
     Dataset
         Features are uint8 (n, h, w) or (n, h, w, 3), or a tuple of n such images if shapes
         differ. Labels and subjects are int64 (n,) if all are whole numbers, else strings (n,);
-        subjects are written as :func:`vicinal.checks.subject_id` does. Without folders of
+        subjects are written as :func:`vicinal.checks.check_subject_id` does. Without folders of
         persons every image is a subject of its own.
 
     Examples

@@ -57,10 +57,10 @@ def _parse_id(path: str | Path, line_number: int, line: str) -> SubjectId:
         if separator in line:
             reason = f"holds {name}. Write one id per line, and nothing else"
             raise _build_line_error(path, line_number, reason)
-    problem = checks.describe_id_fault(line)
+    problem = checks.describe_id_problem(line)
     if problem:
         raise _build_line_error(path, line_number, f"must be an id. The problem: {problem}")
-    return checks.subject_id("subjects", line)
+    return checks.check_subject_id("subjects", line)
 
 
 def _is_header(first_line: str, other_lines: list[str]) -> bool:

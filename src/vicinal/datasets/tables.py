@@ -77,7 +77,7 @@ def load_table(
     label
         Column of labels: whole numbers, strings or truth values.
     subject
-        Column of subject ids: whole numbers or strings, see :func:`vicinal.checks.subject_id`.
+        Column of subject ids: whole numbers or strings (:func:`vicinal.checks.check_subject_id`).
         Without it every record is its own subject.
     columns
         Feature columns, in this order; without it all that are neither label nor subject.

@@ -4,6 +4,6 @@ Every shard charges its own subjects durably before it returns votes. Budgets, g
 answers equal those of one machine. Only :class:`RayCluster` needs Ray.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -25,7 +25,7 @@ from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.mechanisms.noise_sources import create_noise_source
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.mechanisms.votes import DeltaSlackAccountant
-from vicinal.planning.engine_factory import convert_to_float
+from vicinal.planning.engine_factory import convert_to_float32
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.store.audience_state import AudienceState, restore_plan
 from vicinal.store.evaluation import CountedRows, charge_evaluated_subjects
@@ -145,7 +145,7 @@ def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradien
     return LocalGradients(
         plan.training,
         load_feature_map(store, audience)[0],
-        convert_to_float(records.map_rows(len(store.shard))),
+        convert_to_float32(records.map_rows(len(store.shard))),
         store.shard.subject_table_of(audience.account),
         audience.account,
         create_noise_source(),

@@ -5,6 +5,6 @@ on public values, never on other records. Names are imported at their first use,
 imports take a second.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -363,7 +363,7 @@ def find_id_faults(column: pa.ChunkedArray) -> ParsedColumn:
         """Return 0 for a valid id, NaN for a missing one, else the fault."""
         if plain_text(value) in MISSING_WORDS:
             return math.nan
-        is_id = isinstance(value, bool) or checks.describe_id_fault(value) is None
+        is_id = isinstance(value, bool) or checks.describe_id_problem(value) is None
         return 0.0 if is_id else Fault.INVALID_ID
 
     return _parse_distinct(column, validate_id)

@@ -4,6 +4,6 @@ The plan and released answers alone decide which examples are queried and which 
 training. Only the labeller has access to private labels.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -134,7 +134,9 @@ class Labeller(ABC):
         It is private. Subject ids are normalized first, so that the file format they come from has
         no effect. A journal of a labeller with another digest is refused.
         """
-        ids = None if self._subjects is None else checks.subject_ids("subjects", self._subjects)
+        ids = (
+            None if self._subjects is None else checks.check_subject_ids("subjects", self._subjects)
+        )
         labels = np.asarray(read_column("labels", self._labels)).tolist()
         text = f"{self._get_parameters()!r}{labels!r}{ids!r}"
         return hashlib.sha256(text.encode()).hexdigest()

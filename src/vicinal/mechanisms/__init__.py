@@ -3,6 +3,6 @@
 Each mechanism has a proof note of the same name beside it.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

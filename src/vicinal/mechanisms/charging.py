@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal.accounting.budget import MAX_NORM
-from vicinal.accounting.charges import charge, compute_label_charge, find_affordable_norm
+from vicinal.accounting.charges import compute_charge, compute_label_charge, find_affordable_norm
 from vicinal.arrays import Bools, Floats, Ints, Ints32, Steps
 from vicinal.compiled import compiled
 from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable, multiply_towards_zero
@@ -227,7 +227,7 @@ def charge_single_record_votes(  # type: ignore[no-untyped-def]
                         weight, remaining_units, rate, query_columns_per_step, price_table
                     )
                 else:
-                    cost = charge(weight * weight, rate)
+                    cost = compute_charge(weight * weight, rate)
                 remaining[slot] -= cost
                 votes[j, labels[row]] += weight
                 high += cost >> 24
@@ -416,7 +416,7 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
         if price.label_only:
             cost = compute_label_charge(norm, remaining, rate, columns_per_step, price_table)
         else:
-            cost = charge(norm * norm, rate)
+            cost = compute_charge(norm * norm, rate)
         vector[last_nonzero] = norm if vector[last_nonzero] > 0 else -norm
         return cost
     factor = 1.0
@@ -430,15 +430,15 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
     # least one step per iteration, so the loop ends.
     while square > max_norm * max_norm:
         square = _scale_vector(vector, touched, 1 - 1e-9)
-    cost = charge(square, price.rate)
+    cost = compute_charge(square, price.rate)
     # The charge is proportional to the squared norm; the margin covers the rounding of the root.
     if cost > remaining:
         factor = math.sqrt(remaining / cost) * (1 - 1e-12)
-        cost = charge(_scale_vector(vector, touched, factor), price.rate)
+        cost = compute_charge(_scale_vector(vector, touched, factor), price.rate)
     # Charges above 2^62 units are reported as 2^62, for which the factor above is too large, and
     # charges are rounded up. Losing a thousandth of the contribution matters less than the noise.
     while cost > remaining:
-        cost = charge(_scale_vector(vector, touched, 0.999), price.rate)
+        cost = compute_charge(_scale_vector(vector, touched, 0.999), price.rate)
     return cost
 
 

@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
-from vicinal.accounting.budget import unit_rate
-from vicinal.accounting.charges import charge
+from vicinal.accounting.budget import compute_unit_rate
+from vicinal.accounting.charges import compute_charge
 from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Bools, Floats, Ints
 from vicinal.compiled import compiled
@@ -65,7 +65,7 @@ class NoisyCount:
     ) -> None:
         self.grid = grid
         self.scale = grid.convert_noise(sigma)
-        self._rate = unit_rate(self.scale, budget)
+        self._rate = compute_unit_rate(self.scale, budget)
         self._noise = noise
         self._slack_accountant = slack_accountant
 
@@ -136,7 +136,7 @@ def release_noisy_size(
     is used up.
     """
     scale = grid.convert_noise(compute_size_noise(budget))
-    rate = unit_rate(scale, budget)
+    rate = compute_unit_rate(scale, budget)
     slack_accountant.charge([scale], 1)
     total, high, low = charge_sizes(
         subjects.n_records, MAX_COUNTED_RECORDS, subjects.remaining, grid.steps, scale, rate
@@ -162,7 +162,7 @@ def charge_neighbour_counts(  # type: ignore[no-untyped-def]
     high = 0
     low = 0
     max_norm = compute_max_norm(scale)
-    cost = charge(min(steps, max_norm) ** 2, rate)
+    cost = compute_charge(min(steps, max_norm) ** 2, rate)
     for j in range(len(starts) - 1):
         n_multirecord_hits = 0
         for hit in range(starts[j], starts[j + 1]):
@@ -187,7 +187,7 @@ def charge_neighbour_counts(  # type: ignore[no-untyped-def]
             slot = slots[rows[order[first]]]
             contribution = (last - first) * steps
             # For all hits of the subject together.
-            subject_cost = charge(min(contribution, max_norm) ** 2, rate)
+            subject_cost = compute_charge(min(contribution, max_norm) ** 2, rate)
             if contribution <= max_norm and subject_cost <= remaining[slot]:
                 remaining[slot] -= subject_cost
                 counts[j] += contribution
@@ -211,7 +211,7 @@ def charge_sizes(n_records, max_records, remaining, steps, scale, rate):  # type
     max_norm = compute_max_norm(scale)
     for slot in range(len(n_records)):
         contribution = min(n_records[slot], max_records) * steps
-        cost = charge(min(contribution, max_norm) ** 2, rate)
+        cost = compute_charge(min(contribution, max_norm) ** 2, rate)
         if contribution <= max_norm and cost <= remaining[slot]:
             remaining[slot] -= cost
             total += contribution

@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 
 from vicinal import checks
-from vicinal.accounting.budget import MAX_SCALE, UNITS, unit_rate
-from vicinal.accounting.charges import charge
+from vicinal.accounting.budget import MAX_SCALE, UNITS, compute_unit_rate
+from vicinal.accounting.charges import compute_charge
 from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal.compiled import compiled
@@ -144,7 +144,7 @@ class IndividualGradient:
         """
         scale = self._convert_noise(noise_std)
         self._slack_accountant.charge([scale], self.n_features * self.n_scores)
-        return GradientRelease(self, scale, unit_rate(scale, self._budget))
+        return GradientRelease(self, scale, compute_unit_rate(scale, self._budget))
 
     def check_slack(self, noise_std: float, n_releases: int) -> None:
         """Raise PrivacyRefused if the delta slack of `n_releases` steps would exceed the limit."""
@@ -328,7 +328,7 @@ def charge_records(  # type: ignore[no-untyped-def]
         _clip_to_integers(residuals, block_squares, steps_per_unit, max_norm, sizes, squared_norms)
         for i in range(count):
             # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
-            cost = charge(np.int64(squared_norms[i]) * squares[first + i], rate)
+            cost = compute_charge(np.int64(squared_norms[i]) * squares[first + i], rate)
             slot = slots[first + i]
             available = max(remaining[slot] - reserve, 0)
             if cost > available:
@@ -514,4 +514,4 @@ def _scale_and_charge(vector, factor, square, rate):  # type: ignore[no-untyped-
     for c in range(len(vector)):
         vector[c] = np.trunc(vector[c] * factor)
         total += int(vector[c]) * int(vector[c])
-    return charge(total * square, rate)
+    return compute_charge(total * square, rate)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal import checks
-from vicinal.accounting.budget import UNITS, unit_rate
-from vicinal.accounting.charges import charge
+from vicinal.accounting.budget import UNITS, compute_unit_rate
+from vicinal.accounting.charges import compute_charge
 from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import Floats, Steps, Units
 from vicinal.mechanisms.votes import DeltaSlackAccountant, VoteGrid
@@ -69,7 +69,7 @@ class NoisyTally:
         sigma = max(1.0, math.sqrt(n_tables / (2 * share * plan.budget)) * (1 + 1e-12))
         self._grid = VoteGrid.choose(sigma, _PLANNED_TALLIES, n_cells, plan.delta)
         self.scale = self._grid.convert_noise(sigma)
-        self._rate = unit_rate(self.scale, plan.budget)
+        self._rate = compute_unit_rate(self.scale, plan.budget)
         self.plan = plan
         self._noise = noise
         self._slack_accountant = slack_accountant
@@ -127,6 +127,6 @@ class NoisyTally:
 
     def _compute_charge(self, n_steps: int) -> int:
         """Return the charge in units of `n_steps` in one cell of every table, rounded up."""
-        # With 32 tables the square can exceed int64, and wrap to a refund. As with int64, charge()
-        # rounds it to float64 once. The rate is rounded up by more.
-        return int(charge(float(len(self.plan.sizes) * n_steps**2), self._rate))
+        # With 32 tables the square can exceed int64, and wrap to a refund. As with int64, it is
+        # rounded to float64 once. The rate is rounded up by more.
+        return int(compute_charge(float(len(self.plan.sizes) * n_steps**2), self._rate))

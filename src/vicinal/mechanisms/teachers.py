@@ -31,7 +31,7 @@ def assign_teachers(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> In
     """Return the index of every record's teacher, 0 to `n_teachers` - 1, int64 (n,).
 
     It is a function of the subject's id only. `ids`: subject id of every record in canonical form
-    (:func:`vicinal.checks.subject_ids`).
+    (:func:`vicinal.checks.check_subject_ids`).
     """
     teacher_by_subject = {}
     for subject in dict.fromkeys(ids):

@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from vicinal import checks
-from vicinal.accounting.budget import MAX_NORM, MAX_SCALE, unit_rate
+from vicinal.accounting.budget import MAX_NORM, MAX_SCALE, compute_unit_rate
 from vicinal.accounting.gaussian import compute_grid_slack
 from vicinal.arrays import AnyArray, Floats, Steps
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -83,7 +83,7 @@ class VoteMechanism(ABC):
         """
         distinct_noise, noise_index = np.unique(noise_std, return_inverse=True)
         scales = [self.grid.convert_noise(value) for value in distinct_noise]
-        rates = [unit_rate(scale, self.budget) for scale in scales]
+        rates = [compute_unit_rate(scale, self.budget) for scale in scales]
         self.slack_accountant.charge([scales[index] for index in noise_index], self.n_coordinates)
         query_scales = np.array(scales, dtype=np.int64)[noise_index]
         return query_scales, np.array(rates, dtype=np.float64)[noise_index]

@@ -4,6 +4,6 @@ This package has no access to labels, budgets or noise. The contribution of a re
 depends on that record, the query and public values, never on which other records are present.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

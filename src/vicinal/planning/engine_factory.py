@@ -46,7 +46,7 @@ from vicinal.mechanisms.noisy_labels import NoisyLabels
 from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable
 from vicinal.mechanisms.votes import DeltaSlackAccountant, NoisyVotes, VoteGrid, VoteMechanism
 from vicinal.neighbours.kernels import FLOAT32, RBF, Cosine, IntegerMatrix, Kernel, int8_precision
-from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius, Radius, Reference
+from vicinal.neighbours.radius import MIN_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
 from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.targets.class_decision import ClassDecision
@@ -56,15 +56,13 @@ from vicinal.targets.class_decision import ClassDecision
 class PlannedEngine:
     """A query engine, with the public facts that it was planned from.
 
-    - `n_records`: number of records, as declared or as estimated with noise.
     - `n_neighbors`: planned number of neighbours k; None if it varies between queries.
-    - `plan`: the plan with number of records and share of a model set.
+    - `plan`: the plan with number of records, declared or estimated, and share of a model set.
     - `encoder`: kernel that encodes features as integers. With a private model the engine itself
       uses the model's metric.
     """
 
     engine: QueryEngine
-    n_records: int
     n_neighbors: int | None
     plan: IndKNNPlan
     encoder: Kernel
@@ -102,8 +100,8 @@ def build_engine(
     if plan.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        rows = convert_to_float(integers)
-        points = convert_to_float(encoder.encode(public))
+        rows = convert_to_float32(integers)
+        points = convert_to_float32(encoder.encode(public))
         plan, model, gradients = train_and_charge_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
@@ -122,7 +120,7 @@ def build_engine(
     return replace(planned, encoder=encoder)
 
 
-def convert_to_float(integers: IntegerMatrix) -> FloatMatrix:
+def convert_to_float32(integers: IntegerMatrix) -> FloatMatrix:
     """Return `integers`, (n, d), as float32, without a copy if they are float32 already."""
     return np.asarray(integers, dtype=np.float32)
 
@@ -140,14 +138,13 @@ def train_and_charge_model(
 ) -> tuple[IndKNNPlan, PrivateModel, LocalGradients]:
     """Train a private model, and charge the subjects; return final plan, model and gradients.
 
-    The plan has the number of records and the model's share set. The gradients are private.
+    The final plan has the number of records and the model's share set. The gradients are private.
+    The `interaction` is marked as released before training.
 
     - `plan`: a plan for which :meth:`IndKNNPlan.may_train` holds.
-    - `encoder`: kernel that has encoded the features.
-    - `X`, array (n, d), `public`, array (m, d): encoded features of the records and public points.
+    - `encoder`: kernel that has encoded `X` (n, d), the records, and `public` (m, d).
     - `subjects`: targets and subjects of the records; `subjects.remaining` must be the array of
       budgets of `account`.
-    - `interaction` is marked as released before training.
     """
     if plan.n_records is None:
         size = _estimate_size(plan, subjects, account, noise, slack, interaction)
@@ -195,10 +192,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
 
 
 def create_slack_accountant(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
-    """Return the accountant of the delta that the noise grid uses, which counts in GDP only.
-
-    `spent`: delta that the grid has already used.
-    """
+    """Return the accountant of the delta that the noise grid uses in GDP; `spent`: used so far."""
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=plan.accounting == "gdp", spent=spent)
 
 
@@ -219,8 +213,7 @@ def create_engine(
     Only the number of records is estimated from the private records, with noise and at a charge, if
     the plan does not declare it.
 
-    - `shard`: the records and their subjects' budgets.
-    - `plan`: the plan, with the share of its private model set.
+    - `plan`: with the share of its private model set.
     - `n_features`, `public`: number of features, and public points, in the metric of `kernel`.
     - `model`: the trained private model, or None.
     - `vote_share`: share of each budget that is available for votes if there is no `model`.
@@ -246,7 +239,8 @@ def create_engine(
         proxies = ProxyLedger(planner.reference, radius, plan.typical_charge_ratio)
         if model is not None:
             proxies.set_used_shares(model.spent_shares)
-    min_scale = multiplier * math.sqrt(plan.get_min_neighbor_count(n_neighbors))
+    # The noise scale is smallest for the least number of neighbours of a query.
+    min_scale = multiplier * math.sqrt(MIN_COUNT if plan.has_private_count else count)
     decision = planner.create_decision(radius, count)
     votes = planner.create_mechanism(min_scale, decision, noise, slack)
     counter = None
@@ -276,7 +270,7 @@ def create_engine(
         proxies,
         block,
     )
-    return PlannedEngine(engine, plan.size, n_neighbors, plan, kernel)
+    return PlannedEngine(engine, n_neighbors, plan, kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,13 +331,10 @@ class EnginePlanner:
         return plan.choose_multiplier(usage, count, budget_share)
 
     def create_decision(self, radius: Radius, count: float) -> ClassDecision:
-        """Return the rule that turns votes into labels.
-
-        It uses the sum of votes expected for a query, measured on public points.
-        """
+        """Return the rule that turns votes into labels, from the expected sum of all votes."""
 
         def measure_total() -> float:
-            """Return the expected sum of all votes of a query."""
+            """Return the expected sum of all votes of a query, measured on public points."""
             if self.reference is None:
                 return count
             usage = measure_participation(self.reference, radius, self.n_features)
@@ -361,7 +352,6 @@ class EnginePlanner:
         """Return the mechanism that releases noisy votes or labels, with its noise grid.
 
         `min_scale`: smallest noise scale in votes, for which the grid must be fine enough.
-        `decision`: turns votes into labels.
         """
         plan = self.plan
         width = plan.target.n_coordinates
@@ -405,10 +395,7 @@ def create_kernel(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
 
 
 def _set_median_bandwidth(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
-    """Return the RBF `kernel` with the median radius around public points as its bandwidth.
-
-    `radius`: rule that gives each point its radius. `reference`: the public points.
-    """
+    """Return the RBF `kernel` with the median radius around public points as its bandwidth."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.compute_step_size(
@@ -425,10 +412,7 @@ def _estimate_size(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
-    """Return the number of records, >= 1, estimated with noise, and charge the subjects for it.
-
-    `subjects`: the records' subjects; their remaining budgets are charged.
-    """
+    """Return the number of records, >= 1, estimated with noise, and charge `subjects` for it."""
     budget = plan.interaction_budget
     grid = VoteGrid.choose(compute_size_noise(budget), 1, 1, plan.grid_delta)
     # Called through its module, in which vicinal.testing breaks it.

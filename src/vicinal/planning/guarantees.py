@@ -1,9 +1,10 @@
 """Guarantees of predictors, in numbers and words, and the privacy loss of fixed plans.
 
 An interaction is all releases of one fitted object. An audience is a group of recipients, with a
-plan of its own for the answers to it. A share of delta is reserved for noise that is drawn on an
+plan of its own for the answers to it. A share of delta is reserved for noise that is sampled on an
 integer grid. The JSON of a fixed plan is the input of ``vicinal account``: its delta and its
-releases.
+releases, for all interactions together. `n_samples_by_scale`, everywhere in this module: the number
+of noise samples, by noise scale in grid steps.
 """
 
 import json
@@ -15,8 +16,7 @@ from typing import Any
 from vicinal.accounting.budget import gdp_epsilon, zcdp_budget, zcdp_epsilon
 from vicinal.accounting.calibration import calibrate
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.accounting.plan import NEIGHBOURING, account
-from vicinal.accounting.plan import Plan as CheckedPlan
+from vicinal.accounting.plan import NEIGHBOURING, Plan, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.planning.plan import IndKNNPlan, choose_default_delta
@@ -42,8 +42,7 @@ SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not 
 def describe_other_fits(n_fits: int) -> str:
     """Return the assumption about other releases from the same subjects, in words.
 
-    `n_fits`: number of fits on the same subjects that the guarantee covers together; 0 for public
-    records.
+    `n_fits`: number of fits that the guarantee covers together; 0 for public records.
     """
     if n_fits <= 1:
         return (
@@ -163,8 +162,7 @@ def compute_total_budget(epsilon: float, delta: float) -> float:
 def check_shared_budget(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
     """Raise InvalidInput unless an audience's plan can share one budget with other audiences.
 
-    `epsilon`, `delta`: guarantee over all audiences together. `n_audiences`: their number, with
-    this one.
+    `epsilon`, `delta`: of all audiences together. `n_audiences`: their number, with this one.
     """
     requirements = {
         "release": ("'votes'", plan.label_only),
@@ -207,8 +205,7 @@ def refuse_weak_plan(
 ) -> None:
     """Raise PrivacyRefused for a guarantee (`epsilon`, `delta`) too weak to protect subjects.
 
-    `n_records`: declared number of records, or None. `name`: name of the parameter with epsilon,
-    for the message.
+    `n_records`: as declared, or None. `name`: the parameter with epsilon, for the message.
     """
     problem = ""
     if epsilon > MAX_EPSILON:
@@ -238,11 +235,11 @@ METHODS = {
     "rdp_mironov": "Renyi DP, converted by Mironov 2017",
 }
 
-# The JSON of a fixed plan, as ``vicinal account`` takes it: its delta and its releases.
-Plan = dict[str, Any]
+PlanJSON = dict[str, Any]  # A fixed plan as ``vicinal account`` takes it: its delta and releases
+ReleaseJSON = dict[str, Any]  # An entry of its releases: equal planned mechanisms
 
 
-def compute_plan_loss(plan: Plan) -> dict[str, Any]:
+def compute_plan_loss(plan: PlanJSON) -> dict[str, Any]:
     """Return the output of ``vicinal account`` for a plan: epsilon, delta, method, assumptions."""
     accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
     return accounting
@@ -255,44 +252,32 @@ def _account_json(plan: str) -> str:
 
 
 def count_samples_by_scale(counts: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """Return the total number of noise samples by noise scale.
-
-    `counts`: pairs of a noise scale in grid steps and a number of samples.
-    """
+    """Return `n_samples_by_scale`, from pairs of a noise scale in grid steps and a number."""
     totals: dict[int, float] = {}
     for scale, count in counts:
         totals[scale] = totals.get(scale, 0.0) + count
     return totals
 
 
-def compute_discretization_delta(epsilon: float, draws: dict[int, float]) -> float:
-    """Return an upper bound on the delta that discrete instead of continuous noise adds.
-
-    `epsilon`: that of the guarantee with continuous noise. `draws`: number of noise draws by noise
-    scale in grid steps.
-    """
-    # Each draw changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
-    # the sum over all draws, (epsilon, delta + (1 + e^epsilon) v) holds.
-    change = 1 / 6 * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
-    return change * (1 + math.exp(min(epsilon, 700.0)))
-
-
-def _add_grid_delta(plan: Plan, loss: dict[str, Any], draws: dict[int, float]) -> float:
+def _add_grid_delta(
+    plan: PlanJSON, loss: dict[str, Any], n_samples_by_scale: dict[int, float]
+) -> float:
     """Return the plan's delta plus the delta that discrete instead of continuous noise costs.
 
-    The cost is omitted if the upward rounding of the plan's delta already covers it.
-
-    - `loss`: method, epsilon and delta of `plan`, as :func:`compute_plan_loss` returns them.
-    - `draws`: number of noise draws by noise scale in grid steps.
+    The cost is omitted if the upward rounding of the plan's delta already covers it. `loss`:
+    method, epsilon and delta of `plan`, as :func:`compute_plan_loss` returns them.
     """
     delta: float = loss["delta"]
-    cost = compute_discretization_delta(loss["epsilon"], draws)
+    # Each sample changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
+    # the sum over all samples, (epsilon, delta + (1 + e^epsilon) v) holds.
+    change = 1 / 6 * math.fsum(n / float(scale) ** 2 for scale, n in n_samples_by_scale.items())
+    cost = change * (1 + math.exp(min(loss["epsilon"], 700.0)))
     # The accounting increases delta by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D
     # by a relative 1e-10, which increases delta by a relative (alpha - 1) D 1e-10. Its own errors
     # are below 1e-11.
     covered_share = GRID_SHARE
     if loss["method"].startswith("rdp"):
-        total = CheckedPlan.from_dict(plan).composition()
+        total = Plan.from_dict(plan).composition()
         order = total.find_best_order(delta)
         covered_share = GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
     if cost <= covered_share * delta:
@@ -300,10 +285,10 @@ def _add_grid_delta(plan: Plan, loss: dict[str, Any], draws: dict[int, float]) -
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
 
-def repeat_plan(plan: Plan, interactions: int) -> Plan:
+def repeat_plan(plan: PlanJSON, interactions: int) -> PlanJSON:
     """Return the plan of several interactions under one guarantee, each with the plan `plan`.
 
-    `interactions`: their number; 0 for public records counts as 1.
+    `interactions`: their number; 0, for public records, counts as 1.
     """
     times = max(1, interactions)
     numbers = ("count", "answered")  # The fields of a release that are proportional to `times`
@@ -315,8 +300,8 @@ def repeat_plan(plan: Plan, interactions: int) -> Plan:
 
 
 def create_guarantee(
-    plan: Plan,
-    draws: dict[int, float],
+    plan: PlanJSON,
+    n_samples_by_scale: dict[int, float],
     *,
     simulated: bool,
     interactions: int = 1,
@@ -325,8 +310,7 @@ def create_guarantee(
 ) -> Guarantee:
     """Return the guarantee of all releases of a plan, with epsilon as of ``vicinal account``.
 
-    - `plan`: the JSON of a plan, for all interactions together.
-    - `draws`: number of noise draws of one interaction, by noise scale in grid steps.
+    - `n_samples_by_scale`: for one interaction.
     - `simulated`: whether randomness came from a seed, which voids the guarantee.
     - `interactions`: number of interactions that share the guarantee; 0 if the records are public,
       which voids it.
@@ -334,10 +318,10 @@ def create_guarantee(
     """
     loss = compute_plan_loss(plan)
     is_void = simulated or interactions == 0
-    draws = {scale: max(1, interactions) * count for scale, count in draws.items()}
+    total_samples = {scale: max(1, interactions) * n for scale, n in n_samples_by_scale.items()}
     return Guarantee(
         epsilon=math.inf if is_void else loss["epsilon"],
-        delta=1.0 if is_void else _add_grid_delta(plan, loss, draws),
+        delta=1.0 if is_void else _add_grid_delta(plan, loss, total_samples),
         neighbouring=NEIGHBOURING,
         protected=(
             "features, labels and presence of every record, over all answers since fit together",
@@ -356,15 +340,13 @@ def create_guarantee(
     )
 
 
-def find_min_noise(plan: Plan, epsilon: float, noise_field: str, release_index: int = -1) -> float:
-    """Return the smallest noise of a release with which a plan satisfies epsilon.
+def find_min_noise(
+    plan: PlanJSON, epsilon: float, noise_field: str, release_index: int = -1
+) -> float:
+    """Return the smallest noise of a release with which a plan satisfies epsilon at its delta.
 
-    - `plan`: the JSON of a plan, for all interactions together.
-    - `epsilon`: the target at the plan's delta, which the plan never exceeds.
-    - `noise_field`: name of the field of the release with the noise.
-    - `release_index`: index of the release in the plan; the last one by default.
-
-    Raises PrivacyRefused if no value satisfies epsilon.
+    `noise_field`: name of the release's field with the noise. `release_index`: index of the release
+    in the plan. Raises PrivacyRefused if no value satisfies epsilon.
     """
     index = release_index % len(plan["releases"])
     return _calibrate_json(json.dumps(plan, sort_keys=True), epsilon, noise_field, index)

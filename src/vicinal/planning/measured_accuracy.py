@@ -50,13 +50,6 @@ class MeasuredAccuracy:
     epsilon: float
     accuracy: float
 
-    @classmethod
-    def from_texts(cls, texts: Iterable[str]) -> Self:
-        """Return the figures of one row of a CSV file; `texts`: its cells, one for each field."""
-        types = (str, int, int, int, float, float, float)
-        values = [parse(text) for parse, text in zip(types, texts, strict=True)]
-        return cls(*values)
-
     @property
     def error_reduction(self) -> float:
         """Share of the errors of the constant answer, the most frequent class, that is avoided."""
@@ -135,9 +128,13 @@ class AccuracyRange:
 @cache
 def read_measured_accuracies() -> tuple[MeasuredAccuracy, ...]:
     """Return all measured accuracies, read from the package's table."""
-    lines = files("vicinal.planning").joinpath("measured_accuracy.csv").read_text("utf-8")
-    _header, *rows = csv.reader(lines.splitlines())
-    return tuple(MeasuredAccuracy.from_texts(row) for row in rows)
+    text = files("vicinal.planning").joinpath("measured_accuracy.csv").read_text("utf-8")
+    _header, *rows = csv.reader(text.splitlines())
+    types = (str, int, int, int, float, float, float)
+    return tuple(
+        MeasuredAccuracy(*[parse(cell) for parse, cell in zip(types, row, strict=True)])
+        for row in rows
+    )
 
 
 def find_similar_tables(
@@ -148,15 +145,14 @@ def find_similar_tables(
     n_classes: int,
     n_features: int | None,
 ) -> list[MeasuredAccuracy]:
-    """Return the figures of the most similar tables, nearest first: one of each table.
+    """Return the figures of the tables most similar to a plan, nearest first: one of each table.
 
     The distance is the sum of the absolute logarithms of the ratios of records, epsilon, classes
     and features. Each table is represented by its nearest number of records and epsilon. A plan for
     numbers is compared with tables of numbers only, and one for two classes with tables of two.
 
-    - `accuracies`: figures to choose from.
-    - `n_records`, `epsilon`, `n_classes`: of the plan; one class stands for numbers.
-    - `n_features`: number of features of the plan after encoding; None if unknown.
+    `accuracies`: figures to choose from. The rest: numbers of the plan; `n_classes` is 1 for
+    numbers, `n_features` that after encoding, or None if unknown.
     """
 
     def compute_distance(measured: MeasuredAccuracy) -> float:

@@ -77,18 +77,18 @@ BALANCED = "balanced"
 MAX_INTERACTIONS = 10**6
 
 
-def check_interactions(value: object) -> int:
+def _parse_interactions(name: str, value: object) -> int:
     """Return the declared number of interactions, at least 1, or 0 for records declared public.
 
-    Raises InvalidInput if the value is neither such a number nor "public".
+    Raises InvalidInput, with the parameter's `name`, for other values.
     """
     if isinstance(value, str) and value == PUBLIC:
         return 0
-    return checks.check_integer("interactions", value, minimum=1, maximum=MAX_INTERACTIONS)
+    return checks.check_integer(name, value, minimum=1, maximum=MAX_INTERACTIONS)
 
 
 # Check of the number of interactions that share the budget, or "public", which becomes 0.
-INTERACTIONS = Checked(lambda _, value: check_interactions(value), 'int or "public"')
+INTERACTIONS = Checked(_parse_interactions, 'int or "public"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ class NumberPerClass(Check):
         """Return `value` as a tuple, the word or None; InvalidInput names the parameter `name`."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
-        numbers = tuple(checks.check_real(name, number, above=0) for number in value)
+        numbers: tuple[Any, ...] = ()
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            numbers = tuple(value)
         if not numbers:
             raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
-        return numbers
+        return tuple(checks.check_real(name, number, above=0) for number in numbers)
 
 
 # Smallest delta: with less, the rounding of votes to a grid may use up its share of delta.

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from vicinal.accounting.budget import zcdp_budget
-from vicinal.accounting.label_filter import ChargeTable, charge_table
+from vicinal.accounting.label_filter import ChargeTable, build_charge_table
 from vicinal.arrays import AnyArray, Floats
 from vicinal.engine.noise_schedule import (
     Participation,
@@ -63,12 +63,15 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
 
     A value of None stands for "auto" or "adaptive". All values are public.
 
-    - `target`: kind of the records' targets: classes, numbers or several labels.
+    - `target`: the records' targets: classes, numbers or several labels.
     - `no_model_reason`: why "auto" has chosen no private model; "" if it has not chosen that.
     - `n_public`: number of public rows, on which that choice depends; 0 for none.
     - `n_periods`: number of equal renewal periods over which answers and budgets are released; a
       model is trained in the first one.
     - `carries_over`: whether the unspent budget of a period is carried over to the next one.
+
+    Arguments of methods: `budget_share`, the share of a subject's budget that is used for votes;
+    `n_neighbors`, k, or None if it varies between queries; `n_public`, the number of public rows.
     """
 
     target: Target
@@ -210,10 +213,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
 
     def check_kernel(self, *, has_public: bool) -> None:
-        """Raise InvalidInput if parameters need a public reference or bandwidth that is missing.
-
-        `has_public`: whether there is a public reference.
-        """
+        """Raise InvalidInput if parameters need a public reference or bandwidth that is missing."""
         needs_public = {
             "min_similarity='adaptive'": self.min_similarity is None,
             "neighbor_count='public'": not self.has_private_count,
@@ -278,15 +278,10 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def label_charges(self) -> ChargeTable:
         """The table of charges of released labels; in Renyi DP labels are charged as votes."""
         if self.accounting == "rdp":
-            return charge_table(self.interaction_budget, 0.0)
-        return charge_table(
-            self.interaction_budget, SLACK_SHARE * self.grid_delta, self.priced_classes
-        )
-
-    @property
-    def priced_classes(self) -> int | None:
-        """Number of classes that determines a label's charge; None if class scores decide."""
-        return self.target.n_coordinates if self.is_plurality_decision else None
+            return build_charge_table(self.interaction_budget, 0.0)
+        # Charges depend on the number of classes only if the class with the most votes wins.
+        n_classes = self.target.n_coordinates if self.is_plurality_decision else None
+        return build_charge_table(self.interaction_budget, SLACK_SHARE * self.grid_delta, n_classes)
 
     @property
     def interaction_budget(self) -> float:
@@ -321,8 +316,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def compute_record_budget(self, budget_share: float, shift: float = 0.0) -> float:
         """Return the zCDP budget of one record for votes; a larger one for labels, which cost less.
 
-        `budget_share`: share of a subject's budget that is used for votes. `shift`: weight of a
-        record's vote in noise scales, on which the charge of labels depends.
+        `shift`: weight of a record's vote in noise scales, on which the charge of labels depends.
         """
         budget = budget_share * self.interaction_budget
         if self.label_only and budget_share > 0:
@@ -352,8 +346,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
         """Return the number of neighbours k that suits the budgets.
 
-        `reference`: public points, on whose intrinsic dimension k depends, or None. `budget_share`:
-        share of each budget that is used for votes.
+        `reference`: public points, on whose intrinsic dimension k depends, or None.
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups
@@ -369,15 +362,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """Return the noise multiplier sigma2 that the budgets pay for.
 
         `usage`: kernel weights and number of participations, measured on public points. `count`:
-        number of records that take part in a query. `budget_share`: share of each budget that is
-        used for votes.
+        number of records that take part in a query.
         """
+        compute_budget = partial(self.compute_record_budget, budget_share)
         return compute_noise_multiplier(
-            usage,
-            self.size,
-            self.n_private_answers,
-            count,
-            partial(self.compute_record_budget, budget_share),
+            usage, self.size, self.n_private_answers, count, compute_budget
         )
 
     @property
@@ -385,18 +374,8 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         """Whether all queries have the same noise scale."""
         return not self.has_private_count and self.min_similarity is None
 
-    def get_min_neighbor_count(self, n_neighbors: int | None) -> float:
-        """Return the least number of neighbours of a query, for which the noise scale is smallest.
-
-        `n_neighbors`: k, or None if it varies between queries.
-        """
-        return MIN_COUNT if self.has_private_count or n_neighbors is None else float(n_neighbors)
-
     def get_typical_count(self, n_neighbors: int | None) -> float:
-        """Return the number of neighbours for which noise is planned: k, or the smallest number.
-
-        `n_neighbors`: k, or None if it varies between queries.
-        """
+        """Return the number of neighbours for which noise is planned: k, or the smallest number."""
         return MIN_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
@@ -428,9 +407,9 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.target
 
     def get_vote_share(self, model: PrivateModel | None) -> float:
-        """Return the share of each budget that remains for votes after all trainings.
+        """Return the share of each budget that remains for votes after all trainings of `model`.
 
-        `model`: the trained private model, or None.
+        It is 1 if `model` is None.
         """
         if model is None:
             return 1.0
@@ -443,8 +422,7 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
     def choose_model_share(self, n_public: int) -> Self:
         """Return the plan with the share of its private model chosen, if it is "auto".
 
-        The choice is a public fact. Without a model, `no_model_reason` is the reason. `n_public`:
-        number of public rows.
+        The choice is a public fact. Without a model, `no_model_reason` is the reason.
         """
         plan = self.changed(n_public=n_public)
         if self.model_share is not None:

@@ -44,8 +44,7 @@ class PlanChoice:
     - `multiplier`: the noise on each class has the standard deviation multiplier * sqrt(k) votes.
     - `budget`: budget of one record for votes, in zCDP; a lower bound with a private model. Where
       labels alone are released, their lower price is included.
-    - `usage`: expected kernel weights and participations of records, measured on public points or
-      assumed.
+    - `usage`: kernel weights and participations of records, measured on public points or assumed.
     - `score_noise`: standard deviation that noise leaves in a private model's scores of vectors;
       None without such a model.
     """
@@ -70,7 +69,7 @@ class PlanChoice:
           model. ``fit`` uses the value that it measures on public points.
         """
         n = plan.size
-        model = simulate_model_training(plan, reference)
+        model = train_on_zero_gradients(plan, reference)
         if budget_share is None:
             min_share = 1 - (plan.model_share or 0.0)
             budget_share = min_share if model is None else plan.get_vote_share(model)
@@ -126,7 +125,7 @@ class PlanChoice:
         return self.plan.vector_target.compute_expected_errors(weight, np.array([noise]))
 
 
-def simulate_model_training(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+def train_on_zero_gradients(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
     """Return the model that training on a vector target would give if all gradients were zero.
 
     It has the charge and the error of a trained model, which depend on public points only, because
@@ -170,9 +169,8 @@ def simulate_model(setup: SimulationSetup, plan: IndKNNPlan, seed: int) -> Simul
     Each half of the subjects is predicted by a model of the other half, with the noise of a model
     of n private records.
 
-    - `setup`: the public points, with the kernel of the plan.
-    - `plan`: a plan with a share for the model.
-    - `seed`: seed of the noise and of the division into halves.
+    `setup`: the public points. `plan`: a plan with a share for the model. `seed`: that of the noise
+    and of the division into halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
     kernel = setup.reference.kernel
@@ -212,11 +210,10 @@ def _train_model(
 ) -> PrivateModel:
     """Return a simulated private model, trained by floating-point gradients with seeded noise.
 
-    - `X`, float32 (n, d), `labels`, int64 (n,): the training rows, encoded, and their classes.
-    - `calibration_rows`, float32 (m, d): encoded rows on which the model is calibrated.
+    - `X` (n, d), `labels` (n,): the training rows, encoded, and their classes.
+    - `calibration_rows` (m, d): encoded rows on which the model is calibrated.
     - `features`: maps encoded rows to the integer input features of the model.
     - `plan`: gives the budget and the number of records, which determine the noise.
-    - `generator`: source of the seeded noise.
     """
     training = replace(plan.training, typical_charge_ratio=1.0, records_per_subject=1.0)
     rows = features.compute_rows(X).astype(np.float64) / features.steps_per_unit
@@ -349,7 +346,6 @@ class _SimulationRun:
     """
 
     def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
-        """Draw the order of queries, and give every point its whole budget."""
         size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size)
@@ -368,9 +364,9 @@ class _SimulationRun:
         """Answer a `block` of queries, (b,) indices of points, and charge the voters."""
         labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
-        voters = self._voters.select_block(block)
+        voters = self._voters.select_queries(block)
         noiseless = self._sum_votes(voters, voters.weights)
-        charged = voters.keep_queries(queried)
+        charged = voters.select_queries(np.flatnonzero(queried))
         noisy = self._sum_votes(charged, self._charge_voters(charged))
         scale = self._choice.noise
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
@@ -390,10 +386,10 @@ class _SimulationRun:
         self._n_queried += int(queried.sum())
 
     def _predict_by_model(self, block: Places) -> Places:
-        """Return the labels of queries that the model answers alone, `_UNKNOWN` for the rest.
+        """Return the labels (b,) of queries that the model answers alone, else `_UNKNOWN`.
 
-        It answers if it is certain, or if no planned queries to private records remain. `block`,
-        int64 (b,): indices of the queried points.
+        The model answers if it is certain, or if no planned queries to private records remain.
+        `block` (b,): indices of the queried points.
         """
         model = self._setup.model
         if model is None:
@@ -404,10 +400,7 @@ class _SimulationRun:
         return np.where(queried, _UNKNOWN, model.predicted.values[block].argmax(axis=1))
 
     def _charge_voters(self, voters: _Voters) -> Floats:
-        """Charge the voters, and return the vote weights (pairs,) that their budgets pay for.
-
-        `voters`: pairs of a query and a voting point.
-        """
+        """Charge the voters, and return the vote weights (pairs,) that their budgets pay for."""
         variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = (
             np.square(voters.weights)
@@ -423,8 +416,7 @@ class _SimulationRun:
     def _sum_votes(self, voters: _Voters, vote_weights: Floats) -> Floats:
         """Return the weighted votes (q, c) for each class, times the records of each vote.
 
-        `voters`: pairs of a query and a voting point. `vote_weights` (pairs,): weight of each vote,
-        the kernel weight, or less where a budget does not afford it.
+        `vote_weights` (pairs,): the kernel weight, or less where a budget does not afford it.
         """
         c = self._setup.n_classes
         cells = voters.queries * c + self._setup.labels[voters.rows]
@@ -470,27 +462,15 @@ class _Voters:
     records_per_vote: float
     participations_per_vote: float
 
-    def select_block(self, block: Places) -> _Voters:
-        """Return the voters of the queries with the indices `block` (b,), renumbered from 0."""
+    def select_queries(self, indices: Places) -> _Voters:
+        """Return the voters of the queries with these `indices` (q,), renumbered 0 to q - 1."""
         new_index = np.full(self.n_queries, _UNKNOWN, dtype=np.int64)
-        new_index[block] = np.arange(len(block))
-        return self._select_queries(new_index, len(block))
-
-    def keep_queries(self, mask: Bools) -> _Voters:
-        """Return the voters of the queries where `mask` (queries,) holds, numbered from 0."""
-        new_index = np.where(mask, np.cumsum(mask) - 1, _UNKNOWN)
-        return self._select_queries(new_index, int(mask.sum()))
-
-    def _select_queries(self, new_index: Places, n_queries: int) -> _Voters:
-        """Return the voters of `n_queries` selected queries.
-
-        `new_index`, (queries,): new index of each query; `_UNKNOWN` if it is not selected.
-        """
+        new_index[indices] = np.arange(len(indices))
         queries = new_index[self.queries]
         is_kept = queries != _UNKNOWN
         rows, weights = self.rows[is_kept], self.weights[is_kept]
         return replace(
-            self, queries=queries[is_kept], rows=rows, weights=weights, n_queries=n_queries
+            self, queries=queries[is_kept], rows=rows, weights=weights, n_queries=len(indices)
         )
 
 

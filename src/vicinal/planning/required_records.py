@@ -31,10 +31,7 @@ MAX_RECORDS = 1 << 40  # a plan that needs more records than this needs less noi
 
 
 def compute_unanimous_lead(choice: PlanChoice) -> float:
-    """Return the lead of a unanimous vote of k neighbours, in standard deviations of its noise.
-
-    `choice`: the number k and the noise.
-    """
+    """Return the lead of a unanimous vote of k neighbours, in standard deviations of its noise."""
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
@@ -92,10 +89,10 @@ def warn_about_small_data(planned: PlannedEngine) -> None:
         lead = math.sqrt(planned.n_neighbors / 2) / planned.engine.noise_multiplier
         is_small = lead < MIN_LEAD
     else:
-        is_small = planned.n_records < find_model_records(plan)
+        is_small = plan.size < find_model_records(plan)
     if is_small:
         warn_caller(
-            f"Noise decides many answers: about {planned.n_records:,} records (as declared, or as "
+            f"Noise decides many answers: about {plan.size:,} records (as declared, or as "
             f"estimated with noise) are few for {plan.n_queries:,} queries at epsilon "
             f"{plan.epsilon:g}. Use more records, fewer queries or a larger epsilon. "
             "`vicinal plan` states the required number of records.",

@@ -5,7 +5,6 @@ from typing import Any
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from vicinal.arrays import Floats, Ints
 from vicinal.parameters import document_parameters
@@ -24,7 +23,6 @@ class AveragingEstimator(IndKNNEstimator):
 
         Charged, except cached answers to an identical array.
         """
-        check_is_fitted(self)
         answers = self._query_cached(X)
         assert answers.votes is not None  # noqa: S101 (sums are released)
         return self._plan.vector_target.compute_answers(answers.votes, answers.noise)

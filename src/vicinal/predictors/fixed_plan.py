@@ -1,7 +1,7 @@
 """Base classes of estimators with a fixed plan: the charge is known before the first release.
 
-A plan is a JSON object with `delta` and `releases`; each entry of `releases` describes planned
-mechanisms of one kind: their noise, sampling rate and number. Encoded targets are class indices
+A plan is a JSON object with `delta` and `releases`; each entry of `releases` describes equal
+planned mechanisms: their kind, noise, sampling rate and number. Encoded targets are class indices
 (n,), or 0s and 1s (n, c) for several labels. A query is screened if it is answered only when its
 noisy largest number of votes reaches a threshold.
 """
@@ -38,7 +38,8 @@ from vicinal.parameters import (
     parameter_table,
 )
 from vicinal.planning.guarantees import (
-    Plan,
+    PlanJSON,
+    ReleaseJSON,
     count_samples_by_scale,
     create_guarantee,
     find_min_noise,
@@ -62,23 +63,11 @@ class NamedClassesMixin(ClassifierMixin):
     """A classifier whose predictions are class names in the composed Unicode form (NFC)."""
 
     def score(self, X: Any, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Return the accuracy of predictions.
+        """Return the share of queries `X` (q, d) whose prediction is the true label of `y` (q,).
 
-        Parameters
-        ----------
-        X : array (q, d)
-            Queries, as for `predict`.
-        y : array-like (q,)
-            The true labels.
-        sample_weight : array-like (q,), optional
-            Weight of each row in the accuracy.
-
-        Returns
-        -------
-        float
-            The (weighted) share of rows with a correct prediction.
+        `sample_weight` (q,), optional: the weight of each query in the share.
         """
-        return float(super().score(X, checks.compose_labels(y), sample_weight))
+        return float(super().score(X, checks.normalize_labels(y), sample_weight))
 
 
 class GuaranteeDisplay(BaseEstimator):
@@ -186,7 +175,7 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
     _name: ClassVar[str]
 
     @abstractmethod
-    def list_releases(self) -> list[Plan]:
+    def list_releases(self) -> list[ReleaseJSON]:
         """Return the planned releases, as the entries of a plan."""
 
     @abstractmethod
@@ -213,7 +202,9 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
         """
         return encode_labels(y, size, self.classes)
 
-    def plan_interactions(self, releases: list[Plan], delta: float | None = None) -> Plan:
+    def plan_interactions(
+        self, releases: list[ReleaseJSON], delta: float | None = None
+    ) -> PlanJSON:
         """Return the plan of all declared interactions with the same subjects.
 
         `releases`: the entries of one interaction's plan. `delta`: None for the parameter `delta`.
@@ -232,18 +223,13 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
     _default_noise: ClassVar[float]
 
     @property
-    def _noise_field(self) -> str:
-        """Field name of the noise on votes in the last release of the plan."""
-        return "sigma"
-
-    @property
     @abstractmethod
     def max_votes(self) -> int:
         """Largest number of votes in a query."""
 
     @abstractmethod
-    def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases, screening and votes, as the entries of a plan.
+    def _plan_releases(self, noise: float) -> list[ReleaseJSON]:
+        """Return the planned releases as the entries of a plan; the last one has the votes.
 
         `noise`: standard deviation of the noise on each class's votes, in votes.
         """
@@ -303,9 +289,10 @@ class AnsweringPlan(AnsweringParameters, FixedPlan):
         if self.epsilon is None:
             return self._default_noise if self.sigma_votes is None else self.sigma_votes
         plan = self.plan_interactions(self._plan_releases(self._default_noise))
-        return find_min_noise(plan, self.epsilon, self._noise_field)
+        noise_field = "sigma_votes" if "sigma_votes" in plan["releases"][-1] else "sigma"
+        return find_min_noise(plan, self.epsilon, noise_field)
 
-    def list_releases(self) -> list[Plan]:
+    def list_releases(self) -> list[ReleaseJSON]:
         """Return the planned releases at the planned noise, as the entries of a plan."""
         return self._plan_releases(self.vote_noise)
 
@@ -358,8 +345,8 @@ class FixedPlanEstimator(
     def _fit_checked(self, plan: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
         """Create the mechanism that answers queries; without one, make all releases here.
 
-        - `records`: the checked arguments of ``fit``, whose records are claimed.
-        - `targets`: encoded targets, (n,) or (n, c); private.
+        `records`: the checked arguments of ``fit``, whose records are claimed. `targets`: encoded,
+        (n,) or (n, c); private.
         """
 
     def _fit(
@@ -371,17 +358,14 @@ class FixedPlanEstimator(
     ) -> Self:
         """Check all arguments, claim the records and start the releases.
 
-        After an error the estimator is unchanged.
-
-        - `X`, array or table (n, d): private features.
-        - `y`, array (n,) or (n, c): private targets.
-        - `subjects`, array (n,): id of each record's subject; None: each record is a subject.
-        - `public`, array or table (m, d): public, unlabelled rows, or None.
+        After an error the estimator is unchanged. `X` (n, d), `y`, (n,) or (n, c), and `subjects`
+        (n,) are private features, targets and ids, `public` (m, d) unlabelled rows, as ``fit`` of a
+        subclass takes them.
         """
         with inputs.restore_on_error(self):
             plan = self._plan_type.from_estimator(self)
             check_row_order(X, y=y, subjects=subjects)
-            records = inputs.check_fit_inputs(self, X, subjects, public)
+            records = inputs.read_fit_inputs(self, X, subjects, public)
             targets = plan.encode_targets(y, len(records))
             inputs.claim_records(self, plan, records)
             self.classes_ = plan.classes
@@ -397,7 +381,7 @@ class FixedPlanEstimator(
         """Return the number of samples, each with delta slack, by noise scale in grid steps."""
         return self._get_plan().count_noise_samples()
 
-    def plan(self, delta: float | None = None) -> Plan:
+    def plan(self, delta: float | None = None) -> PlanJSON:
         """Return the plan in the JSON types that ``vicinal account`` reads.
 
         It covers all declared interactions. `delta`: of the guarantee; None: the estimator's.
@@ -497,10 +481,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return votes
 
     def _fit_checked(self, plan: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
-        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0.
-
-        `records`: checked features and subjects. `targets`: encoded targets, (n,) or (n, c).
-        """
+        """Create the mechanism that answers queries by `plan`; set the counters of queries to 0."""
         self._release = plan.create_mechanism(records, targets)
         self._lock = ForkSafeLock()
         self.vote_noise_ = plan.vote_noise
@@ -514,7 +495,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         PrivacyRefused if they exceed the plan.
         """
         check_is_fitted(self)
-        queries = inputs.check_features(self, X)
+        queries = inputs.read_features(self, X)
         with self._lock:
             self._release.check_queries(len(queries))
             inputs.note_release(self)

@@ -16,7 +16,7 @@ from vicinal.arrays import AnyArray, Floats
 from vicinal.engine.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.parameters import document_parameters
-from vicinal.planning.engine_factory import convert_to_float
+from vicinal.planning.engine_factory import convert_to_float32
 from vicinal.planning.parameter_tables import IndKNNClassifierParameters
 from vicinal.predictors import inputs
 from vicinal.predictors.fixed_plan import ABSTAIN, NamedClassesMixin, compute_decision_scores
@@ -172,7 +172,6 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         PrivacyRefused
             With release="label": only labels are released.
         """
-        check_is_fitted(self)
         self._check_votes_released("The noisy votes")
         votes = self._query_cached(X).votes
         assert votes is not None  # noqa: S101 (votes are released: just checked)
@@ -189,13 +188,11 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         PrivacyRefused
             With release="label": only labels are released.
         """
-        check_is_fitted(self)
         self._check_votes_released("Probabilities")
         return self.probabilities(self._query_cached(X))
 
     def probabilities(self, answers: QueryAnswers) -> Floats:
         """Return class probabilities, float64 (q, c), of `answers` by :meth:`query`, uncharged."""
-        check_is_fitted(self)
         self._check_votes_released("Probabilities")
         assert answers.votes is not None  # noqa: S101 (votes are released: just checked)
         if answers.probabilities is not None:
@@ -203,19 +200,23 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         return self._engine.decision.compute_probabilities(answers.votes, answers.noise)
 
     def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
-        """Return class probabilities of the private model alone, float64 (q, c); None without one.
+        """Return class probabilities by the private model alone, float64 (q, c); None without one.
 
         Never charged: the weights of the model were charged and released in training, and no record
         is read here. Rows sum to 1. `X`, array (q, d): public queries.
         """
         check_is_fitted(self)
-        queries = inputs.check_features(self, X)
+        queries = inputs.read_features(self, X)
         if self._model is None:
             return None
-        return self._model.predict(convert_to_float(self._encoder.encode(queries)))
+        return self._model.predict(convert_to_float32(self._encoder.encode(queries)))
 
     def _check_votes_released(self, requested: str) -> None:
-        """Raise PrivacyRefused if only labels are released; `requested` names refused values."""
+        """Raise PrivacyRefused if only labels are released; `requested` names the values refused.
+
+        Raises sklearn.exceptions.NotFittedError before ``fit``.
+        """
+        check_is_fitted(self)
         if self._plan.label_only:
             raise PrivacyRefused(
                 f"{requested} cannot be given with release='label': only labels are paid for. Fit "

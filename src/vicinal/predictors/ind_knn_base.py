@@ -22,7 +22,7 @@ from vicinal.features.table_schema import TableSchema
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.planning.engine_factory import PlannedEngine, build_engine, convert_to_float
+from vicinal.planning.engine_factory import PlannedEngine, build_engine, convert_to_float32
 from vicinal.planning.guarantees import create_ind_knn_guarantee
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
@@ -31,10 +31,7 @@ from vicinal.predictors import inputs
 from vicinal.predictors.fixed_plan import GuaranteeDisplay
 from vicinal.tabular import check_row_order
 
-_MAX_COMPARED_QUERIES = 256
-"""Number of first queries that are compared with the public reference, for a warning."""
-
-
+_MAX_COMPARED_QUERIES = 256  # number of first queries compared with the public reference
 _MAX_CACHED_CALLS = 8  # number of latest calls of `query` whose answers are cached
 
 
@@ -109,12 +106,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> list[warnings.WarningMessage]:
         """Check and claim the records, plan the engine, and set the fitted attributes.
 
-        The arguments are those of :meth:`fit`; if it has a schema, `public` are features already.
-        Returns the warnings of planning, for the time after the fit: one that a filter turns into
-        an error must not discard a fit that has been charged.
+        The arguments are those of :meth:`fit`, with `public` as features. Returns the warnings of
+        planning, to issue after the fit: one that a filter turns into an error must not discard a
+        fit that has been charged.
         """
         plan = IndKNNPlan.from_estimator(self)
-        records = inputs.check_fit_inputs(self, X, subjects, public)
+        records = inputs.read_fit_inputs(self, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)
         with warnings.catch_warnings(record=True, action="always") as fit_warnings:
@@ -137,9 +134,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> None:
         """Set the fitted attributes from a planned engine, which answers queries from now on.
 
-        - `planned`: the engine on the records, with its encoder and its private model, if any.
-        - `plan`: the plan of the fit.
-        - `records`: the checked arguments of ``fit``.
+        `plan`: that of the fit. `records`: the checked arguments of ``fit``.
         """
         self._engine = planned.engine
         self._plan = plan
@@ -153,7 +148,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self._planned_answers = None if planned.model is not None else plan.n_queries
         self._next_subject_id = len(records) if records.ids is None else 0
         self._has_subject_ids = records.ids is not None
-        self.n_records_ = planned.n_records
+        self.n_records_ = planned.plan.size
         self.n_neighbors_ = planned.n_neighbors
         self.noise_multiplier_ = planned.engine.noise_multiplier
         self.budget_ = planned.engine.votes.budget
@@ -163,17 +158,17 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> Self:
         """Add private records; an enrolled or erased subject keeps its remaining budget.
 
-        `X` (n, d), `y` and `subjects` (n,) are features, targets and ids in the form that
-        :meth:`fit` takes; `y` is (n,), or (n, c) for several labels or numbers. Pass `subjects` if
-        and only if `fit` received them. Without them every record is a new subject, whose id
-        continues the row numbers. The radius and the noise stay as planned.
+        `X` (n, d), `y` (n,), or (n, c) for several labels or numbers, and `subjects` (n,) have the
+        form that :meth:`fit` takes. Pass `subjects` if and only if `fit` received them. Without
+        them every record is a new subject, whose id continues the row numbers. The radius and the
+        noise stay as planned.
         """
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
-        X = inputs.check_features(self, X)
+        X = inputs.read_features(self, X)
         targets = self._plan.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, given_before=self._has_subject_ids)
-        ids = None if subjects is None else inputs.check_subject_list(subjects, len(X))
+        ids = None if subjects is None else inputs.read_subject_list(subjects, len(X))
         if ids is not None and self._shard.ledger.has_similar_unknown_ids(ids):
             inputs.warn_of_similar_ids()
         records = inputs.FitInputs(X, ids, None)
@@ -200,7 +195,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         private model do not change. Ids without records are ignored.
         """
         check_is_fitted(self)
-        ids = checks.subject_ids("subjects", subjects)
+        ids = checks.check_subject_ids("subjects", subjects)
         with self._engine.lock:
             self._recent_answers.clear()
             return self._shard.erase(ids)
@@ -219,14 +214,17 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             ``probabilities`` (q, c), or None.
         """
         check_is_fitted(self)
-        queries = inputs.check_features(self, X)
+        return self._answer(inputs.read_features(self, X))
+
+    def _answer(self, queries: FloatMatrix) -> QueryAnswers:
+        """Return all released values for queries (q, d), charged, and cache them."""
         engine = self._engine
         with engine.lock:
             self._warn_of_unplanned_answers(len(queries))
             integers = self._encoder.encode(queries)
             predicted = None
             if self._model is not None:
-                rows, predicted = self._model.map_rows(convert_to_float(integers))
+                rows, predicted = self._model.map_rows(convert_to_float32(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, predicted=predicted)
@@ -242,10 +240,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         Repeating released answers is not charged. The cache is cleared when records change.
         """
         check_is_fitted(self)
-        queries = inputs.check_features(self, X)
+        queries = inputs.read_features(self, X)
         with self._engine.lock:
             cached_answers = self._recent_answers.get(_hash_queries(queries))
-        return self.query(X) if cached_answers is None else cached_answers
+        return self._answer(queries) if cached_answers is None else cached_answers
 
     def budget_usage(self) -> BudgetUsage:
         """Return a public estimate of the used share of the subjects' budgets.
@@ -295,7 +293,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         if self._model is None:
             return integers
         return self._engine.votes.kernel.encode(
-            self._model.compute_metric_rows(convert_to_float(integers))
+            self._model.compute_metric_rows(convert_to_float32(integers))
         )
 
     @property

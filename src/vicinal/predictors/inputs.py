@@ -3,7 +3,8 @@
 Features and public rows are read by :mod:`vicinal.tabular`, and columns are matched by name
 wherever both tables have names. No message quotes data values, because a traceback may be logged.
 A claim registers the records of a fit as an *interaction*, so that a second fit on them is
-recognised. To withdraw it removes the registration.
+recognised. To withdraw it removes the registration. `estimator`, everywhere in this module: the one
+that is being fitted or, for queries, that was.
 """
 
 from __future__ import annotations
@@ -98,22 +99,18 @@ class FitInputs:
         return slots, len(slot_of_subject)
 
 
-def check_fit_inputs(
+def read_fit_inputs(
     estimator: BaseEstimator, X: Any, ids: npt.ArrayLike | None = None, public: Any = None
 ) -> FitInputs:
-    """Return the checked arguments of ``fit``, and store the number and names of the columns.
+    """Return the checked arguments of ``fit``, and store the columns of `X` in `estimator`.
 
-    - `estimator`: the estimator being fitted; receives the columns' attributes.
-    - `X`, array or table (n, d): private rows.
-    - `ids`: subject id of each row, or None.
-    - `public`, array or table (m, d): public rows, or None.
-
-    Raises InvalidInput naming the first invalid argument.
+    `X`, array or table (n, d): private rows. `ids` (n,): subject id of each row, or None. `public`,
+    array or table (m, d): public rows, or None. Raises InvalidInput naming the first invalid one.
     """
-    rows = check_features(estimator, X, reset=True)
+    rows = read_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
     names = vars(estimator)["_column_names"]
-    reference = None if public is None else check_reference(public, rows, names)
+    reference = None if public is None else read_reference(public, rows, names)
     dominant = None if reference is None else find_dominant_feature(reference)
     if dominant is not None:
         feature_index, share = dominant
@@ -122,7 +119,7 @@ def check_fit_inputs(
             "reference's variance, and alone decides who is near. Map features with PublicMap, and "
             "columns of a table with TableFeatures, or pass 'schema' to fit."
         )
-    subject_ids = None if ids is None else check_subject_list(ids, len(rows))
+    subject_ids = None if ids is None else read_subject_list(ids, len(rows))
     if subject_ids is not None and find_similar_ids(subject_ids):
         warn_of_similar_ids()
     return FitInputs(rows, subject_ids, reference)
@@ -143,14 +140,14 @@ def warn_of_similar_ids() -> None:
     )
 
 
+# Share of the total variance above which one feature practically determines all distances.
 _MAX_VARIANCE_SHARE = 0.95
-"""Share of the total variance above which one feature practically determines all distances."""
 
 
 def find_dominant_feature(points: FloatMatrix) -> tuple[int, float] | None:
-    """Return the index and the variance share of a feature that dominates distances, or None.
+    """Return index and variance share of a feature with over 95 % of all variance, or None.
 
-    It dominates with more than 95 % of the total variance. `points`, float (m, d): public rows.
+    Such a feature dominates distances. `points`, float (m, d): public rows.
     """
     if points.shape[1] < 2 or not points.size:
         return None
@@ -160,8 +157,8 @@ def find_dominant_feature(points: FloatMatrix) -> tuple[int, float] | None:
     return (widest, float(share)) if share > _MAX_VARIANCE_SHARE else None
 
 
-def check_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
-    """Return the features `X` as a finite float matrix (n, d) in C order.
+def read_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> FloatMatrix:
+    """Return the features `X`, an array or table, as a finite float matrix (n, d) in C order.
 
     `reset`: store the number and names of the columns in the estimator (in ``fit``); otherwise `X`
     must have the stored ones, in the same order. Raises InvalidInput without quoting values.
@@ -179,10 +176,10 @@ def check_features(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> 
 
 
 def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
-    """Raise InvalidInput if the column names of a table differ from those of ``fit``.
+    """Raise InvalidInput if the column `names` of a table differ from those of ``fit``.
 
-    `estimator`: fitted. `names`: of the table; None if it has none. Messages are those of
-    scikit-learn; so is the warning if only one of the tables has names.
+    `names`: None if the table has none. Messages are those of scikit-learn; so is the warning if
+    only one of the tables has names.
     """
     kind = type(estimator).__name__
     expected = vars(estimator).get("_column_names")
@@ -195,13 +192,12 @@ def check_column_names(estimator: BaseEstimator, names: Names | None) -> None:
         warn_caller(f"X has feature names, but {kind} was fitted without feature names")
 
 
-def check_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
-    """Return the subject ids, one for each record, as a list.
+def read_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
+    """Return subject ids, integers or strings (n,), as a list in canonical form.
 
-    `ids`, (n,): integers or strings. `size`: n, the number of records. Raises InvalidInput for
-    another number of ids.
+    Raises InvalidInput unless their number is `size`, the number of records.
     """
-    subject_ids = checks.subject_ids("subjects", ids)
+    subject_ids = checks.check_subject_ids("subjects", ids)
     if len(subject_ids) != size:
         raise InvalidInput(
             "The 'subjects' parameter must hold one id for each record. The numbers of ids and "
@@ -211,10 +207,7 @@ def check_subject_list(ids: npt.ArrayLike, size: int) -> list[checks.SubjectId]:
 
 
 def check_subjects_given(given: bool, *, given_before: bool) -> None:
-    """Raise InvalidInput unless all records or none have subject ids.
-
-    `given`: whether the new records have ids. `given_before`: whether earlier records had ids.
-    """
+    """Raise InvalidInput unless both new and earlier records have subject ids, or neither."""
     if given_before and not given:
         raise InvalidInput(
             "The 'subjects' parameter must be given: earlier records came with subject ids, and "
@@ -227,14 +220,11 @@ def check_subjects_given(given: bool, *, given_before: bool) -> None:
         )
 
 
-def check_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
-    """Return the public rows as a float matrix (m, d) with the columns and type of `X`.
+def read_reference(public: Any, X: FloatMatrix, names: Names | None = None) -> FloatMatrix:
+    """Return `public`, an array or table, as a matrix (m, d) with the columns and type of `X`.
 
-    - `public`, array or table (m, d): public rows.
-    - `X`, (n, d): private features.
-    - `names`: column names of `X`, by which the columns of `public` are matched; None for none.
-
-    Raises InvalidInput, also if public rows are copies of private ones.
+    `X` (n, d): private features. `names`: their column names, by which the columns of `public` are
+    matched; None for none. Raises InvalidInput, also if public rows are copies of private ones.
     """
     points = align_columns("public", public, names, "X", advice=_PIPELINE_ADVICE)
     if get_text_names(read_names("public", public)) and not get_text_names(names):
@@ -260,9 +250,9 @@ _PIPELINE_ADVICE = (
 
 
 def refuse_same_memory(X: object, public: object) -> None:
-    """Raise InvalidInput if the public reference is the object `X`, or a view of its memory.
+    """Raise InvalidInput if `public`, as given to ``fit``, is the object `X` or shares its memory.
 
-    `X`, `public`: arguments of ``fit`` as given. :func:`check_reference` detects copied rows.
+    :func:`read_reference` detects copied rows.
     """
     are_arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if are_arrays else X is public:
@@ -312,10 +302,9 @@ def claim_records(
     """Register the records of a fit, and return their interaction; call before sampling noise.
 
     Fits of one series share an interaction. Also stores it in the `estimator`, and warns if a
-    Pipeline fitted a step on the records. `plan`: the plan of the fit. `records`: its checked
-    arguments. Returns None for simulations and for public records, which are not registered. Raises
-    PrivacyRefused if the records took part in another interaction, and if scikit-learn's
-    cross-validation calls the fit.
+    Pipeline fitted a step on the records. Returns None for simulations and for public records,
+    which are not registered. Raises PrivacyRefused if the records took part in another interaction,
+    and if scikit-learn's cross-validation calls the fit.
     """
     # Without a declared n_records, the number of records is estimated from the private records.
     estimates_size = getattr(plan, "n_records", 0) is None

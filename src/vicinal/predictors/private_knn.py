@@ -30,7 +30,7 @@ from vicinal.parameters import (
     parameter,
     parameter_table,
 )
-from vicinal.planning.guarantees import Plan
+from vicinal.planning.guarantees import ReleaseJSON
 from vicinal.predictors.fixed_plan import AnsweringParameters, AnsweringPlan, FixedPlanClassifier
 from vicinal.predictors.inputs import FitInputs
 from vicinal.targets.classes import encode_labels
@@ -92,19 +92,22 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
                 "several labels are answered with noise on every attribute."
             )
 
-    def _plan_releases(self, noise: float) -> list[Plan]:
-        """Return the planned releases, screening and votes, as the entries of a plan (JSON).
-
-        `noise`: standard deviation of the noise on each class's votes, in votes.
-        """
+    def _plan_releases(self, noise: float) -> list[ReleaseJSON]:
+        """Return the planned releases; `noise`: standard deviation of the noise, in votes."""
         rate = self.sampling_rate
-        releases: list[Plan] = []
-        if self.sigma_screen is not None:
-            screening: Plan = {"kind": "screening", "k": self.n_neighbors}
-            screening |= {"classes": len(self.classes), "threshold": self.threshold}
-            screening |= {"sigma": self.sigma_screen, "gamma": rate, "count": self.n_queries}
+        releases: list[ReleaseJSON] = []
+        if self.screened:
+            screening = {
+                "kind": "screening",
+                "k": self.n_neighbors,
+                "classes": len(self.classes),
+                "threshold": self.threshold,
+                "sigma": self.sigma_screen,
+                "gamma": rate,
+                "count": self.n_queries,
+            }
             releases.append(screening)
-        vote_options: Plan = {"sigma": noise, "gamma": rate, "count": self.planned_answers}
+        vote_options: ReleaseJSON = {"sigma": noise, "gamma": rate, "count": self.planned_answers}
         if self.planned_answers == 0:
             return releases
         if self.tau is not None:
@@ -138,8 +141,8 @@ class PrivateKNNPlan(PrivateKNNParameters, AnsweringPlan):
     def create_mechanism(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         """Return a new mechanism that answers the planned number of queries; none is used yet.
 
-        `records`: the checked features, subjects and public rows of ``fit``. `targets`: class
-        indices (n,), or 0s and 1s (n, c) for several labels (`tau` is given); private.
+        `targets`: class indices (n,), or 0s and 1s (n, c) for several labels (`tau` is given);
+        private.
         """
         votes: VoteEncoding = (
             OneHotVotes(targets, len(self.classes))
@@ -241,12 +244,11 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNPlan], PrivateKNNParame
         return self._fit(X, y, subjects, public)
 
     def _decide_labels(self, passed: Bools, answers: AnyArray) -> AnyArray:
-        """Return the label of every query, (q,); -1 or None for those that failed the screening.
+        """Return the label of every query, (q,); with `tau` a 0 or 1 for every label of it, (q, c).
 
-        With `tau`, the bound on the votes of a record with several labels: whether at least half of
-        the k neighbours have each label, as 0 or 1 (q, c). `passed`, bool (q,): queries that passed
-        the screening; with `tau`, all. `answers`: for the p queries that passed, class indices (p,)
-        if labels alone are released, else noisy votes (p, c).
+        With `tau`, a label is present if its noisy votes reach half of k. `passed`, bool (q,):
+        queries that passed the screening; with `tau`, all. `answers`: noisy votes (p, c) of the p
+        queries that passed, or their class indices (p,) if labels alone are released.
         """
         if self._plan.tau is None:
             return super()._decide_labels(passed, answers)

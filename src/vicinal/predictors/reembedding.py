@@ -27,7 +27,7 @@ from vicinal.linear.private_model import MODEL_ARRAYS, PrivateModel, build_metri
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import Cosine
 from vicinal.planning.engine_factory import (
-    convert_to_float,
+    convert_to_float32,
     create_engine,
     create_kernel,
     create_slack_accountant,
@@ -121,10 +121,9 @@ def resume_fit(
     """Fit `classifier` with the remaining budgets of an earlier fit instead of new budgets.
 
     - `classifier`: fitted with other features, or new in a process that continues after a crash.
-    - `X`, array (n, d): features of the records of the earlier fit, in the same order, computed
-      record by record by a public map.
-    - `y`, `subjects`, array (n,): those of the earlier fit.
-    - `public`, array (m, d): the public reference in the new features.
+    - `X` (n, d): features of the records of the earlier fit, in the same order, computed record by
+      record by a public map. `y`, `subjects` (n,): those of the earlier fit.
+    - `public` (m, d): the public reference in the new features.
     - `state`: the last result of :func:`get_budget_state`.
     - `n_queries`: number of further queries to plan for.
     - `share`: share of full budgets for these queries; the shares of all rounds should sum to 1.
@@ -151,13 +150,13 @@ def resume_fit(
             plan = plan.changed(simulation_seed=seed)
         ledger = MemoryLedger()
         size = len(read_column("y", y))
-        ids = range(size) if subjects is None else inputs.check_subject_list(subjects, size)
+        ids = range(size) if subjects is None else inputs.read_subject_list(subjects, size)
         ledger.enroll(ids)
         if ledger.remaining.shape != state["remaining"].shape:
             raise InvalidInput("The budgets to go on with must be those of the same records.")
         ledger.remaining[:] = state["remaining"]
         classifier.n_answers_ = n_answers
-        records = inputs.check_fit_inputs(classifier, X, subjects, public)
+        records = inputs.read_fit_inputs(classifier, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(classifier, plan, records)
         _install_engine(classifier, plan, ledger, records, targets, claimed, state)
@@ -182,9 +181,8 @@ def _install_engine(
 
     - `plan`: the plan of the further queries.
     - `ledger`: the enrolled subjects and their remaining budgets.
-    - `records`, `targets`: the checked arguments of the fit, and its encoded targets.
-    - `interaction`: the interaction of the records; None for simulations and public records.
-    - `state`: the state of the earlier fit; its private model, if any, maps the features.
+    - `interaction`: that of the records; None for simulations and public records.
+    - `state`: that of the earlier fit; its private model, if any, maps the features.
     """
     del classifier._fit_series
     reference = records.reference
@@ -195,14 +193,14 @@ def _install_engine(
     if "model_share" in state:
         if reference is None or not isinstance(encoder, Cosine):
             raise InvalidInput(_OTHER_REFERENCE_MESSAGE)
-        points = convert_to_float(encoder.encode(reference))
+        points = convert_to_float32(encoder.encode(reference))
         model_arrays = {
             name: state[f"model_{name}"] for name in MODEL_ARRAYS if f"model_{name}" in state
         }
         model = PrivateModel.from_arrays(model_arrays, points, plan.loss, lifted=encoder.lifts)
         reference = model.compute_metric_rows(points)
         kernel = build_metric_kernel(reference)
-        integers = kernel.encode(model.compute_metric_rows(convert_to_float(integers)))
+        integers = kernel.encode(model.compute_metric_rows(convert_to_float32(integers)))
     n_features = integers.shape[1]
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger

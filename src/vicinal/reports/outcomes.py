@@ -73,8 +73,8 @@ def mark_correct_answers(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 
     `answers`, `truth` (q,): answered and true class names.
     """
-    labels = checks.compose_labels(answers)
-    true_labels = checks.compose_labels(truth)
+    labels = checks.normalize_labels(answers)
+    true_labels = checks.normalize_labels(truth)
     if labels.shape != true_labels.shape or labels.ndim != 1:
         shapes = f"{labels.shape} and {true_labels.shape}"
         raise InvalidInput(f"Answers and truth must have the same shape (q,). Got {shapes}.")
@@ -110,7 +110,7 @@ class AccuracyByClass:
         `answers`, `truth` (q,): answered and true class names. `classes`: all class names.
         """
         correct = mark_correct_answers(answers, truth)
-        true_labels = checks.compose_labels(truth)
+        true_labels = checks.normalize_labels(truth)
         by_class = {}
         for name in map(checks.normalize_text, classes):
             in_class = true_labels == name

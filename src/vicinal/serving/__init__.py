@@ -5,6 +5,6 @@ service is a Starlette application on uvicorn (docs/decisions/0047-service.md); 
 service.md, its limits of protection are in threat-model.md. It requires the extra `serve`.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -404,13 +404,13 @@ async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Resp
 def parse_subject_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
     """Return canonical subject ids; problem 422 for ids that are invalid or fit no URL path."""
     for subject in subjects:
-        error = checks.describe_id_fault(subject)
+        error = checks.describe_id_problem(subject)
         # Clients and proxies remove the components '.' and '..' from a path.
         if error is None and not {".", ".."}.isdisjoint(str(subject).split("/")):
             error = "a path component of dots only, which a URL cannot contain"
         if error is not None:
             raise Problem(422, "unusable", f"A subject id must not be or contain {error}.")
-    return checks.subject_ids("subjects", subjects)
+    return checks.check_subject_ids("subjects", subjects)
 
 
 @_register("GET", "/healthz", models.HealthResponse, role=None)

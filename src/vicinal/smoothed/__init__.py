@@ -6,6 +6,6 @@ the mean delta over databases from the worst *plausible* world instead. The page
 explanation/smoothed lists the conditions for relying on it.
 """
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -1,5 +1,5 @@
 """Stores: private records on disk, persistent budgets of subjects, and erasure."""
 
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)

@@ -427,7 +427,7 @@ def pin_plan(store: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
     state, planned = open_audience_state(store, audience, store.ledger.version + 1, lock)
     state.detach_index(store.shard)
     pinned: dict[str, Any] = {
-        "n_records": planned.n_records,
+        "n_records": planned.plan.size,
         "model_share": state.plan.model_share,
         "noise_multiplier": planned.engine.noise_multiplier,
     }

@@ -358,7 +358,7 @@ class BaseStore(ABC):
         check_row_order(X, y=y, subjects=subjects)
         with self._hold_exclusively():
             if subjects is not None:
-                ids = checks.subject_ids("subjects", subjects)
+                ids = checks.check_subject_ids("subjects", subjects)
                 self._refuse_similar(ids, ids_differ=ids_differ)
             figures = evaluate(
                 self._store,
@@ -491,7 +491,7 @@ class BaseStore(ABC):
 
         Raises NoSubjectIds if the store's records came without ids.
         """
-        ids = checks.subject_ids("subjects", subjects)
+        ids = checks.check_subject_ids("subjects", subjects)
         with self._hold_lock():
             had_ids = has_subject_ids(self._store.database)
         if not had_ids:
@@ -509,7 +509,7 @@ class BaseStore(ABC):
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return the numbers of enrolled, erased and unknown subjects among `subjects`. Private."""
-        ids = list(dict.fromkeys(checks.subject_ids("subjects", subjects)))
+        ids = list(dict.fromkeys(checks.check_subject_ids("subjects", subjects)))
         with self._hold_exclusively():
             statuses = self._find_statuses(ids)
             unknown = list(compress(ids, np.equal(statuses, EnrollmentStatus.UNKNOWN)))
@@ -627,7 +627,7 @@ class BaseStore(ABC):
         `erased`: subject ids that must not be in any file. `features`: m raw erased records, before
         extraction, whose features must not be in the record files.
         """
-        ids = checks.subject_ids("erased", list(erased))
+        ids = checks.check_subject_ids("erased", list(erased))
         with self._hold_exclusively(read_only=True):
             kernel = self._store.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.extract(features))

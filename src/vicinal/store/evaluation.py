@@ -49,7 +49,7 @@ from vicinal.ledger.id_encoding import frame_ids
 from vicinal.ledger.ledger import Ledger
 from vicinal.mechanisms.noise_sources import public_draws
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
-from vicinal.predictors.inputs import check_subject_list, check_subjects_given
+from vicinal.predictors.inputs import check_subjects_given, read_subject_list
 from vicinal.store.audience_state import AudienceState
 from vicinal.store.coverage import (
     OVERALL,
@@ -731,7 +731,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
             "The 'subject' parameter must say whose each row is, because subjects pay for being "
             "evaluated from the one budget that they have."
         )
-    ids: list[Any] = check_subject_list(subjects, size)
+    ids: list[Any] = read_subject_list(subjects, size)
     frame_ids(ids)  # raises InvalidInput for an id that is too long
     check_subjects_given(given=True, given_before=has_subject_ids(store.database))
     return ids

@@ -30,7 +30,7 @@ from vicinal.mechanisms.noise_sources import NoiseSource, create_noise_source
 from vicinal.mechanisms.votes import DeltaSlackAccountant
 from vicinal.neighbours.kernels import Cosine, IntegerMatrix, Kernel
 from vicinal.planning.engine_factory import (
-    convert_to_float,
+    convert_to_float32,
     create_slack_accountant,
     train_and_charge_model,
 )
@@ -68,14 +68,14 @@ class StoredModel:
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return `rows` in the model's feature space, as integers (n, width), each by itself."""
-        return self.kernel.encode(self.model.compute_metric_rows(convert_to_float(rows)))
+        return self.kernel.encode(self.model.compute_metric_rows(convert_to_float32(rows)))
 
     def map_queries(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Predictions]:
         """Return queries `rows` in the model's feature space, and the model's predictions for them.
 
         The mapped queries are integers (q, width).
         """
-        features, predictions = self.model.map_rows(convert_to_float(rows))
+        features, predictions = self.model.map_rows(convert_to_float32(rows))
         return self.kernel.encode(features), predictions
 
     def open_shard(self, store: OpenStore, audience: Audience, plan: IndKNNPlan) -> SharedShard:
@@ -104,7 +104,7 @@ def train_model(
     plan, model = train_and_charge_model(
         plan,
         kernel,
-        convert_to_float(records),
+        convert_to_float32(records),
         _encode_public_rows(store.schema)[0],
         store.shard.subject_table_of(audience.account),
         audience.account,
@@ -230,7 +230,7 @@ def _encode_public_rows(schema: StoreSchema) -> tuple[FloatMatrix, bool]:
     encoder = schema.create_kernel()
     assert schema.public is not None  # noqa: S101 (a model needs it)
     assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
-    return convert_to_float(encoder.encode(schema.public)), encoder.lifts
+    return convert_to_float32(encoder.encode(schema.public)), encoder.lifts
 
 
 def _encode_arrays(arrays: Mapping[str, AnyArray]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.tables import Tables
 from vicinal.mechanisms.subject_table import RecordTargets
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.predictors.inputs import check_subject_list
+from vicinal.predictors.inputs import read_subject_list
 from vicinal.store.opening import OpenStore
 from vicinal.store.record_files import list_tiles, update_slot_checksum, write_size_and_digests
 from vicinal.store.store_schema import StoreSchema
@@ -86,7 +86,7 @@ class StoredRecords:
         targets or ids are unusable.
         """
         targets = schema.target.encode(y, len(X))
-        ids: list[Any] | None = None if subjects is None else check_subject_list(subjects, len(X))
+        ids: list[Any] | None = None if subjects is None else read_subject_list(subjects, len(X))
         frame_ids(ids or ())  # raises InvalidInput for an id that is too long
         integers = schema.create_kernel().encode(X)
         return cls(integers, targets, schema.target.encode_rows(targets), ids)

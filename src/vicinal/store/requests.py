@@ -280,7 +280,7 @@ def normalize_name(parameter: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidInput(requirement)
     name = unicodedata.normalize("NFC", value)
-    if fault := checks.describe_text_fault(name):
+    if fault := checks.describe_text_problem(name):
         raise InvalidInput(f"{requirement} Got {fault}.")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidInput(requirement)

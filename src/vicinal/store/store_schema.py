@@ -26,7 +26,7 @@ from vicinal.ledger.sealed_files import parse_json
 from vicinal.neighbours.kernels import RBF, Cosine, Kernel, Precision
 from vicinal.planning.engine_factory import create_kernel
 from vicinal.planning.plan import IndKNNPlan
-from vicinal.predictors.inputs import check_reference, refuse_same_memory
+from vicinal.predictors.inputs import read_reference, refuse_same_memory
 from vicinal.progress import begin_progress
 from vicinal.tabular import (
     Names,
@@ -426,7 +426,7 @@ def create_schema(
     names = None if extractor.columns is None else tuple(extractor.columns)
     if extractor.kind != "columns" or extractor.public_map is not None:
         names = None  # public rows are features then, which do not have these columns
-    reference = None if public is None else check_reference(public, vectors, names)
+    reference = None if public is None else read_reference(public, vectors, names)
     kernel = create_kernel(plan, reference)
     schema = StoreSchema(
         target,

@@ -10,11 +10,11 @@ torch is imported here and nowhere below. Nothing here sees a private record, ex
 from importlib.util import find_spec
 
 from vicinal.errors import MissingExtra
-from vicinal.lazy import attach_exports
+from vicinal.lazy import build_lazy_exports
 
 if find_spec("torch") is None:
     raise MissingExtra(
         "Students need the package torch. Install it with: pip install 'vicinal[students]'"
     )
 
-__getattr__, __dir__, __all__ = attach_exports(__name__)
+__getattr__, __dir__, __all__ = build_lazy_exports(__name__)
