@@ -36,6 +36,20 @@ class Engine:
             self._cluster = None
 
 
+def get_address(cluster):
+    """Return the address at which other processes reach the engine of a RayCluster."""
+    return str(cluster._ray.get_runtime_context().gcs_address)
+
+
+def list_process_ids(cluster):
+    """Return the process id of every shard's actor of a RayCluster, waiting until all run."""
+    calls = [
+        link.actor.get_process_id.options(max_task_retries=-1).remote()
+        for link in cluster._transports
+    ]
+    return [int(pid) for pid in cluster._ray.get(calls)]
+
+
 _ENGINE = Engine()
 os.environ.setdefault("RAY_worker_niceness", "0")  # engines of child processes, too
 

@@ -16,6 +16,7 @@ import shard_tools
 import store_tools as tools
 from command_line import printed as run
 from made_up import raising
+from ray_engine import get_address
 from serving_tools import FAST, Service, free_port, listening
 from vicinal import distributed
 from vicinal.cli.records import connect_ray
@@ -202,7 +203,7 @@ def served(cluster, ray_engine):
     port = free_port()
     keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
     command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port, *PATIENT]
-    command += ["--ray", ray_engine.address]
+    command += ["--ray", get_address(ray_engine)]
     process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE)
     try:
         yield Service(port, cluster, None, keys), process

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from ray_engine import list_process_ids
 from vicinal.distributed import Coordinator, RayCluster
 
 QUERIES = np.random.default_rng(5).normal(size=(40_000, tools.D)) * 2
@@ -80,7 +81,7 @@ def seen(path):
 
 def ask(coordinator, cluster, number, file):
     votes = act(coordinator, number)
-    pids = cluster.list_process_ids()
+    pids = list_process_ids(cluster)
     note = {"number": number, "votes": votes, "shards": pids, "at": time.time()}
     os.write(file, (json.dumps(note) + "\n").encode())
 

@@ -22,6 +22,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from crash.cluster_child import act, request, seen
+from ray_engine import get_address
 
 KILLS = 3
 """Shards that are killed in the life of a coordinator, before it is killed itself."""
@@ -123,7 +124,8 @@ def test_killed_under_load_everybody_pays_exactly_once(tmp_path, ray_engine, liv
     """Fails if a kill, a repeated or a late message charges anybody twice, or loses an answer."""
     path = shard_tools.clustered(tmp_path, 3, **PLAN)
     notes = tmp_path / "seen.jsonl"
-    shards, coordinators = killed_again_and_again(path, ray_engine.address, notes, lives, pause)
+    address = get_address(ray_engine)
+    shards, coordinators = killed_again_and_again(path, address, notes, lives, pause)
     assert len(shards) >= lives, "the first that a coordinator saw were alive"
     assert len(coordinators) == lives
     shard_tools.in_peace(path)

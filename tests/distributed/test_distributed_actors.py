@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shard_tools
+from ray_engine import list_process_ids
 from vicinal import errors
 from vicinal.distributed import RayCluster
 from vicinal.distributed._fan_out import ShardClient, gather_results
@@ -205,7 +206,7 @@ def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(tmp_path, ray
     (link,) = ray_engine.transports(list_shard_folders(path, 1))
     client = create_client(list_shard_folders(path, 1)[0], link)
     gather_results({0: client}, Ping(), shard_tools.PATIENCE)
-    (pid,) = ray_engine.list_process_ids()
+    (pid,) = list_process_ids(ray_engine)
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(errors.ShardMissing, match="No answer in time"):
@@ -213,8 +214,8 @@ def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(tmp_path, ray
     finally:
         os.kill(pid, signal.SIGCONT)
     gather_results({0: client}, Ping(), shard_tools.PATIENCE)
-    assert ray_engine.list_process_ids() == [pid]
+    assert list_process_ids(ray_engine) == [pid]
     os.kill(pid, signal.SIGKILL)
     gather_results({0: client}, Ping(), shard_tools.PATIENCE)
-    assert ray_engine.list_process_ids() != [pid]
+    assert list_process_ids(ray_engine) != [pid]
     link.close()

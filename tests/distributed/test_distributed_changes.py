@@ -13,6 +13,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
+from ray_engine import list_process_ids
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import ShardMissing, split
@@ -411,7 +412,7 @@ def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
     with shard_tools.on_ray(ray_engine)(path) as cluster:
         cluster.predict(tools.Q[:5])
         for round in range(3):
-            killer = threading.Timer(0.01 * round, kill, [ray_engine.list_process_ids()[round % 2]])
+            killer = threading.Timer(0.01 * round, kill, [list_process_ids(ray_engine)[round % 2]])
             killer.start()
             cluster.add(NEW_X, NEW_Y, [f"{subject} of {round}" for subject in NEW])
             cluster.erase([f"new-3 of {round}"])

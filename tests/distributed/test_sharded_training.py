@@ -14,6 +14,7 @@ import pytest
 import shard_tools as tools
 import store_tools
 from made_up import Killed, components_for_few, dies_at, raising
+from ray_engine import list_process_ids
 from store_tools import Q, X, Y, points
 from vicinal.accounting.budget import UNITS
 from vicinal.distributed import Coordinator
@@ -621,7 +622,7 @@ def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
 
     def deadly(self, release, weights):
         if self._step == 2:
-            os.kill(ray_engine.list_process_ids()[1], signal.SIGKILL)
+            os.kill(list_process_ids(ray_engine)[1], signal.SIGKILL)
         return honest(self, release, weights)
 
     monkeypatch.setattr(ShardedGradients, "publish", deadly)

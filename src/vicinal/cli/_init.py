@@ -65,9 +65,7 @@ def init(
     witness: options.Witness = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
-    epsilon_total: Annotated[
-        float | None, Option(help="Limit on epsilon over all audiences together. Default: none.")
-    ] = None,
+    epsilon_total: Annotated[float | None, Option(help="Limit on epsilon over audiences.")] = None,
     renewal_options: options.RenewalOptions,
     yes: options.AcceptWeakPlan = False,
     dry_run: options.DryRun = False,

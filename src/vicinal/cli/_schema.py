@@ -62,13 +62,9 @@ def schema(
     label: Annotated[
         list[str] | None, Option(help="Column of labels; several, by semicolons or repeated.")
     ] = None,
-    classes: Annotated[
-        list[str] | None, Option(help="All class names, as in init, to check the labels against.")
-    ] = None,
+    classes: Annotated[list[str] | None, Option(help="Class names, to check the labels.")] = None,
     subject: Annotated[str | None, Option(help="Column of subject ids.")] = None,
-    curator: Annotated[
-        bool, Option("--curator", help="List the rows that do not fit. The list is private.")
-    ] = False,
+    curator: Annotated[bool, Option("--curator", help="List the row numbers. Private.")] = False,
     json: Json = False,
 ) -> None:
     """Describe a public table, or check a private one."""

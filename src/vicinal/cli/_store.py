@@ -112,9 +112,7 @@ def predict(
     audience: options.Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
-    model: Annotated[
-        str | None, Option(help="Folder of a student's text model, if it is not the packaged one.")
-    ] = None,
+    model: Annotated[str | None, Option(help="Folder of a student's text model.")] = None,
     coverage: Annotated[
         float | None, Option(help="Add sets or intervals that contain this share of outcomes.")
     ] = None,
@@ -321,9 +319,7 @@ def evaluate(
     subject: options.Subject = None,
     ids_differ: options.IdsDiffer = False,
     audience: options.Audience = "default",
-    share: Annotated[
-        float, Option(help="Largest share of its budget that a subject pays.", min=0.001, max=1)
-    ] = 0.05,
+    share: Annotated[float, Option(help="Largest paid share of budgets.", min=0.001, max=1)] = 0.05,
     largest_error: Annotated[
         float, Option(help="Numbers: largest error, as share of the range.", min=0.01, max=1)
     ] = 0.25,
@@ -338,8 +334,7 @@ def evaluate(
         bool, Option("--dry-run", help="Print the narrowest intervals; read and charge nothing.")
     ] = False,
     coverage: Annotated[
-        str | None,
-        Option(help="Also calibrate sets and intervals: overall or per-class.", metavar="KIND"),
+        str | None, Option(help="Also calibrate sets: overall or per-class.", metavar="KIND")
     ] = None,
     json: options.Json = False,
     accept_lost_charges: options.AcceptLoss = False,
@@ -504,9 +499,7 @@ def erase(
     store: options.StorePath,
     subject: options.SubjectIds = None,
     subjects: options.SubjectFile = None,
-    curator: Annotated[
-        bool, Option("--curator", help="Print how many records were erased. Private.")
-    ] = False,
+    curator: Annotated[bool, Option("--curator", help="Print the number erased. Private.")] = False,
     accept_lost_charges: options.AcceptLoss = False,
     yes: options.Yes = False,
 ) -> None:
@@ -555,9 +548,7 @@ def erase(
 
 def inspect(
     store: options.StorePath,
-    curator: Annotated[
-        bool, Option("--curator", help="Show private numbers too, marked as private.")
-    ] = False,
+    curator: Annotated[bool, Option("--curator", help="Show private numbers, too.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show the public facts of a store. --curator adds private numbers."""

@@ -104,8 +104,7 @@ class TaskOptions:
     private: Data
     public: Public
     classes: Annotated[
-        list[str],
-        Option(help="All class names: '0-9' or 'cat,dog,horse'; or one each time it is given."),
+        list[str], Option(help="All class names: '0-9' or 'cat,dog,horse'; or repeat the option.")
     ]
     folder: Annotated[Path, Option(help="Private folder of the run. Repeat to resume it.")]
     label: Label = None
@@ -234,9 +233,7 @@ class LabellerOptions:
     sampling_rate: Annotated[
         float | None, Option(help="Probability that a subject is sampled. Default: .15.")
     ] = None
-    sigma_votes: Annotated[
-        float | None, Option(help="Noise on the votes. Default: the smallest for epsilon.")
-    ] = None
+    sigma_votes: Annotated[float | None, Option(help="Noise on votes. Default: smallest.")] = None
     sigma_screen: Annotated[float | None, Option(help="Noise of screening. Default: none.")] = None
     threshold: Annotated[float | None, Option(help="Threshold of the screening.")] = None
     yes: AcceptWeakPlan = False

@@ -240,19 +240,6 @@ class RayCluster:
             self._ray.wait(calls, num_returns=len(calls), timeout=self._start_timeout)
         return list(self._transports)
 
-    @property
-    def address(self) -> str:
-        """Address at which other processes reach the engine."""
-        return str(self._ray.get_runtime_context().gcs_address)
-
-    def list_process_ids(self) -> list[int]:
-        """Return the current process id of every shard's actor, waiting until all run."""
-        calls = [
-            transport.actor.get_process_id.options(max_task_retries=-1).remote()
-            for transport in self._transports
-        ]
-        return [int(pid) for pid in self._ray.get(calls)]
-
     def stop(self) -> None:
         """Disconnect from the engine; an engine on this machine ends with all its actors."""
         self._ray.shutdown()
