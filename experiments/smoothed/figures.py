@@ -16,12 +16,12 @@ from experiments.smoothed.tables import ELECTORAL_UNITS, POPULAR_VOTE, election_
 from vicinal.smoothed import (
     Average,
     FixedSize,
+    Heterogeneous,
     Histogram,
     Hull,
-    Vertices,
     adjusted_utility,
+    compute_level_probabilities,
     database_delta,
-    gradient_law,
     smoothed_delta,
 )
 from vicinal.smoothed.average import LEVELS
@@ -132,7 +132,7 @@ def gradients(
     ----------
     sizes : sequence of int
         N.
-    worlds : sequence of (str, Vertices)
+    worlds : sequence of (str, array (2, levels))
         Names and pairs of gradient laws.
     shares : sequence of float
         Of records from the second law.
@@ -140,8 +140,8 @@ def gradients(
         Drawn for each point; each delta is exact, over all 256 replacements of every record.
     """
     return [
-        _gradient_row(n, name, population, share, databases)
-        for name, population in worlds
+        _gradient_row(n, name, rows, share, databases)
+        for name, rows in worlds
         for n in sizes
         for share in shares
     ]
@@ -152,12 +152,11 @@ def as_text(figures: Sequence[Figure]) -> str:
     return "\n\n".join(_table(figure) for figure in figures)
 
 
-def _gradient_row(n: int, name: str, population: Vertices, share: float, databases: int) -> Row:
+def _gradient_row(n: int, name: str, rows: Any, share: float, databases: int) -> Row:
     size = round(math.sqrt(n))
-    mechanism = Average(LEVELS, size)
-    found = estimate_mean_delta(
-        mechanism, population, n, GRADIENT_EPSILON, databases, seed=n, share=share
-    )
+    counts = (n - round(share * n), round(share * n))
+    world = Heterogeneous(list(zip(counts, rows, strict=True)))
+    found = estimate_mean_delta(Average(LEVELS, size), world, n, GRADIENT_EPSILON, databases, n)
     return {
         "laws": name,
         "N": n,
@@ -200,9 +199,10 @@ def _figure2_left(_: int) -> Figure:
     return Figure("2 left", "Voters like those of some 2020 unit, 0.2 % lost", guessed, rows)
 
 
-def _pair(first: str, second: str, shift: float) -> tuple[str, Vertices]:
-    rows = np.array([gradient_law(first), gradient_law(second, shift)])
-    return f"{first} 0 / {second} {shift:g}", Vertices(rows)
+def _pair(first: str, second: str, shift: float) -> tuple[str, Any]:
+    laws = ((first, 0.0), (second, shift))
+    rows = np.array([compute_level_probabilities(kind, mean) for kind, mean in laws])
+    return f"{first} 0 / {second} {shift:g}", rows
 
 
 def _figure2_right(databases: int) -> Figure:

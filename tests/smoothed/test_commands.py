@@ -10,7 +10,7 @@ from command_line import printed as run
 from experiments.__main__ import app as experiments
 from experiments.smoothed import figures, reference
 from experiments.smoothed.tables import reference_entries
-from vicinal.smoothed import Average, Vertices, gradient_law, smoothed_delta
+from vicinal.smoothed import Average, Vertices, compute_level_probabilities, smoothed_delta
 from vicinal.smoothed.average import LEVELS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
@@ -43,7 +43,7 @@ def test_specifications_that_are_none(tmp_path, text):
 
 
 def test_drawn_databases_say_how_sure_that_is():
-    world = Vertices([gradient_law("gaussian")])
+    world = Vertices([compute_level_probabilities("gaussian")])
     delta = smoothed_delta(Average(LEVELS, 5), world, 30, 2.0, draws=3)
     assert delta.method == "monte carlo"
     assert "standard error" in delta.note

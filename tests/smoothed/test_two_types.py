@@ -120,12 +120,12 @@ def test_deltas_far_below_the_smallest_float():
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
     """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
-    from vicinal.smoothed._expectation import bound_smoothed_delta
+    from vicinal.smoothed._expectation import bound_two_type_delta
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
     assert exact.value == pytest.approx(0.0378802, abs=1e-7)
-    around = bound_smoothed_delta(mechanism, 40, 0.0, 0.4, 0.6)
+    around = bound_two_type_delta(mechanism, 40, 0.0, 0.4, 0.6)
     assert math.exp(around.low) == pytest.approx(0.0377284, abs=1e-7)
     assert math.exp(around.high) >= exact.upper
     assert math.exp(around.high) <= 0.03884
@@ -133,13 +133,13 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sandwiches_enclose_algorithm_1(seed):
-    from vicinal.smoothed._expectation import bound_smoothed_delta
+    from vicinal.smoothed._expectation import bound_two_type_delta
 
     rng = np.random.default_rng(seed)
     n = int(rng.integers(5, 60))
     mechanism, epsilon = Histogram(FixedSize(int(rng.integers(1, n + 1)))), float(rng.uniform(0, 2))
     p, q = sorted(rng.uniform(0.05, 0.95, 2).tolist())
-    around = bound_smoothed_delta(mechanism, n, epsilon, p, q)
+    around = bound_two_type_delta(mechanism, n, epsilon, p, q)
     exact = smoothed_delta(mechanism, Vertices([[p, 1 - p], [q, 1 - q]]), n, epsilon)
     assert exact.method == "exact"
     assert around.low <= exact.log_upper

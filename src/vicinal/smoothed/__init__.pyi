@@ -1,11 +1,10 @@
 from vicinal.smoothed.average import Average as Average
-from vicinal.smoothed.average import gradient_law as gradient_law
+from vicinal.smoothed.average import compute_level_probabilities as compute_level_probabilities
 from vicinal.smoothed.databases import JointMechanism as JointMechanism
 from vicinal.smoothed.databases import NamedMechanism as NamedMechanism
 from vicinal.smoothed.databases import adjusted_utility as adjusted_utility
 from vicinal.smoothed.databases import compose as compose
 from vicinal.smoothed.databases import database_delta as database_delta
-from vicinal.smoothed.databases import profile as profile
 from vicinal.smoothed.databases import worst_case_delta as worst_case_delta
 from vicinal.smoothed.intervals import DatabaseDelta as DatabaseDelta
 from vicinal.smoothed.intervals import Delta as Delta
@@ -27,5 +26,6 @@ from vicinal.smoothed.rules import ListedRule as ListedRule
 from vicinal.smoothed.rules import Plurality as Plurality
 from vicinal.smoothed.rules import Threshold as Threshold
 from vicinal.smoothed.smooth import WARNINGS as WARNINGS
+from vicinal.smoothed.smooth import profile as profile
 from vicinal.smoothed.smooth import quantiles as quantiles
 from vicinal.smoothed.smooth import smoothed_delta as smoothed_delta

@@ -13,9 +13,9 @@ records have the same distribution: one of the population's vertices, its extrem
 Sums of probabilities times deltas are computed as logarithms, enclosed between bounds.
 
 Arguments of the functions: `mechanism`, `n` and `epsilon` define delta(k), that of a mechanism on
-`n` records at `epsilon`. `log_deltas` is a function of low, high: it returns lower (row 0) and
-upper (row 1) bounds of log delta(k) for low <= k <= high, float64 (2, high - low + 1). `world`
-gives the distribution of k.
+`n` records at `epsilon`. `get_log_deltas(low, high)` returns lower (row 0) and upper (row 1) bounds
+of log delta(k) for low <= k <= high, float64 (2, high - low + 1). `world` gives the distribution of
+k.
 """
 
 import math
@@ -34,12 +34,17 @@ from vicinal.smoothed import intervals
 from vicinal.smoothed._pairs import compute_profile
 from vicinal.smoothed.databases import compute_log_delta
 from vicinal.smoothed.intervals import MACHINE_EPSILON, LogInterval, log_sum, max_interval
-from vicinal.smoothed.mechanism import FixedSize, Histogram, Mechanism, compute_bounded_exp
+from vicinal.smoothed.mechanism import (
+    Histogram,
+    Mechanism,
+    compute_bounded_exp,
+    get_published_sample_size,
+)
 from vicinal.smoothed.populations import Heterogeneous, Population, compute_exponents
 from vicinal.smoothed.rules import Decision
 
-LogDeltas = Callable[[int, int], Floats]
-"""The type of the argument `log_deltas`."""
+LogDeltaGetter = Callable[[int, int], Floats]
+"""The type of the argument `get_log_deltas`."""
 
 _N_SEARCHED_DATABASES = 48
 """Databases k evaluated in each round of the search for the largest probability times delta."""
@@ -73,9 +78,9 @@ class TwoTypeWorld:
         return sum(c * q for c, q in zip(self.counts, self.probabilities, strict=True))
 
     def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
-        """Return log Pr[k records of the first type] for `low` <= k <= `high`, and error bounds.
+        """Return log Pr[k records are of the first type], and bounds of its absolute errors.
 
-        Both are float64 (high - low + 1,).
+        Both are for `low` <= k <= `high`, float64 (high - low + 1,).
         """
         if len(self.counts) == 1:
             logs = intervals.log_binomial_pmf(self.n, self.probabilities[0], low, high + 1)
@@ -101,7 +106,7 @@ class TwoTypeWorld:
 
 @dataclass(frozen=True)
 class StoredLogDeltas:
-    """The function `log_deltas` with stored values.
+    """The function `get_log_deltas` with stored values.
 
     `profile` (2, n + 1): lower and upper bounds of log delta(k) of the databases k = 0 .. n.
     """
@@ -109,7 +114,7 @@ class StoredLogDeltas:
     profile: Floats
 
     def __call__(self, low: int, high: int) -> Floats:
-        """Return bounds of log delta(k) for `low` <= k <= `high`, a view of `profile`."""
+        """Return bounds of log delta(k) for `low` <= k <= `high`: a view of `profile`."""
         return self.profile[:, low : high + 1]
 
     def find_likely_maximum(self, world: TwoTypeWorld) -> int:
@@ -134,29 +139,33 @@ def list_pure_worlds(population: Population, n: int, type_index: int) -> list[Tw
     return [TwoTypeWorld((n,), (probability,)) for probability in set(probabilities)]
 
 
-def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltas:
-    """Return the function `log_deltas` that computes each delta(k) once.
+def cache_log_deltas(compute_log_delta: Callable[[int], LogInterval]) -> LogDeltaGetter:
+    """Return the function `get_log_deltas` that computes each delta(k) once.
 
     `compute_log_delta`: maps k to the interval of log delta(k).
     """
     cached = cache(compute_log_delta)
-    return lambda low, high: intervals.stack_ends(cached(k) for k in range(low, high + 1))
+
+    def get_log_deltas(low: int, high: int) -> Floats:
+        numbers = [cached(k) for k in range(low, high + 1)]
+        return np.array([[number.low for number in numbers], [number.high for number in numbers]])
+
+    return get_log_deltas
 
 
-def compute_mean_delta(log_deltas: LogDeltas, world: TwoTypeWorld) -> LogInterval:
+def compute_mean_delta(get_log_deltas: LogDeltaGetter, world: TwoTypeWorld) -> LogInterval:
     """Return the expected delta(k) of a random database k from `world`.
 
     Only a window of k is summed. Databases outside have probabilities that together are below 2^-60
     of the result; they are added to the upper end, as no delta is above 1.
     """
-    max_log_term = bound_largest_log_term(log_deltas, world)
+    max_log_term = bound_largest_log_term(get_log_deltas, world)
     low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
     chunk_sums: list[tuple[float, float]] = []
     for start in range(low, high + 1, CHUNK_SIZE):
         last = min(start + CHUNK_SIZE, high + 1) - 1
         logs, errors = world.log_pmf(start, last)
-        deltas = log_deltas(start, last)
-        chunk_sums.append(sum_weighted_deltas(logs, errors, deltas))
+        chunk_sums.append(sum_weighted_deltas(logs, errors, get_log_deltas(start, last)))
     is_complete = (low, high) == (0, world.n)
     left_out = -math.inf if is_complete else max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)
     slack = MACHINE_EPSILON * (high - low + 32)
@@ -206,23 +215,25 @@ def _find_tail_start(world: TwoTypeWorld, mean: int, end: int, max_log_tail: flo
     return light
 
 
-def bound_largest_log_term(log_deltas: LogDeltas, world: TwoTypeWorld) -> float:
+def bound_largest_log_term(get_log_deltas: LogDeltaGetter, world: TwoTypeWorld) -> float:
     """Return a lower bound, usually sharp, of the largest log(Pr[k] delta(k)) of any database k.
 
     Likely databases are searched first, because deltas of large counts take longer to compute. If
     the best one is at an end of their range, all databases are searched.
     """
-    if isinstance(log_deltas, StoredLogDeltas):
-        return _compute_log_term(log_deltas, world, log_deltas.find_likely_maximum(world))
+    if isinstance(get_log_deltas, StoredLogDeltas):
+        return _compute_log_term(get_log_deltas, world, get_log_deltas.find_likely_maximum(world))
     low, high = find_window(world, _UNLIKELY_LOG_PROBABILITY)
-    max_log_term, argmax = _search_largest_log_term(log_deltas, world, low, high)
+    max_log_term, argmax = _search_largest_log_term(get_log_deltas, world, low, high)
     if (argmax == low and low > 0) or (argmax == high and high < world.n):
-        max_log_term = max(max_log_term, _search_largest_log_term(log_deltas, world, 0, world.n)[0])
+        max_log_term = max(
+            max_log_term, _search_largest_log_term(get_log_deltas, world, 0, world.n)[0]
+        )
     return max_log_term
 
 
 def _search_largest_log_term(
-    log_deltas: LogDeltas, world: TwoTypeWorld, low: int, high: int
+    get_log_deltas: LogDeltaGetter, world: TwoTypeWorld, low: int, high: int
 ) -> tuple[float, int]:
     """Return the largest log(Pr[k] delta(k)) found for `low` <= k <= `high`, and its k.
 
@@ -232,17 +243,17 @@ def _search_largest_log_term(
     max_log_term, argmax = -math.inf, low
     for _ in range(_N_SEARCH_ROUNDS):
         grid = np.unique(np.linspace(low, high, _N_SEARCHED_DATABASES).astype(np.int64)).tolist()
-        terms = [_compute_log_term(log_deltas, world, k) for k in grid]
+        terms = [_compute_log_term(get_log_deltas, world, k) for k in grid]
         best_index = int(np.argmax(terms))
         max_log_term, argmax = max((max_log_term, argmax), (terms[best_index], grid[best_index]))
         low, high = grid[max(best_index - 1, 0)], grid[min(best_index + 1, len(grid) - 1)]
     return max_log_term, argmax
 
 
-def _compute_log_term(log_deltas: LogDeltas, world: TwoTypeWorld, k: int) -> float:
+def _compute_log_term(get_log_deltas: LogDeltaGetter, world: TwoTypeWorld, k: int) -> float:
     """Return a lower bound of log(Pr[k] delta(k)) for the database `k`."""
     logs, errors = world.log_pmf(k, k)
-    low = float(logs[0] - errors[0] + log_deltas(k, k)[0, 0])
+    low = float(logs[0] - errors[0] + get_log_deltas(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
 
 
@@ -364,17 +375,18 @@ _MAX_SEARCH_RANGE = 1 << 22
 """Number of databases searched for a negligible bound before the sum starts."""
 
 
-def make_two_type_log_deltas(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltas:
-    """Return the function `log_deltas` of the databases of two types, by the fastest method."""
-    if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
-        size, exp_eps = mechanism.sampler.size, compute_bounded_exp(epsilon)
+def create_log_delta_getter(mechanism: Mechanism, n: int, epsilon: float) -> LogDeltaGetter:
+    """Return the function `get_log_deltas` of databases of two types, by the fastest method."""
+    size = get_published_sample_size(mechanism)
+    if size is not None:
+        exp_eps = compute_bounded_exp(epsilon)
         return lambda low, high: np.minimum(compute_profile(n, size, exp_eps, low, high), 0.0)
     if isinstance(mechanism, Decision) and mechanism.can_tabulate(n, 2):
         return StoredLogDeltas(mechanism.compute_profile(n, epsilon))
     return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
-def bound_smoothed_delta(
+def bound_two_type_delta(
     mechanism: Mechanism, n: int, epsilon: float, p: float, q: float
 ) -> LogInterval:
     """Return an interval of the smoothed delta of two types.
@@ -383,11 +395,13 @@ def bound_smoothed_delta(
     larger mean delta of the pure worlds with p and q; the upper end is the larger mean of a
     quasi-convex majorant of delta (theory.md, section 8c).
     """
-    log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
+    get_log_deltas = create_log_delta_getter(mechanism, n, epsilon)
     pure_worlds = [TwoTypeWorld((n,), (probability,)) for probability in (p, q)]
-    lower = max_interval(compute_mean_delta(log_deltas, world) for world in pure_worlds)
+    lower = max_interval(compute_mean_delta(get_log_deltas, world) for world in pure_worlds)
     bound_log_delta = make_log_delta_bound(mechanism, n, epsilon)
-    upper = max(bound_majorant_mean(log_deltas, world, bound_log_delta) for world in pure_worlds)
+    upper = max(
+        bound_majorant_mean(get_log_deltas, world, bound_log_delta) for world in pure_worlds
+    )
     return LogInterval(lower.low, max(upper, lower.high))
 
 
@@ -397,11 +411,10 @@ def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callab
     The function is the two-sided bound of theory.md, section 8b, minimised over 24 values of its
     free parameter c'; 0 where it does not apply.
     """
-    if not (isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)):
+    size = get_published_sample_size(mechanism)
+    if size is None or size in (0, n) or epsilon == 0:
         return lambda _: 0.0
-    unsampled = 1 - mechanism.sampler.size / n
-    if not 0 < unsampled < 1 or epsilon == 0:
-        return lambda _: 0.0
+    unsampled = 1 - size / n
     max_log_c = min(epsilon, -math.log(unsampled))
     exponents = [
         compute_exponents(unsampled, epsilon, max_log_c * (i + 1) / _N_BOUNDS)
@@ -419,7 +432,7 @@ def make_log_delta_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callab
 
 
 def bound_majorant_mean(
-    log_deltas: LogDeltas, world: TwoTypeWorld, bound_log_delta: Callable[[int], float]
+    get_log_deltas: LogDeltaGetter, world: TwoTypeWorld, bound_log_delta: Callable[[int], float]
 ) -> float:
     """Return an upper bound of log E[g(k)] for a database k from `world`.
 
@@ -428,7 +441,7 @@ def bound_majorant_mean(
     the deltas near n // 2, where it is negligible.
     """
     # Databases are visited from n // 2 outwards with a running maximum.
-    n, max_log_term = world.n, bound_largest_log_term(log_deltas, world)
+    n, max_log_term = world.n, bound_largest_log_term(get_log_deltas, world)
     low, high = find_window(world, max_log_term - LEFT_OUT_LOG_RATIO)
     minimizer, negligible_log = n // 2, max_log_term - _NEGLIGIBLE_LOG_RATIO
     sums = [max_log_term - LEFT_OUT_LOG_RATIO + math.log(2)]
@@ -438,18 +451,18 @@ def bound_majorant_mean(
         return bound_log_delta(k) <= negligible_log
 
     if low <= minimizer:
-        inner = _find_negligible_start(minimizer, min(high, minimizer), is_negligible)
+        inner = _find_negligible_start(min(high, minimizer), minimizer, is_negligible)
         running_max = bound_log_delta(inner) if inner < minimizer else -math.inf
-        sums += _sum_outwards(log_deltas, world, inner, low, running_max)
+        sums += _sum_outwards(get_log_deltas, world, inner, low, running_max)
     if high > minimizer:
         half = n - minimizer - 1
-        inner = n - _find_negligible_start(half, min(n - low, half), is_negligible)
+        inner = n - _find_negligible_start(min(n - low, half), half, is_negligible)
         running_max = bound_log_delta(n - inner) if inner > minimizer + 1 else -math.inf
-        sums += _sum_outwards(log_deltas, world, inner, high, running_max)
+        sums += _sum_outwards(get_log_deltas, world, inner, high, running_max)
     return min(log_sum(np.array(sums)) + MACHINE_EPSILON * (len(sums) + high - low + 32), 0.0)
 
 
-def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int], bool]) -> int:
+def _find_negligible_start(start: int, last: int, is_negligible: Callable[[int], bool]) -> int:
     """Return the smallest k from `start` to `last` with `is_negligible(k)`, or `last` (bisection).
 
     `is_negligible` is monotone: it stays true for larger k.
@@ -465,7 +478,7 @@ def _find_negligible_start(last: int, start: int, is_negligible: Callable[[int],
 
 
 def _sum_outwards(
-    log_deltas: LogDeltas, world: TwoTypeWorld, inner: int, outer: int, initial_max: float
+    get_log_deltas: LogDeltaGetter, world: TwoTypeWorld, inner: int, outer: int, initial_max: float
 ) -> list[float]:
     """Return upper bounds of the logs of sums of probability times running maximum of delta.
 
@@ -477,7 +490,7 @@ def _sum_outwards(
         last = first + sign * (min(CHUNK_SIZE, abs(outer - first) + 1) - 1)
         low, high = min(first, last), max(first, last)
         logs, errors = world.log_pmf(low, high)
-        deltas = log_deltas(low, high)[1][::sign]
+        deltas = get_log_deltas(low, high)[1][::sign]
         majorant = np.maximum(np.maximum.accumulate(deltas), running_max)
         running_max = float(majorant[-1])
         sums.append(sum_weighted_deltas(logs, errors, np.stack([majorant, majorant])[:, ::sign])[1])
@@ -488,7 +501,7 @@ _N_GAP_MEANS = 9
 """Means over mixtures that are computed where rounding hides which one is the largest."""
 
 
-def bound_mixture_maximum(
+def bound_decision_delta(
     mechanism: Decision, n: int, epsilon: float, p: float, q: float
 ) -> LogInterval:
     """Return an interval of the smoothed delta of a decision on two types.
@@ -590,10 +603,10 @@ def bound_single_type_mean(
     Publishing the count of one type instead of all only lowers delta, so the lower end bounds the
     smoothed delta from below. `population`: the plausible distributions of the records.
     """
-    log_deltas = make_two_type_log_deltas(mechanism, n, epsilon)
+    get_log_deltas = create_log_delta_getter(mechanism, n, epsilon)
     worlds = {
         world
         for type_index in range(population.types)
         for world in list_pure_worlds(population, n, type_index)
     }
-    return max_interval(compute_mean_delta(log_deltas, world) for world in worlds)
+    return max_interval(compute_mean_delta(get_log_deltas, world) for world in worlds)

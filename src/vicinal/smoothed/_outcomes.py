@@ -7,8 +7,8 @@ bound of the omitted tail is part of the error. All terms are positive, so nothi
 tiny outcome probabilities are as accurate as large ones.
 
 Arguments of the functions: `k` of the `n` records of a database are of the first type, and `size`
-are sampled, with replacement if `replace`; `o` of these are of the first type. `runs` are those of
-the rule, and `n_outcomes` is the number of its outcomes.
+are sampled, perhaps `with_replacement`; `o` of these are of the first type. `runs` are those of the
+rule for samples of this size.
 """
 
 import math
@@ -33,21 +33,24 @@ _TAIL_TOLERANCE = 2.0**-50
 class OutcomeRuns(NamedTuple):
     """The outcomes of a rule: run r has the sampled counts o = ``firsts[r]`` .. ``lasts[r]``.
 
-    For each o of run r, outcome ``outcomes[r]``, an index, is published with log probability
-    ``log_weights[r]``. If the outcome is random, a run occurs once for each possible outcome. All
-    arrays have shape (runs,).
+    For each o of run r, outcome ``outcomes[r]``, an index below `n_outcomes`, is published with log
+    probability ``log_weights[r]``. If the outcome is random, a run occurs once for each possible
+    outcome. All arrays have shape (runs,). Samples have `size` records.
     """
 
     firsts: Ints
     lasts: Ints
     outcomes: Ints
     log_weights: Floats
+    n_outcomes: int
+    size: int
+    with_replacement: bool
 
 
 @compiled
-def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> float:
+def _log_count_probability(o: int, k: int, n: int, size: int, with_replacement: bool) -> float:
     """Return log Pr[o sampled records are of the first type]."""
-    if not replace:
+    if not with_replacement:
         return log_hypergeometric(o, k, n - k, size)  # type: ignore[no-any-return]
     if 2 * k > n:  # the smaller probability is the more accurate one
         return log_binomial(size - o, size, (n - k) / n, k / n)  # type: ignore[no-any-return]
@@ -55,28 +58,28 @@ def _log_count_probability(o: int, k: int, n: int, size: int, replace: bool) -> 
 
 
 @compiled
-def _compute_count_ratio(o: int, k: int, n: int, size: int, replace: bool) -> float:
+def _compute_count_ratio(o: int, k: int, n: int, size: int, with_replacement: bool) -> float:
     """Return Pr[o + 1] / Pr[o], where Pr[o] is the probability of `o` records of the first type."""
-    if replace:
+    if with_replacement:
         return float(size - o) * float(k) / (float(o + 1) * float(n - k))
     return float(k - o) * float(size - o) / (float(o + 1) * float(n - k - size + o + 1))
 
 
 @compiled
 def _sum_run(
-    first: int, last: int, k: int, n: int, size: int, replace: bool
+    first: int, last: int, k: int, n: int, size: int, with_replacement: bool
 ) -> tuple[float, float]:
     """Return the log probability of `first` <= o <= `last`, all of them possible, and its error.
 
     The error bounds that of the sum and of a rounded k / n. The error of a single log probability
     is not included.
     """
-    mode = ((size + 1) * k) // n if replace else ((size + 1) * (k + 1)) // (n + 2)
+    mode = ((size + 1) * k) // n if with_replacement else ((size + 1) * (k + 1)) // (n + 2)
     start = min(max(mode, first), last)
     total, n_terms = 1.0, 1
     term = 1.0
     for o in range(start, last):
-        ratio = _compute_count_ratio(o, k, n, size, replace)
+        ratio = _compute_count_ratio(o, k, n, size, with_replacement)
         term *= ratio
         total += term
         n_terms += 1
@@ -85,7 +88,7 @@ def _sum_run(
             break
     term = 1.0
     for o in range(start - 1, first - 1, -1):
-        ratio = 1 / _compute_count_ratio(o, k, n, size, replace)
+        ratio = 1 / _compute_count_ratio(o, k, n, size, with_replacement)
         term *= ratio
         total += term
         n_terms += 1
@@ -94,7 +97,7 @@ def _sum_run(
     error = 2 * _TAIL_TOLERANCE + MACHINE_EPSILON * (4 * n_terms + 16)
     # The probability of `start` is smaller than the sum, so its relative error is a little larger.
     error += LOG_RELATIVE_ERROR * math.log(total)
-    if replace and 0 < k < n and size > 0:
+    if with_replacement and 0 < k < n and size > 0:
         # k / n and 1 - k / n are rounded. The derivative of log Pr[o] by either expected count is
         # at most its deviation in units of the expected count.
         expected = size * (k / n)
@@ -105,7 +108,7 @@ def _sum_run(
             + rest * abs(math.log((size - start + 1) / rest))
         )
         error += 4 * MACHINE_EPSILON * deviations
-    return _log_count_probability(start, k, n, size, replace) + math.log(total), error
+    return _log_count_probability(start, k, n, size, with_replacement) + math.log(total), error
 
 
 @compiled
@@ -118,24 +121,23 @@ def _add_logs(log_x: float, log_y: float) -> float:
 
 
 @compiled
-def compute_outcome_logs(
-    k: int, n: int, size: int, replace: bool, runs: OutcomeRuns, n_outcomes: int
-) -> tuple[Floats, float]:
+def compute_outcome_logs(k: int, n: int, runs: OutcomeRuns) -> tuple[Floats, float]:
     """Return the log probability of each outcome (outcomes,) for a database, and an extra error.
 
     The error of a log probability l is at most ``LOG_ABSOLUTE_ERROR + LOG_RELATIVE_ERROR abs(l)``
     plus the extra error.
     """
-    if replace:
+    size = runs.size
+    if runs.with_replacement:
         min_count, max_count = (size if k == n else 0), (size if k > 0 else 0)
     else:
         min_count, max_count = max(0, size - (n - k)), min(k, size)
-    logs = np.full(n_outcomes, -np.inf)
+    logs = np.full(runs.n_outcomes, -np.inf)
     max_error, max_rounding, n_summed = 0.0, 0.0, 0
     for run in range(len(runs.firsts)):
         first, last = max(runs.firsts[run], min_count), min(runs.lasts[run], max_count)
         if first <= last:
-            log_run, error = _sum_run(first, last, k, n, size, replace)
+            log_run, error = _sum_run(first, last, k, n, size, runs.with_replacement)
             log_run += runs.log_weights[run]
             outcome = runs.outcomes[run]
             previous = logs[outcome]
@@ -183,14 +185,7 @@ def _sum_outcome_divergence(
 
 @compiled
 def compute_outcome_profile(
-    low: int,
-    high: int,
-    n: int,
-    size: int,
-    replace: bool,
-    runs: OutcomeRuns,
-    n_outcomes: int,
-    epsilon: float,
+    low: int, high: int, n: int, runs: OutcomeRuns, epsilon: float
 ) -> Floats:
     """Return lower and upper log delta(k) for `low` <= k <= `high`, float64 (2, high - low + 1).
 
@@ -199,9 +194,9 @@ def compute_outcome_profile(
     """
     deltas = np.full((2, high - low + 1), -np.inf)
     first, last = max(low - 1, 0), min(high + 1, n)
-    previous, previous_error = compute_outcome_logs(first, n, size, replace, runs, n_outcomes)
+    previous, previous_error = compute_outcome_logs(first, n, runs)
     for k in range(first + 1, last + 1):
-        logs, error = compute_outcome_logs(k, n, size, replace, runs, n_outcomes)
+        logs, error = compute_outcome_logs(k, n, runs)
         extra_error = max(error, previous_error)
         # At epsilon 0 both directions are the total variation, and the larger of both sums without
         # one outcome equals it. Omitting an outcome of probability near 1 avoids cancellation.

@@ -146,18 +146,15 @@ def _compute_pair_divergences(
     return lows, highs
 
 
-def compute_profile(
-    n: int, size: int, exp_eps: float, low: int = 0, high: int | None = None
-) -> Floats:
+def compute_profile(n: int, size: int, exp_eps: float, low: int, high: int) -> Floats:
     """Return bounds of log delta(k) for `low` <= k <= `high`, float64 (2, high - low + 1).
 
     Row 0 has lower, row 1 upper bounds. delta(k) is that of the database with k records of the
     first type and `n` - k of the second (Definition 2 of LWX23): the largest divergence, in both
-    directions, from its neighbours with k - 1 and k + 1. `high` is n if None.
+    directions, from its neighbours with k - 1 and k + 1.
     """
-    last = n if high is None else high
-    pairs = np.stack(_compute_pair_divergences(max(low - 1, 0), min(last + 1, n), n, size, exp_eps))
-    padded = np.pad(pairs, ((0, 0), (int(low == 0), int(last == n))), constant_values=-np.inf)
+    pairs = np.stack(_compute_pair_divergences(max(low - 1, 0), min(high + 1, n), n, size, exp_eps))
+    padded = np.pad(pairs, ((0, 0), (int(low == 0), int(high == n))), constant_values=-np.inf)
     return np.asarray(np.maximum(padded[:, :-1], padded[:, 1:]))
 
 
@@ -295,18 +292,18 @@ def _multiply_counts(counts: Ints, factor: float) -> Floats:
 
 
 def average_over_sizes(
-    log_size_p: Floats, min_size: int, compute_divergence: Callable[[int], LogInterval]
+    log_size_p: Floats, compute_divergence: Callable[[int], LogInterval]
 ) -> LogInterval:
     """Return the mean of `compute_divergence(s)`, at most 1, over a random sample size s.
 
-    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ...
-    `compute_divergence(s)`: the divergence given the sample size s.
+    `log_size_p` (sizes,) holds log Pr[s] for s = 0, 1, ... `compute_divergence(s)`: the divergence
+    given the sample size s.
     """
     lows, highs = [], []
     max_depth = 0.0  # the largest -log probability of a size that contributes
-    for index, log_weight in enumerate(log_size_p):
+    for size, log_weight in enumerate(log_size_p):
         if log_weight > -math.inf:
-            conditional = compute_divergence(min_size + index)
+            conditional = compute_divergence(size)
             lows.append(log_weight + conditional.low)
             highs.append(log_weight + conditional.high)
             max_depth = max(max_depth, -float(log_weight) if conditional.high > -math.inf else 0.0)

@@ -43,7 +43,6 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
-        """Check the parameters, and set `types`."""
         levels: Floats = np.asarray(self.levels, dtype=np.float64)
         well_formed = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
         if not well_formed or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
@@ -74,10 +73,7 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergences at `epsilon` of `database`, counts (levels,), and each neighbour.
-
-        They are hockey-stick divergences of the outcomes, in both directions.
-        """
+        """Yield the divergences of `database`, counts (levels,), from each neighbour, and back."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -85,11 +81,7 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the gain of an adversary (LWX23, eq. 3) for each neighbour of `database`.
-
-        It is the mean advantage above tanh(`epsilon` / 2) of the guess which of both is the
-        database, as in :meth:`Mechanism.iterate_gains`.
-        """
+        """Yield the adversary's gain of :meth:`Mechanism.iterate_gains` for each neighbour."""
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -233,7 +225,7 @@ LEVELS = range(-127, 129)
 _FAMILIES = {"gaussian": norm, "laplace": laplace}
 
 
-def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
+def compute_level_probabilities(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     """Return the probabilities of the 256 levels of a quantised gradient, float64 (256,).
 
     Level i = -127 .. 128 has the probability of ((i - 1) / 256, i / 256] divided by that of
@@ -250,9 +242,9 @@ def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
 
     Examples
     --------
-    >>> from vicinal.smoothed import gradient_law
-    >>> law = gradient_law("gaussian")
-    >>> law.shape, round(float(law.sum()), 6)
+    >>> from vicinal.smoothed import compute_level_probabilities
+    >>> probabilities = compute_level_probabilities("gaussian")
+    >>> probabilities.shape, round(float(probabilities.sum()), 6)
     ((256,), 1.0)
     """
     family = _FAMILIES[checks.check_choice("kind", kind, tuple(_FAMILIES))]

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import checks
-from vicinal.arrays import Counts, Floats
+from vicinal.arrays import Counts
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._pairs import compute_profile, sum_divergence
+from vicinal.smoothed._pairs import sum_divergence
 from vicinal.smoothed.intervals import (
     BOUND,
     EXACT,
@@ -26,21 +26,15 @@ from vicinal.smoothed.intervals import (
     log_or_minus_inf,
     make_delta,
     max_interval,
-    stack_ends,
 )
 from vicinal.smoothed.mechanism import (
-    FixedSize,
     Histogram,
     ListedMechanism,
     Mechanism,
     NeighbourMechanism,
     align_distributions,
-    compute_bounded_exp,
 )
 from vicinal.smoothed.rules import Decision
-
-_MAX_PROFILE_RECORDS = 10**7
-"""Maximal number of records of a profile: its two rows of n + 1 float64 take 160 MB then."""
 
 
 def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float) -> DatabaseDelta:
@@ -124,43 +118,6 @@ def forget_databases(mechanism: Mechanism) -> None:
         mechanism.forget_databases()
     for release in getattr(mechanism, "releases", ()):
         forget_databases(release.mechanism)
-
-
-def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
-    """Return log delta of each database with two types, float64 (2, n + 1).
-
-    Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first
-    type and n - k of the second. -inf is a delta of 0. Raises InvalidInput if n is above 10^7, or
-    the mechanism needs more than two types.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        A mechanism on histograms of two types.
-    n : int
-        Number of records, at most 10^7.
-    epsilon : float
-        At least 0.
-
-    Examples
-    --------
-    >>> from vicinal.smoothed import FixedSize, Histogram, profile
-    >>> lower, upper = profile(Histogram(FixedSize(5)), n=10, epsilon=1.0)
-    >>> upper.shape
-    (11,)
-    """
-    epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    n_records = checks.check_integer("n", n, minimum=1, maximum=_MAX_PROFILE_RECORDS)
-    checked = validate_mechanism(mechanism)
-    checked.validate_database([n_records, 0])
-    if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
-        return np.minimum(
-            compute_profile(n_records, checked.sampler.size, compute_bounded_exp(epsilon)), 0.0
-        )
-    return stack_ends(
-        compute_log_delta(checked, np.array([k, n_records - k]), epsilon)
-        for k in range(n_records + 1)
-    )
 
 
 def worst_case_delta(
@@ -263,10 +220,7 @@ class JointMechanism(NeighbourMechanism):
     def compute_divergence(
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
-        """Return the divergence of the joint outcomes of `database` from those of `neighbour`.
-
-        Both are histograms (m,).
-        """
+        """Return the divergence of the joint outcomes of `database` from those of `neighbour`."""
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
             log_release_p, log_release_ratio = align_distributions(

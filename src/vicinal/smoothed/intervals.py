@@ -50,11 +50,6 @@ def max_interval(numbers: Iterable[LogInterval]) -> LogInterval:
     )
 
 
-def stack_ends(numbers: Iterable[LogInterval]) -> Floats:
-    """Return the lower (row 0) and upper (row 1) ends of n intervals, float64 (2, n)."""
-    return np.array([(number.low, number.high) for number in numbers]).T
-
-
 def sum_intervals(numbers: Iterable[LogInterval]) -> LogInterval:
     """Return the interval of the sum of several enclosed numbers; 0 if there are none."""
     intervals = list(numbers)
@@ -174,11 +169,9 @@ class DatabaseDelta(Delta):
     """
 
     def __str__(self) -> str:
-        """Return both ends and the method as text, marked as private."""
         return f"PRIVATE {super().__str__()}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values for JSON, marked as private."""
         return {"private": True, **super().to_dict()}
 
 
@@ -190,9 +183,9 @@ _DIGITS = 4  # significant digits of printed numbers
 def format_interval(log_lower: float, log_upper: float, *, is_number: bool) -> str:
     """Return the ends exp(`log_lower`) and exp(`log_upper`) as text, rounded outward.
 
-    A narrow interval is one number if `is_number`: the first number of four significant digits
-    that is not below the lower end. It is the number itself, if that has so few digits, and else
-    an upper bound.
+    `is_number`: whether the ends differ by rounding only. Then one number is printed: the smallest
+    of four significant digits that is not below the lower end. It is exact if four digits suffice,
+    and an upper bound otherwise.
     """
     if is_number and (log_lower == log_upper or log_upper - log_lower < _MAX_NUMBER_WIDTH):
         return format_power_of_ten(log_lower, round_up=True)

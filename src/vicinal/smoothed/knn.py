@@ -28,7 +28,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +90,6 @@ class KNNVotes(mechanisms.Mechanism):
     classes: int = 2
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         checks.check_integer("k", self.k, minimum=1)
         gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
@@ -104,7 +102,7 @@ class KNNVotes(mechanisms.Mechanism):
 
     def validate_database(self, database: npt.ArrayLike) -> Counts:
         """Return labels (n,), nearest first, as int64; raise InvalidInput for other values."""
-        labels = mechanisms.read_whole_numbers("database", database)
+        labels = mechanisms.read_database(database)
         if labels.ndim != 1 or (labels >= self.classes).any():
             raise InvalidInput(
                 "The 'database' parameter must be the labels, nearest first: integers (n,) below "
@@ -130,10 +128,9 @@ class KNNVotes(mechanisms.Mechanism):
             )
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the largest gain of an adversary over the neighbours of `database`, labels (n,).
+        """Yield the largest gain of :meth:`Mechanism.iterate_gains` for each run of equal labels.
 
-        The gain, above tanh(`epsilon` / 2), is that of :meth:`Mechanism.iterate_gains`. There is
-        one for each run of equal labels, of neighbours with a record of it replaced.
+        It is the largest over the neighbours with a record of the run replaced.
         """
         for row in self._compute_run_maxima(database, epsilon):
             yield _enclose_computed(row[2], row[5])
@@ -141,7 +138,7 @@ class KNNVotes(mechanisms.Mechanism):
     def _compute_run_maxima(self, database: Counts, epsilon: float) -> Floats:
         """Return six maxima over the neighbours for each run of equal labels, float64 (runs, 6).
 
-        They are those of :func:`_raise_maxima` at `epsilon`, for neighbours with a record of the
+        They are those of :func:`_update_maxima` at `epsilon`, for neighbours with a record of the
         run replaced.
         """
         # All records of a run leave the same remaining records.
@@ -188,7 +185,7 @@ def tabulate_vote_states(k: int, classes: int) -> tuple[Ints, Ints]:
 
 
 @compiled
-def _accumulate_votes(
+def _compute_masses(
     labels: Ints, skipped_rank: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> Floats:
     """Return the masses after all records but that at `skipped_rank` (-1 for none)."""
@@ -196,15 +193,15 @@ def _accumulate_votes(
     mass[0, 0] = 1.0
     for rank in range(len(labels)):
         if rank != skipped_rank:
-            _keep_record(mass, labels[rank], gamma, k, sizes, successors)
+            _add_record(mass, labels[rank], gamma, k, sizes, successors)
     return mass
 
 
 @compiled
-def _keep_record(
+def _add_record(
     mass: Floats, label: int, gamma: float, k: int, sizes: Ints, successors: Ints
 ) -> None:
-    """Update the masses in place for one further record with `label`."""
+    """Update the masses (3, states) in place for one further record with `label`, if sampled."""
     # States are visited from last to first, because successors come later in the order.
     for state in range(len(sizes) - 1, -1, -1):
         if sizes[state] < k and mass[0, state] > 0:
@@ -248,10 +245,10 @@ def _compute_outcome_distribution(
 
 
 @compiled
-def _raise_maxima(
+def _update_maxima(
     own: Floats, neighbour: Floats, exp_eps: float, rounding: float, maxima: Floats
 ) -> None:
-    """Raise six `maxima` (6,) over neighbours to the values for one neighbour, if these are larger.
+    """Update six `maxima` (6,) over neighbours in place by the values for one further neighbour.
 
     They are the computed divergence of the database from a neighbour, the reverse divergence and
     the adversary's gain, then upper bounds of these three. `own` and `neighbour` (2, states) are
@@ -296,17 +293,17 @@ def _compare_with_neighbours(
     """Return six maxima over all neighbours, for each removed record, float64 (removed, 6).
 
     A neighbour has the record at one of the `removed_ranks` removed and a record inserted at any
-    rank with any of the `classes` labels. The columns are the maxima of :func:`_raise_maxima`.
+    rank with any of the `classes` labels. The columns are the maxima of :func:`_update_maxima`.
     """
     n = len(labels)
     rounding = 8 * (n + 8) * MACHINE_EPSILON
     maxima = np.zeros((len(removed_ranks), 6))
     for index in range(len(removed_ranks)):
         removed_rank = removed_ranks[index]
-        final_mass = _accumulate_votes(labels, removed_rank, gamma, k, sizes, successors)
+        final_mass = _compute_masses(labels, removed_rank, gamma, k, sizes, successors)
         own = _compute_outcome_distribution(
             final_mass,
-            _accumulate_votes(labels[:removed_rank], -1, gamma, k, sizes, successors),
+            _compute_masses(labels[:removed_rank], -1, gamma, k, sizes, successors),
             labels[removed_rank],
             gamma,
             k,
@@ -320,11 +317,11 @@ def _compare_with_neighbours(
                 neighbour = _compute_outcome_distribution(
                     final_mass, rank_mass, label, gamma, k, sizes, successors
                 )
-                _raise_maxima(own, neighbour, exp_eps, rounding, maxima[index])
+                _update_maxima(own, neighbour, exp_eps, rounding, maxima[index])
             # `rank` does not count the removed record, so later records have rank + 1 in `labels`.
             next_rank = rank if rank < removed_rank else rank + 1
             if next_rank < n:
-                _keep_record(rank_mass, labels[next_rank], gamma, k, sizes, successors)
+                _add_record(rank_mass, labels[next_rank], gamma, k, sizes, successors)
     return maxima
 
 
@@ -358,7 +355,6 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     classes: int
 
     def __post_init__(self) -> None:
-        """Check the parameters, and set `types`."""
         gamma = checks.check_real("gamma", self.gamma, above=0, maximum=1)
         object.__setattr__(self, "gamma", gamma)
         classes = checks.check_integer("classes", self.classes, minimum=2)
@@ -372,36 +368,33 @@ class RadiusVotes(mechanisms.ComparedMechanism):
     """A lone record inside the radius is revealed whenever it is sampled."""
 
     def iterate_comparisons(
-        self, database: Counts, epsilon: float
+        self, database: Counts, epsilon: float, weightings: tuple[int, int]
     ) -> Iterator[mechanisms.Comparison]:
-        """Yield the two divergences for each replacement of a record by one of another type.
+        """Yield the divergences from and to each neighbour of `database`, counts (classes + 1,).
 
-        A comparison is a pair of functions of the weighting: the divergence of `database`, a
-        histogram (classes + 1,), from the neighbour, and the reverse.
+        The first divergence is computed with the first of two `weightings`, the second with the
+        second.
         """
         compute = self._compute_divergence
         for removed_type, added_type in itertools.permutations(range(self.classes + 1), 2):
             n_removed, n_added = int(database[removed_type]), int(database[added_type])
             if n_removed:
+                types, counts = (removed_type, added_type), (n_removed, n_added)
+                reverse_counts = (n_added + 1, n_removed - 1)
                 yield (
-                    partial(compute, removed_type, added_type, n_removed, n_added, epsilon),
-                    partial(compute, added_type, removed_type, n_added + 1, n_removed - 1, epsilon),
+                    compute(types, counts, epsilon, weightings[0]),
+                    compute(types[::-1], reverse_counts, epsilon, weightings[1]),
                 )
 
     def _compute_divergence(
-        self,
-        removed_type: int,
-        added_type: int,
-        n_removed: int,
-        n_added: int,
-        epsilon: float,
-        weighting: int,
+        self, types: tuple[int, int], counts: tuple[int, int], epsilon: float, weighting: int
     ) -> LogInterval:
         """Return the divergence of X from X', in which one record has changed its type.
 
-        The record has `removed_type` in X and `added_type` in X'. `n_removed` and `n_added`: the
-        numbers of all records of these types in X.
+        `types`: the type of this record in X, and in X'. `counts`: the numbers of all records of
+        these two types in X.
         """
+        (removed_type, added_type), (n_removed, n_added) = types, counts
         if added_type == self.classes:
             return compute_count_divergence(
                 n_removed, n_removed - 1, self.gamma, epsilon, weighting
@@ -460,14 +453,14 @@ def bound_radius_mean(
     relabelled = bound_multitype_mean(sampler, min_probabilities, n, epsilon)
     if relabelled is None:
         return None
-    log_deltas = cache_log_deltas(compute_label_delta)
+    get_log_deltas = cache_log_deltas(compute_label_delta)
     lower = max_interval(
-        compute_mean_delta(log_deltas, world)
+        compute_mean_delta(get_log_deltas, world)
         for label in range(mechanism.classes)
         for world in list_pure_worlds(population, n, label)
     )
     label_means = [
-        compute_mean_delta(log_deltas, TwoTypeWorld((n,), (float(probability),))).high
+        compute_mean_delta(get_log_deltas, TwoTypeWorld((n,), (float(probability),))).high
         for probability in min_probabilities
     ]
     upper = log_sum(np.array([*label_means, relabelled.high])) + 2.0**-48

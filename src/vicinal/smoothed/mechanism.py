@@ -7,16 +7,18 @@ function from a histogram to a distribution of outcomes.
 X and X' are neighbouring databases, P and P' the distributions of their outcomes, E = exp(epsilon).
 The divergence of X from X' is the sum over outcomes of (P - E P')+, with the weights that the
 argument `weighting` selects, for outcomes with probabilities P and P': DIVERGENCE (1), POSTERIOR_X
-(P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')). A comparison is a pair of functions of the
-weighting: the divergence of X from X', and that of X' from X.
+(P / (P + P')) or POSTERIOR_OTHER (P' / (P + P')). A comparison of X with X' is the divergence of X
+from X' with the first of two `weightings`, and that of X' from X with the second one.
 
 Arguments of samplers: X and X' have `n` records and differ in one. X has `a` + 1 records of one
 type and `b` of another, X' has `a` and `b` + 1. A histogram `counts` or `database` (m,) holds the
 number of a database's records of each of m types.
 """
 
+import itertools
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -46,9 +48,9 @@ from vicinal.smoothed.intervals import LogInterval, sum_intervals
 # ---------------------- samplers: the only source of randomness of a mechanism without noise
 
 CountDistribution = list[tuple[int, float]]
-"""Possible counts of one type in a sample, with their log probabilities."""
+"""Pairs (possible count of one type in a sample, its log probability)."""
 SampleDistribution = list[tuple[tuple[int, ...], float]]
-"""Possible histograms (m,) of a sample, with their log probabilities."""
+"""Pairs (possible histogram (m,) of a sample, its log probability)."""
 
 MAX_RECORDS = 10**9
 """Maximal number of records: products of two counts must fit in 64 bits."""
@@ -73,11 +75,26 @@ class Sampler(ABC):
         """Return the divergence of X from X' if sampled counts of all types are published."""
 
     @abstractmethod
-    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram of a small database, with log probabilities.
+    def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:
+        """Return the distribution of the number of sampled records of one type.
 
-        `counts` (m,): the database. The result has pairs (sampled counts, log probability).
+        The type has `n_type` records, and later types have `n_later`; `n_sampled` records of
+        earlier types are sampled.
         """
+
+    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
+        """Return every possible sampled histogram of a small database `counts` (m,)."""
+        samples: SampleDistribution = [((), 0.0)]
+        n_later = int(counts.sum())
+        for n_type in counts.tolist():
+            n_later -= n_type
+            list_counts = cache(partial(self.list_type_counts, n_type, n_later))
+            samples = [
+                ((*sampled, n_sampled), log_p + log_type_p)
+                for sampled, log_p in samples
+                for n_sampled, log_type_p in list_counts(sum(sampled))
+            ]
+        return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +111,6 @@ class FixedSize(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        """Check the sample size."""
         checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def check_record_count(self, n: int) -> None:
@@ -105,13 +121,12 @@ class FixedSize(Sampler):
             )
 
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return the probability that a given one of `n` records is in the sample."""
         return self.size / n
 
     def compute_divergence(
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
-        """Return the mean divergence over the hypergeometric number of samples of the two types."""
+        # It is the mean over the hypergeometric number of sampled records of the two types.
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         exp_eps = compute_bounded_exp(epsilon)
         if n_pair == n:
@@ -124,19 +139,13 @@ class FixedSize(Sampler):
         )
         return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_at_one()
 
-    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram, with hypergeometric log probabilities."""
-
-        def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
-            """Return the hypergeometric distribution of a type's sampled records."""
-            n_to_sample = self.size - n_sampled_before
-            possible_counts = range(max(0, n_to_sample - n_rest), min(n_type, n_to_sample) + 1)
-            return [
-                (o, intervals.log_hypergeometric(o, n_type, n_rest, n_to_sample))
-                for o in possible_counts
-            ]
-
-        return _list_samples(counts, list_type_counts)
+    def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:
+        n_to_sample = self.size - n_sampled
+        possible_counts = range(max(0, n_to_sample - n_later), min(n_type, n_to_sample) + 1)
+        return [
+            (o, intervals.log_hypergeometric(o, n_type, n_later, n_to_sample))
+            for o in possible_counts
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +162,10 @@ class Poisson(Sampler):
     gamma: float
 
     def __post_init__(self) -> None:
-        """Check the sampling rate."""
-        object.__setattr__(
-            self, "gamma", checks.check_real("gamma", self.gamma, minimum=0, maximum=1)
-        )
+        gamma = checks.check_real("gamma", self.gamma, minimum=0, maximum=1)
+        object.__setattr__(self, "gamma", gamma)
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the same for every n
-        """Return the probability that a given one of `n` records is in the sample."""
         return self.gamma
 
     def compute_divergence(
@@ -170,15 +176,14 @@ class Poisson(Sampler):
         epsilon: float,
         weighting: int = DIVERGENCE,
     ) -> LogInterval:
-        """Return the mean divergence over the binomial number of samples of the two types."""
+        # It is the mean over the binomial number of sampled records of the two types.
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
         return average_pair_divergence(
             log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
         ).cap_at_one()
 
-    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram, with independent binomial log probabilities."""
-        return _list_samples(counts, lambda n_type, *_: _list_binomial(n_type, self.gamma))
+    def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:  # noqa: ARG002 - records are sampled independently
+        return _list_binomial(n_type, self.gamma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +200,15 @@ class WithReplacement(Sampler):
     size: int
 
     def __post_init__(self) -> None:
-        """Check the sample size."""
         checks.check_integer("size", self.size, minimum=0, maximum=MAX_RECORDS)
 
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return the probability that a given one of `n` records is in the sample."""
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
 
     def compute_divergence(
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
-        """Return the mean divergence over the binomial number of samples of the two types."""
+        # It is the mean over the binomial number of samples that are of the two types.
 
         def compute_for_size(n_sampled: int) -> LogInterval:
             """Return the divergence if `n_sampled` samples are of the two types."""
@@ -215,19 +218,11 @@ class WithReplacement(Sampler):
         if n_pair == n:
             return compute_for_size(self.size).cap_at_one()
         log_p = intervals.log_binomial_pmf(self.size, n_pair / n)
-        return average_over_sizes(log_p, 0, compute_for_size).cap_at_one()
+        return average_over_sizes(log_p, compute_for_size).cap_at_one()
 
-    def list_sampled_counts(self, counts: Counts) -> SampleDistribution:
-        """Return every possible sampled histogram, with multinomial log probabilities."""
-
-        def list_type_counts(n_type: int, n_rest: int, n_sampled_before: int) -> CountDistribution:
-            """Return the binomial distribution of a type's sampled records."""
-            return _list_binomial(
-                self.size - n_sampled_before, n_type / (n_type + n_rest) if n_type else 0.0
-            )
-
-        samples = _list_samples(counts, list_type_counts)
-        return [sample for sample in samples if sum(sample[0]) == self.size]
+    def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:
+        probability = n_type / (n_type + n_later) if n_type else 0.0
+        return _list_binomial(self.size - n_sampled, probability)
 
 
 def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
@@ -239,28 +234,6 @@ def _list_binomial(n_trials: int, probability: float) -> CountDistribution:
     ]
 
 
-def _list_samples(
-    counts: Counts, list_type_counts: Callable[[int, int, int], CountDistribution]
-) -> SampleDistribution:
-    """Return every possible sampled histogram of a database, with its log probability.
-
-    `list_type_counts(n_type, n_later, n_sampled)` returns the distribution of the number of sampled
-    records of a type with `n_type` records, if later types have `n_later` and `n_sampled` records
-    of earlier types are sampled.
-    """
-    samples: SampleDistribution = [((), 0.0)]
-    n_rest = int(counts.sum())
-    for n_type in counts.tolist():
-        n_rest -= n_type
-        type_counts = cache(partial(list_type_counts, n_type, n_rest))
-        samples = [
-            ((*sampled, n_sampled), log_p + log_type_p)
-            for sampled, log_p in samples
-            for n_sampled, log_type_p in type_counts(sum(sampled))
-        ]
-    return samples
-
-
 def compute_bounded_exp(epsilon: float) -> float:
     """Return E = exp(epsilon), or exp(600) for larger epsilon."""
     # A smaller E gives larger divergences, so the upper end of a delta remains valid.
@@ -270,21 +243,8 @@ def compute_bounded_exp(epsilon: float) -> float:
 LogDistribution = Mapping[Hashable, float]
 """Outcomes of a mechanism with their log probabilities."""
 
-Comparison = tuple[Callable[[int], LogInterval], Callable[[int], LogInterval]]
-"""The divergences of X from X' and of X' from X, as functions of the weighting."""
-
-
-def make_comparison(
-    compute_divergence: Callable[..., LogInterval], database: Any, neighbour: Any, *arguments: Any
-) -> Comparison:
-    """Return the comparison of a database with its neighbour.
-
-    `compute_divergence` is called with two databases, in the representation of `database` and
-    `neighbour`, the further `arguments`, and a weighting.
-    """
-    return partial(compute_divergence, database, neighbour, *arguments), partial(
-        compute_divergence, neighbour, database, *arguments
-    )
+Comparison = tuple[LogInterval, LogInterval]
+"""The divergence of X from X', and that of X' from X."""
 
 
 class Mechanism(ABC):
@@ -332,7 +292,7 @@ class CountMechanism(Mechanism):
 
     def validate_database(self, database: npt.ArrayLike) -> Counts:
         """Return a histogram as int64 (m,); raise InvalidInput if it is unfit for the mechanism."""
-        counts = read_whole_numbers("database", database)
+        counts = read_database(database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
                 "The 'database' parameter must be a histogram: counts (m,) of m >= 2 types with at "
@@ -355,22 +315,19 @@ class ComparedMechanism(CountMechanism):
     """A mechanism on histograms whose divergences are computed neighbour by neighbour."""
 
     @abstractmethod
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
+    def iterate_comparisons(
+        self, database: Counts, epsilon: float, weightings: tuple[int, int]
+    ) -> Iterator[Comparison]:
+        """Yield the comparison at `epsilon` of a histogram (m,) with each different neighbour."""
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the hockey-stick divergences from and to each neighbour of a histogram (m,)."""
-        for forward, backward in self.iterate_comparisons(database, epsilon):
-            yield forward(DIVERGENCE)
-            yield backward(DIVERGENCE)
+        for comparison in self.iterate_comparisons(database, epsilon, (DIVERGENCE, DIVERGENCE)):
+            yield from comparison
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the gain of an adversary (LWX23, eq. 3) for each neighbour of `database`, (m,).
-
-        It is the mean advantage above tanh(`epsilon` / 2), see :meth:`Mechanism.iterate_gains`.
-        """
-        for forward, backward in self.iterate_comparisons(database, epsilon):
-            yield sum_intervals([forward(POSTERIOR_X), backward(POSTERIOR_OTHER)])
+        weightings = (POSTERIOR_X, POSTERIOR_OTHER)
+        for comparison in self.iterate_comparisons(database, epsilon, weightings):
+            yield sum_intervals(comparison)
 
 
 class NeighbourMechanism(ComparedMechanism):
@@ -382,22 +339,24 @@ class NeighbourMechanism(ComparedMechanism):
     ) -> LogInterval:
         """Return the divergence of X from X', two histograms `database` and `neighbour` (m,)."""
 
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
+    def iterate_comparisons(
+        self, database: Counts, epsilon: float, weightings: tuple[int, int]
+    ) -> Iterator[Comparison]:
         for neighbour in iterate_neighbours(database):
-            yield make_comparison(self.compute_divergence, database, neighbour, epsilon)
+            yield (
+                self.compute_divergence(database, neighbour, epsilon, weightings[0]),
+                self.compute_divergence(neighbour, database, epsilon, weightings[1]),
+            )
 
 
 def iterate_neighbours(database: Counts) -> Iterator[Counts]:
     """Yield every histogram (m,) in which one record has another type than in `database`."""
-    n_types = len(database)
-    for i in range(n_types):
-        for j in range(n_types):
-            if i != j and database[i]:
-                neighbour = database.copy()
-                neighbour[i] -= 1
-                neighbour[j] += 1
-                yield neighbour
+    for removed_type, added_type in itertools.permutations(range(len(database)), 2):
+        if database[removed_type]:
+            neighbour = database.copy()
+            neighbour[removed_type] -= 1
+            neighbour[added_type] += 1
+            yield neighbour
 
 
 def compute_listed_divergence(
@@ -435,13 +394,13 @@ def align_distributions(
     return values, values - other_values
 
 
-def read_whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
-    """Return `values` of any shape, whole numbers >= 0, as int64; else raise InvalidInput.
+def read_database(database: npt.ArrayLike) -> Counts:
+    """Return whole numbers >= 0 of any shape as int64; raise InvalidInput for other values.
 
-    `name` is the parameter's name in error messages, which never show the private values.
+    Error messages never show the private values.
     """
-    requirement = f"The {name!r} parameter must hold whole numbers >= 0."
-    array: AnyArray = np.asarray(values)
+    requirement = "The 'database' parameter must hold whole numbers >= 0."
+    array: AnyArray = np.asarray(database)
     if array.dtype.kind not in "iuf" or not array.size:
         raise InvalidInput(
             f"{requirement} Got an array of type {array.dtype} and shape {array.shape}."
@@ -471,7 +430,6 @@ class Histogram(ComparedMechanism):
     sampler: Sampler
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput if `sampler` is not a :class:`Sampler`."""
         if not isinstance(self.sampler, Sampler):
             raise InvalidInput(
                 "The 'sampler' parameter must be FixedSize(T), Poisson(gamma) or "
@@ -479,39 +437,45 @@ class Histogram(ComparedMechanism):
             )
 
     def check_record_count(self, n: int) -> None:
-        """Raise InvalidInput if `n` records cannot be sampled by the sampler."""
         self.sampler.check_record_count(n)
 
     def compute_inclusion_probability(self, n: int) -> float:
-        """Return the probability that a given one of `n` records is in the sample."""
         return self.sampler.compute_inclusion_probability(n)
 
     attains_inclusion_probability = True
     """A record that is the only one of its type is revealed whenever it is sampled."""
 
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the comparison at `epsilon` with one neighbour for each pair of different counts.
-
-        Neighbours with equal counts of the two types in which they differ have equal divergences.
-        """
+    def iterate_comparisons(
+        self, database: Counts, epsilon: float, weightings: tuple[int, int]
+    ) -> Iterator[Comparison]:
+        # Neighbours with equal counts of the two types in which they differ have equal divergences.
         n = int(database.sum())
-        unique = np.unique(database, return_counts=True)
-        counts: list[int] = unique[0].tolist()
-        n_types_by_count: list[int] = unique[1].tolist()
-        for removed_count, n_types in zip(counts, n_types_by_count, strict=True):
-            for added_count in counts:
-                if removed_count and (removed_count != added_count or n_types > 1):
-                    yield make_comparison(
-                        self.sampler.compute_divergence, removed_count - 1, added_count, n, epsilon
-                    )
+        compute = self.sampler.compute_divergence
+        n_types_by_count = Counter(sorted(database.tolist()))
+        for (removed_count, n_types), added_count in itertools.product(
+            n_types_by_count.items(), n_types_by_count
+        ):
+            if removed_count and (removed_count != added_count or n_types > 1):
+                a, b = removed_count - 1, added_count
+                yield (
+                    compute(a, b, n, epsilon, weightings[0]),
+                    compute(b, a, n, epsilon, weightings[1]),
+                )
 
     def compute_distribution(self, database: Counts) -> LogDistribution:
         """Return the log probability of every sampled histogram (m,) of a small database."""
         return dict(self.sampler.list_sampled_counts(database))
 
 
+def get_published_sample_size(mechanism: Mechanism) -> int | None:
+    """Return the sample size if `mechanism` publishes the counts of a sample of fixed size."""
+    if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
+        return mechanism.sampler.size
+    return None
+
+
 _SUM_TOLERANCE = 1e-9
-"""Largest distance from 1 of the sum of the probabilities that `law_of` returns."""
+"""Largest distance from 1 of the sum of the probabilities that `compute_probabilities` returns."""
 
 
 @dataclass(frozen=True)
@@ -523,7 +487,7 @@ class ListedMechanism(ComparedMechanism):
 
     Parameters
     ----------
-    law_of : callable
+    compute_probabilities : callable
         From a tuple of counts to a mapping from outcomes to probabilities (floats or fractions,
         at least 0, with sum 1). Probabilities are taken as exact to 2^-45 of themselves.
     types : int
@@ -538,43 +502,48 @@ class ListedMechanism(ComparedMechanism):
     PRIVATE 1 (exact)
     """
 
-    law_of: Callable[[tuple[int, ...]], Mapping[Hashable, float | Fraction]]
+    compute_probabilities: Callable[[tuple[int, ...]], Mapping[Hashable, float | Fraction]]
     types: int
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         checks.check_integer("types", self.types, minimum=2)
-        if not callable(self.law_of):
-            raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
+        if not callable(self.compute_probabilities):
+            raise InvalidInput(
+                "The 'compute_probabilities' parameter must be a function. Got "
+                f"{self.compute_probabilities!r}."
+            )
 
     def compute_inclusion_probability(self, n: int) -> float:  # noqa: ARG002 - the function may reveal any record
-        """Return 1: `law_of` may reveal any of `n` records."""
         return 1.0
 
-    def iterate_comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield the comparison at `epsilon` of a histogram (m,) with each neighbour."""
-        distribution = self.compute_distribution(database)
+    def iterate_comparisons(
+        self, database: Counts, epsilon: float, weightings: tuple[int, int]
+    ) -> Iterator[Comparison]:
+        own = self.compute_distribution(database)
         for neighbour in iterate_neighbours(database):
-            yield make_comparison(
-                compute_listed_divergence,
-                distribution,
-                self.compute_distribution(neighbour),
-                epsilon,
+            other = self.compute_distribution(neighbour)
+            yield (
+                compute_listed_divergence(own, other, epsilon, weightings[0]),
+                compute_listed_divergence(other, own, epsilon, weightings[1]),
             )
 
     def compute_distribution(self, database: Counts) -> LogDistribution:
         """Return the log probability of every outcome for the histogram `database` (m,).
 
-        Raises InvalidInput unless `law_of` returns probabilities that sum to 1.
+        Raises InvalidInput unless `compute_probabilities` returns probabilities that sum to 1.
         """
-        probabilities: Any = self.law_of(tuple(database.tolist()))
+        probabilities: Any = self.compute_probabilities(tuple(database.tolist()))
         if not isinstance(probabilities, Mapping) or not all(
             isinstance(p, Real) and 0 <= float(p) <= 1 + _SUM_TOLERANCE
             for p in probabilities.values()
         ):
-            raise InvalidInput("The 'law_of' parameter must return a mapping to probabilities.")
+            raise InvalidInput(
+                "The 'compute_probabilities' parameter must return a mapping to probabilities."
+            )
         if abs(math.fsum(map(float, probabilities.values())) - 1) > _SUM_TOLERANCE:
-            raise InvalidInput("The probabilities that 'law_of' returns must sum to 1. They don't.")
+            raise InvalidInput(
+                "The probabilities that 'compute_probabilities' returns must sum to 1. They don't."
+            )
         return {
             outcome: min(math.log(p), 0.0) if p else -math.inf
             for outcome, p in probabilities.items()

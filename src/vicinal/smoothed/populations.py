@@ -76,7 +76,6 @@ class Vertices(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the rows and set `vertices`, in the given order without duplicates."""
         rows = _read_distributions("rows", self.rows)
         first_indices = np.sort(np.unique(rows, axis=0, return_index=True)[1])
         object.__setattr__(self, "vertices", rows[first_indices])
@@ -106,7 +105,6 @@ class Hull(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the points and set `vertices`."""
         points = np.unique(_read_distributions("points", self.points), axis=0)
         if points.shape[1] == 2:
             points = np.unique(points[[0, -1]], axis=0)
@@ -135,7 +133,6 @@ class Interval(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the bounds and set `vertices`."""
         low = _read_probabilities("low", self.low)
         high = _read_probabilities("high", self.high)
         if low.shape != high.shape or not 2 <= len(low) <= _MAX_BOX_TYPES:
@@ -177,7 +174,6 @@ class Heterogeneous(Population):
     vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the groups, and set `counts` and `vertices` in their order."""
         try:
             groups = [(count, row) for count, row in self.groups]
         except (TypeError, ValueError):
@@ -464,9 +460,13 @@ def compute_binary_kl(a: float, b: float) -> float:
     return float(xlogy(a, a / b) + xlogy(1 - a, (1 - a) / (1 - b)))
 
 
-def _log_sum_over_types(min_probabilities: Floats, n: int, k: float) -> float:
-    """Return the log of the sum over types of E[exp(-h `k`)], h ~ Bin(n, minimum probability)."""
-    return float(logsumexp(n * np.log1p(np.maximum(min_probabilities * np.expm1(-k), -1 + 1e-300))))
+def _log_sum_over_types(min_probabilities: Floats, n: int, exponent: float) -> float:
+    """Return the log of the sum over types i of E[exp(-h `exponent`)], h ~ Bin(n, p_i).
+
+    p_i is the smallest probability of the type.
+    """
+    means = np.maximum(min_probabilities * np.expm1(-exponent), -1 + 1e-300)
+    return float(logsumexp(n * np.log1p(means)))
 
 
 def _round_up(log_bound: float, n: int) -> float:

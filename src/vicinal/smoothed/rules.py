@@ -68,7 +68,6 @@ class Plurality:
     ties: str = "first"
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput if `ties` is not one of the three choices."""
         checks.check_choice("ties", self.ties, ("first", "listed", "random"))
 
     def __call__(self, counts: SampledCounts) -> Hashable | Mapping[Hashable, Fraction]:
@@ -113,7 +112,6 @@ class Threshold:
     _exact_share: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters, and store the share as an exact fraction."""
         if (self.share is None) == (self.count is None):
             raise InvalidInput("Exactly one of 'share' and 'count' must be given.")
         checks.check_integer("type_index", self.type_index, minimum=0)
@@ -161,7 +159,6 @@ class ListedRule:
     _outcomes: dict[SampledCounts, Hashable] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the rows, and store the outcomes by their counts."""
         outcomes: dict[SampledCounts, Hashable] = {}
         try:
             for row in self.rows:
@@ -229,18 +226,14 @@ class Decision(NeighbourMechanism):
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
-        """Check the parameters, and create the caches of outcomes, runs and deltas."""
         if not callable(self.rule):
             raise InvalidInput(f"The 'rule' parameter must be a function. Got {self.rule!r}.")
         if self.sampler is not None:
             Histogram(self.sampler)  # raises InvalidInput for other objects
-        caches = {
-            "_list_cached_outcomes": lru_cache(_N_CACHED)(self._list_outcomes),
-            "_list_cached_runs": lru_cache(4)(self._list_runs),
-            "_compute_cached_profile": lru_cache(2)(self._compute_profile),
-        }
-        for name, function in caches.items():
-            object.__setattr__(self, name, function)
+        # Every instance caches the results of these methods, so that they are forgotten with it.
+        n_cached = {"_list_outcomes": _N_CACHED, "_list_runs": 4, "compute_profile": 2}
+        for name, size in n_cached.items():
+            object.__setattr__(self, name, lru_cache(size)(getattr(self, name)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the parameters, which are pickled and copied without the caches."""
@@ -271,8 +264,8 @@ class Decision(NeighbourMechanism):
         self, database: Counts, neighbour: Counts, epsilon: float, weighting: int
     ) -> LogInterval:
         """Return the divergence of the listed outcomes of `database` from those of `neighbour`."""
-        log_p, error = self._list_cached_outcomes(tuple(database.tolist()))  # type: ignore[attr-defined]
-        log_q, other_error = self._list_cached_outcomes(tuple(neighbour.tolist()))  # type: ignore[attr-defined]
+        log_p, error = self._list_outcomes(tuple(database.tolist()))
+        log_q, other_error = self._list_outcomes(tuple(neighbour.tolist()))
         return compute_listed_divergence(log_p, log_q, epsilon, weighting, max(error, other_error))
 
     def _list_outcomes(self, counts: SampledCounts) -> tuple[LogDistribution, float]:
@@ -283,10 +276,8 @@ class Decision(NeighbourMechanism):
         """
         n = sum(counts)
         if self.can_tabulate(n, len(counts)):
-            runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
-            logs, error = compute_outcome_logs(
-                counts[0], n, *self._get_size_and_replacement(n), runs, len(outcomes)
-            )
+            runs, outcomes = self._list_runs(self._get_sample_size(n))
+            logs, error = compute_outcome_logs(counts[0], n, runs)
             return dict(zip(outcomes, logs.tolist(), strict=True)), error
         sampler = self.get_sampler(n)
         if _bound_sample_count(sampler, counts) > _MAX_SAMPLES:
@@ -322,16 +313,16 @@ class Decision(NeighbourMechanism):
                     "The 'rule' parameter must return probabilities that sum to 1. They don't."
                 )
             return [
-                (_identify_outcome(outcome), math.log(p))
+                (_make_outcome_key(outcome), math.log(p))
                 for outcome, p in probabilities.items()
                 if p
             ]
         if not isinstance(value, Hashable):
             raise InvalidInput("The 'rule' parameter must return a hashable outcome. It doesn't.")
-        return [(_identify_outcome(value), 0.0)]
+        return [(_make_outcome_key(value), 0.0)]
 
-    def count_listed_samples(self, n: int, n_types: int) -> int:
-        """Return the number of possible samples by which one delta is computed, or an upper bound.
+    def bound_listed_samples(self, n: int, n_types: int) -> int:
+        """Return an upper bound of the number of samples that are listed to compute one delta.
 
         It is that of a database with `n` records of `n_types` types in equal numbers; 1 if deltas
         are computed without a list of samples.
@@ -342,7 +333,7 @@ class Decision(NeighbourMechanism):
 
     def forget_databases(self) -> None:
         """Clear the cached distributions of outcomes, whose keys are histograms of databases."""
-        self._list_cached_outcomes.cache_clear()  # type: ignore[attr-defined]
+        self._list_outcomes.cache_clear()  # type: ignore[attr-defined]
 
     # ----- two types: outcomes are runs of the sampled count of the first type
 
@@ -350,10 +341,6 @@ class Decision(NeighbourMechanism):
         """Return the size of the sample from `n` records; -1 if it is random."""
         sampler = self.get_sampler(n)
         return sampler.size if isinstance(sampler, FixedSize | WithReplacement) else -1
-
-    def _get_size_and_replacement(self, n: int) -> tuple[int, bool]:
-        """Return the size of the sample from `n` records, and whether records are replaced."""
-        return self._get_sample_size(n), isinstance(self.sampler, WithReplacement)
 
     def can_tabulate(self, n: int, n_types: int) -> bool:
         """Return whether the deltas of all databases of `n` records are computed from runs.
@@ -366,8 +353,8 @@ class Decision(NeighbourMechanism):
         size = self._get_sample_size(n)
         if not 0 <= size <= _MAX_TABULATED_RECORDS:
             return False
-        runs, outcomes = self._list_cached_runs(size)  # type: ignore[attr-defined]
-        return (len(runs.firsts) + len(outcomes)) * (n + 1) <= _MAX_RUN_SUMS
+        runs, _ = self._list_runs(size)
+        return (len(runs.firsts) + runs.n_outcomes) * (n + 1) <= _MAX_RUN_SUMS
 
     def _list_runs(self, size: int) -> tuple[OutcomeRuns, list[Hashable]]:
         """Return the ranges of the first type's count in which the rule's outcome is the same.
@@ -395,19 +382,18 @@ class Decision(NeighbourMechanism):
             np.array(lasts, dtype=np.int64),
             np.array(outcomes, dtype=np.int64),
             np.array(log_weights, dtype=np.float64),
+            len(indices),
+            size,
+            isinstance(self.sampler, WithReplacement),
         )
         return runs, list(indices)
 
     def compute_profile(self, n: int, epsilon: float) -> Floats:
         """Return lower and upper log delta of each database of two types, float64 (2, n + 1).
 
-        Column k is the database with k of the `n` records of the first type. :meth:`can_tabulate`
-        must hold. The result is read-only.
+        Column k is the database with k of the `n` records of the first type. The caller has
+        checked :meth:`can_tabulate`. The result is read-only.
         """
-        return self._compute_cached_profile(n, epsilon)  # type: ignore[attr-defined, no-any-return]
-
-    def _compute_profile(self, n: int, epsilon: float) -> Floats:
-        """Return the uncached result of :meth:`compute_profile`, lower and upper log deltas."""
         report_progress = begin_progress("deltas of all databases", n + 1)
         chunks = []
         for low in range(0, n + 1, _CHUNK_SIZE):
@@ -424,21 +410,17 @@ class Decision(NeighbourMechanism):
 
         They have k = `low` .. `high` of `n` records of the first of two types.
         """
-        runs, outcomes = self._list_cached_runs(self._get_sample_size(n))  # type: ignore[attr-defined]
-        return np.asarray(
-            compute_outcome_profile(
-                low, high, n, *self._get_size_and_replacement(n), runs, len(outcomes), epsilon
-            )
-        )
+        runs, _ = self._list_runs(self._get_sample_size(n))
+        return np.asarray(compute_outcome_profile(low, high, n, runs, epsilon))
 
 
-def _identify_outcome(outcome: Hashable) -> Hashable:
+def _make_outcome_key(outcome: Hashable) -> Hashable:
     """Return a key of an outcome that differs for outcomes that are published differently.
 
     1, True and 1.0 are equal, and so are 0.0 and -0.0, but not their texts.
     """
     if isinstance(outcome, tuple):
-        return tuple(map(_identify_outcome, outcome))
+        return tuple(map(_make_outcome_key, outcome))
     text = str(outcome) if isinstance(outcome, Number) else ""
     return type(outcome), text, outcome
 

@@ -36,7 +36,12 @@ from vicinal.smoothed.intervals import (
     max_interval,
 )
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
-from vicinal.smoothed.mechanism import CountMechanism, FixedSize, Histogram, Mechanism
+from vicinal.smoothed.mechanism import (
+    CountMechanism,
+    Histogram,
+    Mechanism,
+    get_published_sample_size,
+)
 from vicinal.smoothed.populations import Heterogeneous, Population, bounds
 from vicinal.smoothed.rules import Decision
 
@@ -66,12 +71,12 @@ def _can_enumerate(mechanism: Mechanism, n: int, n_types: int, n_vertices: int) 
         return False
     n_databases = math.comb(n + n_types - 1, n_types - 1)
     n_updates = math.comb(n + n_vertices, n_vertices) * (n + 1) ** (n_types - 1) * n_types
-    is_closed_form = n_types == 2 and _has_closed_form(mechanism)
+    is_closed_form = n_types == 2 and get_published_sample_size(mechanism) is not None
     max_databases = _MAX_DATABASES if is_closed_form else _MAX_SLOW_DATABASES
     if n_databases > max_databases or n_updates > _MAX_UPDATES:
         return False
     if isinstance(mechanism, Decision):
-        return n_databases * mechanism.count_listed_samples(n, n_types) <= _MAX_LISTED_SAMPLES
+        return n_databases * mechanism.bound_listed_samples(n, n_types) <= _MAX_LISTED_SAMPLES
     return True
 
 
@@ -146,7 +151,7 @@ def average_over_record(deltas: Floats, distribution: Floats) -> Floats:
     return np.asarray(averaged)
 
 
-def average_over_records(log_deltas: Floats, distributions: Floats) -> LogInterval:
+def average_over_world(log_deltas: Floats, distributions: Floats) -> LogInterval:
     """Return the expected delta if record r comes from row r of `distributions` (n, m).
 
     `log_deltas` (2, n + 1, ..., n + 1): table of the logs of all deltas.
@@ -169,6 +174,39 @@ def _enclose_mean(low: float, high: float, n_terms: int, max_log: float = 0.0) -
     log_high = math.log(high + _UNDERFLOW)
     slack = MACHINE_EPSILON * (4 * n_terms + 64 + 4 * abs(max_log) + abs(log_high))
     return LogInterval(max_log + log_low - slack, max_log + log_high + slack)
+
+
+_MAX_PROFILE_RECORDS = 10**7
+"""Maximal number of records of a profile: its two rows of n + 1 float64 take 160 MB then."""
+
+
+def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
+    """Return log delta of each database with two types, float64 (2, n + 1).
+
+    Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first
+    type and n - k of the second. -inf is a delta of 0. Raises InvalidInput if n is above 10^7, or
+    the mechanism needs more than two types.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        A mechanism on histograms of two types.
+    n : int
+        Number of records, at most 10^7.
+    epsilon : float
+        At least 0.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize, Histogram, profile
+    >>> lower, upper = profile(Histogram(FixedSize(5)), n=10, epsilon=1.0)
+    >>> upper.shape
+    (11,)
+    """
+    epsilon = checks.check_real("epsilon", epsilon, minimum=0)
+    n_records = checks.check_integer("n", n, minimum=1, maximum=_MAX_PROFILE_RECORDS)
+    validate_mechanism(mechanism).validate_database([n_records, 0])
+    return expectation.create_log_delta_getter(mechanism, n_records, epsilon)(0, n_records)
 
 
 WARNINGS = (
@@ -232,18 +270,18 @@ def smoothed_delta(
     1.288e-17 (exact)
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    n_records = _check_population_fits(mechanism, population, n)
+    _check_population_fits(mechanism, population, n)
     checks.check_integer("draws", draws, minimum=0)
     checks.check_integer("seed", seed, minimum=0)
-    worst_case = worst_case_delta(mechanism, n_records, checked_epsilon, n_types=population.types)
-    answer = _compute_certified_delta(mechanism, population, n_records, checked_epsilon)
+    worst_case = worst_case_delta(mechanism, n, checked_epsilon, n_types=population.types)
+    answer = _compute_certified_delta(mechanism, population, n, checked_epsilon)
     if answer is None and draws:
         answer = _estimate_by_sampling(mechanism, population, n, checked_epsilon, draws, seed)
     max_log = worst_case.log_upper
     limit = "no better than the worst case"
     if isinstance(mechanism, Decision) and (answer is None or answer.method == MONTE_CARLO):
-        counts = Histogram(mechanism.get_sampler(n_records))
-        counts_delta = smoothed_delta(counts, population, n_records, checked_epsilon)
+        counts = Histogram(mechanism.get_sampler(n))
+        counts_delta = smoothed_delta(counts, population, n, checked_epsilon)
         max_log = min(max_log, counts_delta.log_upper)
         limit = BOUND_BY_COUNTS
     if answer is None:
@@ -251,8 +289,8 @@ def smoothed_delta(
     return Delta(answer.log_lower, min(answer.log_upper, max_log), answer.method, answer.note)
 
 
-def _check_population_fits(mechanism: Mechanism, population: Population, n: int) -> int:
-    """Return `n`; raise InvalidInput unless the mechanism accepts n records of the population."""
+def _check_population_fits(mechanism: Mechanism, population: Population, n: int) -> None:
+    """Raise InvalidInput unless the mechanism accepts `n` records of the population."""
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_record_count(n)
@@ -261,7 +299,6 @@ def _check_population_fits(mechanism: Mechanism, population: Population, n: int)
         mechanism.validate_database(np.full(n, n_types - 1))
     else:
         mechanism.validate_database([n, *[0] * (n_types - 1)])
-    return n
 
 
 def _compute_certified_delta(
@@ -274,14 +311,14 @@ def _compute_certified_delta(
     has_log_deltas = n_types == 2 and _can_compute_any_delta(mechanism, n)
     if isinstance(population, Heterogeneous) and has_log_deltas:
         (world,) = expectation.list_pure_worlds(population, n, 0)
-        log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
-        return make_delta(expectation.compute_mean_delta(log_deltas, world))
+        get_log_deltas = expectation.create_log_delta_getter(mechanism, n, epsilon)
+        return make_delta(expectation.compute_mean_delta(get_log_deltas, world))
     n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
     if _can_enumerate(mechanism, n, n_types, n_vertices):
         table = tabulate_log_deltas(mechanism, n, n_types, epsilon)
         if isinstance(population, Heterogeneous):
             rows = np.repeat(population.vertices, population.counts, axis=0)
-            enumerated = average_over_records(table, rows)
+            enumerated = average_over_world(table, rows)
         else:
             enumerated = maximize_over_worlds(table, population.vertices, n)
         is_close = enumerated == ZERO or enumerated.high - enumerated.low < _EXACT_WIDTH
@@ -299,17 +336,12 @@ def _compute_certified_delta(
     return None
 
 
-def _has_closed_form(mechanism: Mechanism) -> bool:
-    """Return whether the deltas of databases of two types have a closed form."""
-    return isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize)
-
-
 def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
     """Return whether delta can be computed for any database of `n` records of two types."""
     if isinstance(mechanism, Decision):
         return mechanism.can_tabulate(n, 2)
     is_listable = isinstance(mechanism, CountMechanism) and n <= _MAX_LISTED_RECORDS
-    return is_listable or _has_closed_form(mechanism)
+    return is_listable or get_published_sample_size(mechanism) is not None
 
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
@@ -317,12 +349,12 @@ def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsil
     probabilities = population.vertices[:, 0]
     p, q = float(probabilities.min()), float(probabilities.max())
     if p == q:
-        log_deltas = expectation.make_two_type_log_deltas(mechanism, n, epsilon)
+        get_log_deltas = expectation.create_log_delta_getter(mechanism, n, epsilon)
         world = expectation.TwoTypeWorld((n,), (p,))
-        return make_delta(expectation.compute_mean_delta(log_deltas, world))
-    interval = expectation.bound_smoothed_delta(mechanism, n, epsilon, p, q)
+        return make_delta(expectation.compute_mean_delta(get_log_deltas, world))
+    interval = expectation.bound_two_type_delta(mechanism, n, epsilon, p, q)
     if isinstance(mechanism, Decision):
-        unimodal = expectation.bound_mixture_maximum(mechanism, n, epsilon, p, q)
+        unimodal = expectation.bound_decision_delta(mechanism, n, epsilon, p, q)
         interval = LogInterval(max(interval.low, unimodal.low), min(interval.high, unimodal.high))
     is_close = interval.high - interval.low < _EXACT_WIDTH
     return make_delta(interval, EXACT if is_close else SANDWICH, "mixtures of worlds enclosed")
@@ -336,14 +368,13 @@ def _bound_many_types(
     It is enclosed by sums over databases and by the theorems of :func:`bounds`. The result is None
     if the sampler is not ``FixedSize`` and there are too many records.
     """
-    sampler = mechanism.sampler
-    is_fixed_size = isinstance(sampler, FixedSize)
-    if not is_fixed_size and n > _MAX_LISTED_RECORDS:
+    size = get_published_sample_size(mechanism)
+    if size is None and n > _MAX_LISTED_RECORDS:
         return None
     lower = expectation.bound_single_type_mean(mechanism, population, n, epsilon).low
     upper, method = 0.0, BOUND
-    if isinstance(sampler, FixedSize):
-        theorem_bounds = bounds(population, n, sampler.size, epsilon)
+    if size is not None:
+        theorem_bounds = bounds(population, n, size, epsilon)
         lower, upper = max(lower, theorem_bounds.log_floor), theorem_bounds.log_upper
     note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
     if upper <= math.log(MIN_MEAN):  # the sums have a larger upper end, and a lower end of 0
@@ -352,6 +383,7 @@ def _bound_many_types(
     # is valid for mixtures.
     is_multinomial = not isinstance(population, Heterogeneous)
     vertices = list(population.vertices) if is_multinomial else []
+    sampler = mechanism.sampler
     means = [bound_multitype_mean(sampler, vertex, n, epsilon) for vertex in vertices]
     lower = max([lower, *(mean.low for mean in means if mean)])
     if len(means) == 1:
@@ -407,22 +439,22 @@ def quantiles(
     True
     """
     checked_epsilon = checks.check_real("epsilon", epsilon, minimum=0)
-    n_records = _check_population_fits(mechanism, population, n)
-    if population.types != 2 or not _can_compute_any_delta(mechanism, n_records):
+    _check_population_fits(mechanism, population, n)
+    if population.types != 2 or not _can_compute_any_delta(mechanism, n):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
-    log_deltas = expectation.make_two_type_log_deltas(mechanism, n_records, checked_epsilon)
+    get_log_deltas = expectation.create_log_delta_getter(mechanism, n, checked_epsilon)
     log_levels = [
         math.log(checks.check_real("levels", level, above=0, maximum=1)) for level in levels
     ]
-    bound_log_delta = expectation.make_log_delta_bound(mechanism, n_records, checked_epsilon)
+    bound_log_delta = expectation.make_log_delta_bound(mechanism, n, checked_epsilon)
     return [
-        _bound_exceedance(log_deltas, population, n_records, log_level, bound_log_delta)
+        _bound_exceedance(get_log_deltas, population, n, log_level, bound_log_delta)
         for log_level in log_levels
     ]
 
 
 def _bound_exceedance(
-    log_deltas: expectation.LogDeltas,
+    get_log_deltas: expectation.LogDeltaGetter,
     population: Population,
     n: int,
     log_level: float,
@@ -430,17 +462,18 @@ def _bound_exceedance(
 ) -> Delta:
     """Return the largest probability over worlds that log delta is above `log_level`.
 
-    The databases have `n` records of two types, k of the first. `log_deltas` gives the log deltas
-    of a range of k; `bound_log_delta(k)` is an upper bound of log delta of databases k to n - k.
+    The databases have `n` records of two types, k of the first. `get_log_deltas(low, high)` returns
+    the bounds (2, high - low + 1) of log delta for low <= k <= high; `bound_log_delta(k)` is an
+    upper bound of log delta of databases k to n - k.
     """
     # The probability is the expectation of an indicator, which takes the place of delta.
 
     def compute_indicators(low: int, high: int) -> Floats:
         """Return bounds of the log of the indicator, 0 or -inf, (2, high - low + 1)."""
-        return np.where(log_deltas(low, high) > log_level, 0.0, -np.inf)
+        return np.where(get_log_deltas(low, high) > log_level, 0.0, -np.inf)
 
-    get_indicators: expectation.LogDeltas = compute_indicators
-    if isinstance(log_deltas, expectation.StoredLogDeltas):
+    get_indicators: expectation.LogDeltaGetter = compute_indicators
+    if isinstance(get_log_deltas, expectation.StoredLogDeltas):
         get_indicators = expectation.StoredLogDeltas(compute_indicators(0, n))
 
     def bound_indicator(k: int) -> float:
@@ -486,32 +519,17 @@ class Estimate:
 
 
 def estimate_mean_delta(
-    mechanism: Mechanism,
-    population: Population,
-    n: int,
-    epsilon: float,
-    draws: int,
-    seed: int,
-    share: float = 0.0,
+    mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int
 ) -> Estimate:
-    """Return the mean delta over databases sampled from one world, with a confidence interval.
+    """Return the mean delta of `draws` >= 1 random databases, with a confidence interval.
 
-    The interval uses the empirical Bernstein inequality (Maurer and Pontil 2009), which needs no
-    assumption about the tail: deltas are between 0 and the probability of being sampled.
-
-    Parameters
-    ----------
-    mechanism, population, n, epsilon, seed
-        As for :func:`smoothed_delta`.
-    draws : int
-        Number of databases, at least 1.
-    share : float
-        Fraction of the records that come from ``population.vertices[1]``, if there is one; the
-        remaining records come from ``vertices[0]``. Ignored for ``Heterogeneous`` populations.
+    The databases are those of :func:`sample_databases`. The interval uses the empirical Bernstein
+    inequality (Maurer and Pontil 2009), which needs no assumption about the tail: deltas are
+    between 0 and the probability of being sampled.
     """
     log_deltas = [
         compute_log_delta(mechanism, mechanism.validate_database(database), epsilon)
-        for database in sample_databases(mechanism, population, n, draws, seed, share)
+        for database in sample_databases(mechanism, population, n, draws, seed)
     ]
     deltas = np.array([[math.exp(delta.low), math.exp(delta.high)] for delta in log_deltas])
     max_delta = min(mechanism.compute_inclusion_probability(n), 1.0)
@@ -533,25 +551,20 @@ def estimate_mean_delta(
 
 
 def sample_databases(
-    mechanism: Mechanism, population: Population, n: int, draws: int, seed: int, share: float = 0.0
+    mechanism: Mechanism, population: Population, n: int, draws: int, seed: int
 ) -> Iterator[Counts]:
     """Yield `draws` random databases of `n` records from one world of `population`.
 
-    A database is a histogram (m,), or labels (n,) by rank for ``KNNVotes``. A `share` of the
-    records comes from ``population.vertices[1]``, if there is one, and the rest from
-    ``vertices[0]``; ignored for ``Heterogeneous`` populations. `seed`: seed of the random
+    A database is a histogram (m,), or labels (n,) by rank for ``KNNVotes``. All records come from
+    the first vertex, unless the population is ``Heterogeneous``. `seed`: seed of the random
     generator.
     """
     # Synthetic databases from a public model: no guarantee depends on these draws.
     rng = np.random.default_rng(seed)  # noqa: TID251
     rows = [row / row.sum() for row in population.vertices]
+    groups = [(n, rows[0])]
     if isinstance(population, Heterogeneous):
-        counts = population.counts.tolist()
-    else:
-        n_second = round(share * n) if len(rows) > 1 else 0
-        counts = [n - n_second, n_second]
-    # Vertices after the second have no records.
-    groups = [(count, row) for count, row in zip(counts, rows, strict=False) if count]
+        groups = list(zip(population.counts.tolist(), rows, strict=True))
     for _ in range(draws):
         if isinstance(mechanism, KNNVotes):
             labels = [rng.choice(len(row), size=count, p=row) for count, row in groups]
