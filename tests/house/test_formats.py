@@ -118,7 +118,7 @@ def of_student(path):
             name="mlp",
             classes=(0, 1),
             preprocessing=images,
-            ranges=(),
+            largest_inputs=(),
             guarantee={},
             second=None,
             extractor=None,

@@ -229,7 +229,7 @@ def test_the_push_finds_the_one_direction_that_matters():
         return torch.stack([5 * examples[:, 0], torch.zeros(len(examples))], dim=1)
 
     examples = torch.randn(10, 8)
-    training.virtual_adversarial_loss(model, examples, 2.0, generator())
+    training.compute_adversarial_loss(model, examples, 2.0, generator())
     push = seen[-1].detach() - examples
     assert torch.allclose(push[:, 0].abs(), torch.full((10,), 2.0), atol=1e-4)
     assert push[:, 1:].abs().max() < 1e-3

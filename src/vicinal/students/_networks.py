@@ -14,7 +14,6 @@ computed from the public examples; the head's loss is convex.
 """
 
 import itertools
-import math
 from collections.abc import Callable
 from inspect import unwrap
 from typing import NamedTuple
@@ -87,31 +86,20 @@ def build_network(name: str, shape: Shape, n_classes: int) -> Network:
     try:
         body = build_body(shape)
         n_features = _count_outputs(body, shape)
-    except ValueError:
+    except RuntimeError:
         raise InvalidInput(
             f"The images are too small for the network {name!r}: {shape[1]} by {shape[2]} pixels."
         ) from None
-    return Network(body, n_features, n_classes)
+    return Network(body, n_features, n_classes).train()
 
 
 def _count_outputs(layers: nn.Sequential, shape: Shape) -> int:
-    """Return the number of outputs of `layers` for an example of this `shape`, without running it.
+    """Return the number of outputs of `layers`, in evaluation mode, for an example of this `shape`.
 
-    Raises ValueError if a layer has no output because the images are too small.
+    Raises RuntimeError if a layer has no output because the images are too small.
     """
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d):
-            lost = int(layer.kernel_size[0]) - 1 - 2 * int(layer.padding[0])
-            shape = (layer.out_channels, shape[1] - lost, shape[2] - lost)
-        elif isinstance(layer, nn.MaxPool2d):
-            shape = (shape[0], shape[1] // 2, shape[2] // 2)
-        elif isinstance(layer, nn.Flatten):
-            shape = (math.prod(shape),)
-        elif isinstance(layer, nn.Linear):
-            shape = (layer.out_features,)
-        if min(shape) < 1:
-            raise ValueError("no output")
-    return shape[0]
+    with torch.no_grad():
+        return int(layers.eval()(torch.zeros(1, *shape)).shape[1])
 
 
 def _build_small_body(shape: Shape) -> nn.Sequential:

@@ -67,7 +67,6 @@ class Preprocessing:
     deviation: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput unless the shape and, in float32, the statistics are usable."""
         with np.errstate(over="ignore"):
             statistics = np.array([self.mean, self.deviation]).astype(np.float32)
         channels = self.shape if len(self.shape) == 1 else self.shape[2:] or (1,)
@@ -145,7 +144,7 @@ class Student:
         Class names, in the order of the outputs.
     preprocessing : Preprocessing
         The normalisation of raw examples.
-    ranges : tuple of float
+    largest_inputs : tuple of float
         Largest absolute input of each layer that sums (convolution, linear, normalization), on
         public examples. They bound the steps of exact sums.
     guarantee : dict or None
@@ -173,7 +172,7 @@ class Student:
     name: str
     classes: tuple[int | str, ...]
     preprocessing: Preprocessing
-    ranges: tuple[float, ...]
+    largest_inputs: tuple[float, ...]
     guarantee: dict[str, Any] | None = None
     second: Student | None = None
     extractor: StoreExtractor | None = None
@@ -225,7 +224,7 @@ class Student:
         """
         if self.extractor is not None:
             examples = self.extractor.transform(examples)
-        return self._apply(ExactBody(self.network.body, self.ranges), examples)
+        return self._apply(ExactBody(self.network.body, self.largest_inputs), examples)
 
     def _apply(self, function: Callable[[Tensor], Tensor], examples: Examples) -> Floats32:
         """Return the concatenated values, float32 (n, ...), of a function on batches of examples.
@@ -453,7 +452,7 @@ def describe_student(student: Student) -> dict[str, Any]:
             "mean": list(preprocessing.mean),
             "deviation": list(preprocessing.deviation),
         },
-        "ranges": list(student.ranges),
+        "ranges": list(student.largest_inputs),
         "guarantee": student.guarantee,
         "second": None if student.second is None else describe_student(student.second),
     }
@@ -482,7 +481,9 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         tensors = {
             name: tensor for name, tensor in tensors.items() if not name.startswith(_SECOND_PREFIX)
         }
-    ranges = tuple(checks.check_real("ranges", value, above=0) for value in description["ranges"])
+    largest_inputs = tuple(
+        checks.check_real("ranges", value, above=0) for value in description["ranges"]
+    )
     # Sizes that the file declares take no memory before they are compared with its tensors.
     with torch.device("meta"):
         if description["network"] == KERNEL:
@@ -508,7 +509,7 @@ def _build_student(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
         name=description["network"],
         classes=classes,
         preprocessing=preprocessing,
-        ranges=ranges,
+        largest_inputs=largest_inputs,
         guarantee=description["guarantee"],
         second=second,
     )

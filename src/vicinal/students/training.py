@@ -115,7 +115,7 @@ _MIN_LENGTH = 1e-12
 """Floor of a perturbation's length; prevents a division by zero where the gradient vanishes."""
 
 
-def virtual_adversarial_loss(
+def compute_adversarial_loss(
     model: Model, examples: Tensor, perturbation_length: float, generator: torch.Generator
 ) -> Tensor:
     """Return the mean divergence of a model's predictions from those for perturbed examples (VAT).
@@ -378,7 +378,7 @@ class _Trainer:
             )
         if recipe.method == "vat":
             with _freeze_statistics(self.network):
-                loss = loss + virtual_adversarial_loss(
+                loss = loss + compute_adversarial_loss(
                     self.network, batch.unlabelled, recipe.reach, self.generator
                 )
         return loss
