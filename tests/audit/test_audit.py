@@ -154,7 +154,7 @@ def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     """
     audit_settings = IndKNNAudit(classes)
     votes = np.zeros((2, classes))
-    votes[:, 1:], votes[1, 0] = ahead, audit_settings._find_affordable_shift("label")
+    votes[:, 1:], votes[1, 0] = ahead, audit_settings._find_affordable_label_shift()
     absent, present = compute_first_class_probabilities(votes).tolist()
     claim = create_ind_knn_claim(audit_settings._create_plan("label"))
     assert present <= claim.bound_power(absent)

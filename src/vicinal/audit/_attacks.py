@@ -6,9 +6,9 @@ the world with the subject over that without. A *control* is an attack on a vers
 """
 
 import math
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,6 @@ class SumsAttack(Attack):
         faults: Mapping[str, InjectedFault],
         claim: Claim | None = None,
     ) -> None:
-        """Store the attack, and record the private sums of its interaction."""
         self.mechanism = mechanism
         self.scenario = scenario
         plan = interaction.plan
@@ -137,18 +136,13 @@ def compute_first_class_probabilities(votes: Floats) -> Floats:
     return np.clip(integrals / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
 
 
-def _select_sampling_faults(
-    gamma: float, faults: Mapping[str, InjectedFault]
-) -> dict[str, InjectedFault]:
-    """Return the faults by name that change a mechanism with sampling probability `gamma`.
-
-    Without sampling (`gamma` 1), including every subject is no fault and cannot be detected.
-    """
-    return {
-        name: fault
-        for name, fault in faults.items()
-        if gamma < 1 or not fault.includes_all_subjects
-    }
+def _select_sampling_faults(gamma: float, *names: str) -> dict[str, InjectedFault]:
+    """Return the faults with these `names` that change a mechanism with sampling rate `gamma`."""
+    faults = select_faults(*names)
+    if gamma == 1:
+        # Without sampling, including every subject is no fault.
+        faults.pop("everybody sampled", None)
+    return faults
 
 
 # ---------------------------------------------------------------- noisy gradients of a plan
@@ -165,31 +159,26 @@ class NoisySGDAttack(Attack):
     feature and is clipped to the bound, so one training is an independent run for each subject.
 
     - `gamma`: sampling probability of each subject in a step.
-    - `epsilon`, `delta`: guarantee of the training.
-    - `n_steps`: number of training steps.
+    - `delta`: delta of the claim.
     """
 
     mechanism = "NoisySGD"
     scenario = "gradients of one subject, alone on its feature"
-    _faults = select_faults(
-        "noise halved", "subjects forgotten", "everybody sampled", "twice the plan"
-    )
 
-    def __init__(
-        self, gamma: float = 0.15, epsilon: float = 8.0, n_steps: int = 3, delta: float = 1e-5
-    ) -> None:
-        """Plan the training that is attacked."""
+    def __init__(self, gamma: float = 0.15, delta: float = 1e-5) -> None:
         self._classifier = NoisySGDClassifier(
             range(2),
-            epsilon=epsilon,
+            epsilon=8.0,
             delta=delta,
-            n_steps=n_steps,
+            n_steps=3,
             sampling_rate=gamma,
             n_records=10 * _N_SUBJECTS,
             interactions="public",
         )
         self._gamma = gamma
-        self._faults = _select_sampling_faults(gamma, self._faults)
+        self._faults = _select_sampling_faults(
+            gamma, "noise halved", "subjects forgotten", "everybody sampled", "twice the plan"
+        )
         self.claim = PlanClaim(self._classifier.plan())
 
     def compute_scores(self, present: bool) -> Floats:
@@ -293,10 +282,7 @@ class AnswerDistribution:
         return np.logaddexp(math.log(self.gamma) + gaussian_ratios, log_excluded)
 
     def _compute_first_label_probability(self, votes: Floats) -> float:
-        """Return the probability that the first of two classes has the larger noisy vote.
-
-        `votes`, float64 (2,): votes before noise.
-        """
+        """Return the probability that the first of two classes with `votes` (2,) is the label."""
         return float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
 
     def _compute_event_log_ratios(
@@ -316,28 +302,33 @@ class AnswerDistribution:
 class FixedPlanAttack(Attack):
     """Attack on a plan of a few queries, which one fitted classifier carries out many times.
 
+    - `mechanism`, `scenario`: name of the mechanism, and description of the data, for reports.
     - `classifier` (Private-kNN or PATE classifier): not fitted; its plan is that of one run.
+    - `build_records(present)`: returns the made-up records of one world.
     - `distribution`: distribution of each answer in both worlds.
-    - `scenario`: description of the made-up data, for reports.
-    - `*fault_names`: names of the faults of the controls.
+    - `faults`: faults of the controls, by name.
     - `exceeds_plan`: whether each run fits a classifier of its own and queries it until it refuses.
     """
 
     def __init__(
         self,
-        classifier: Any,
-        distribution: AnswerDistribution,
+        mechanism: str,
         scenario: str,
-        *fault_names: str,
+        classifier: Any,
+        build_records: Callable[[bool], World],
+        distribution: AnswerDistribution,
+        faults: Mapping[str, InjectedFault],
+        *,
         exceeds_plan: bool = False,
     ) -> None:
-        """Store the attack, with the claim of the classifier's plan."""
+        self.mechanism = mechanism
         self.scenario = scenario
-        self._exceeds_plan = exceeds_plan
         self.claim = PlanClaim(classifier.plan())
         self._classifier = classifier
+        self._build_records = build_records
         self._distribution = distribution
-        self._faults = select_faults(*fault_names)
+        self._faults = faults
+        self._exceeds_plan = exceeds_plan
         self._reset_fault_state()
 
     def _reset_fault_state(self) -> None:
@@ -352,7 +343,7 @@ class FixedPlanAttack(Attack):
         n_block_queries = _RUNS_PER_BLOCK * n_queries
         fitted = self._fitted_classifiers.get(present)
         if fitted is None or fitted._plan.n_queries - fitted.n_asked_ < n_block_queries:
-            fitted = self._create_fitted(present, _PLANNED_QUERIES)
+            fitted = self._fit_classifier(present, _PLANNED_QUERIES)
             self._fitted_classifiers[present] = fitted
         scores = self._score_answers(fitted, n_block_queries).reshape(_RUNS_PER_BLOCK, n_queries)
         return np.asarray(scores.sum(axis=1))
@@ -361,7 +352,7 @@ class FixedPlanAttack(Attack):
         """Fit a classifier, query it until it refuses, and return the score of this run."""
         n_queries = self._classifier.n_queries
         score = 0.0
-        fitted = self._create_fitted(present, n_queries)
+        fitted = self._fit_classifier(present, n_queries)
         for _ in range(_PLAN_REPETITIONS):
             try:
                 score += float(self._score_answers(fitted, n_queries).sum())
@@ -377,7 +368,7 @@ class FixedPlanAttack(Attack):
         queries = np.zeros((n_queries, fitted.n_features_in_))
         return self._distribution.compute_log_ratios(*fitted._release_answers(queries))
 
-    def _create_fitted(self, present: bool, n_queries: int) -> Any:
+    def _fit_classifier(self, present: bool, n_queries: int) -> Any:
         """Return a classifier fitted in one world, planned for `n_queries` queries."""
         parameters = self._classifier.get_params(deep=False) | {
             "n_queries": n_queries,
@@ -395,37 +386,27 @@ class FixedPlanAttack(Attack):
             )
         return fitted
 
-    @abstractmethod
-    def _build_records(self, present: bool) -> World:
-        """Return the made-up records: those of other subjects and, if `present`, of the subject."""
-
 
 # ---------------------------------------------------------------- Private-kNN
 
 
-class PrivateKNNAttack(FixedPlanAttack):
-    """Attack on Private-kNN: all records have class 1, but the subject's records have class 0.
+def _build_private_knn_records(present: bool, k: int, gamma: float) -> World:
+    """Return records at distances 1, 2, ... to the query, all of class 1 but the subject's.
 
-    The subject's three records are the nearest to the query.
+    The subject's three records, if it is `present`, are the nearest and have class 0. `k` of the
+    subjects, sampled with probability `gamma`, vote.
     """
-
-    mechanism = "Private-kNN"
-
-    def _build_records(self, present: bool) -> World:
-        """Return records at distances 1, 2, ... to the query, the subject's first."""
-        # Nearly every sample holds k background subjects. The attacker's likelihood ratio is not
-        # exact for a smaller sample, but the lower bounds hold for any score.
-        k = int(self._classifier.n_neighbors)
-        gamma = float(self._classifier.sampling_rate)
-        n_background = k
-        while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
-            n_background += math.ceil(1 / gamma)
-        n_victim_records = 3 if present else 0
-        distances = np.arange(1, n_victim_records + n_background + 1)
-        features = distances[:, None] * np.array([[1.0, 0.0]])
-        labels = np.repeat([0, 1], [n_victim_records, n_background])
-        ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
-        return World(features, labels, ids)
+    # Nearly every sample holds k background subjects. The attacker's likelihood ratio is not exact
+    # for a smaller sample, but the lower bounds hold for any score.
+    n_background = k
+    while binom.cdf(k - 1, n_background, gamma) > _MAX_SMALL_SAMPLE_PROBABILITY:
+        n_background += math.ceil(1 / gamma)
+    n_victim_records = 3 if present else 0
+    distances = np.arange(1, n_victim_records + n_background + 1)
+    features = distances[:, None] * np.array([[1.0, 0.0]])
+    labels = np.repeat([0, 1], [n_victim_records, n_background])
+    ids = np.concatenate([np.zeros(n_victim_records, dtype=int), 1 + np.arange(n_background)])
+    return World(features, labels, ids)
 
 
 _SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screening+votes": (2 - 1.5 * 1.5, 1.5)}
@@ -450,7 +431,7 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
 
 def create_private_knn_attack(
     attack: str, gamma: float = 0.15, delta: float = 1e-5
-) -> PrivateKNNAttack:
+) -> FixedPlanAttack:
     """Return an attack on Private-kNN: the subject replaces one of k unanimous neighbours.
 
     - `attack`: attacked releases: "votes", "labels", "screening", or "screening+votes"; "all"
@@ -460,7 +441,6 @@ def create_private_knn_attack(
     """
     scenario, k, sigma, fault_names = _PRIVATE_KNN[attack]
     gamma = 1.0 if attack in ("all", "over_plan") else gamma
-    fault_names = tuple(_select_sampling_faults(gamma, select_faults(*fault_names)))
     label_only = attack == "labels"
     screen = _SCREENS.get(attack)
     threshold, sigma_screen = screen or (None, None)
@@ -479,11 +459,13 @@ def create_private_knn_attack(
     votes = np.array([0.0, float(k)])
     vote_change = np.array([1.0, -1.0])
     distribution = AnswerDistribution(votes, vote_change, gamma, sigma, label_only, screen)
-    return PrivateKNNAttack(
-        classifier,
-        distribution,
+    return FixedPlanAttack(
+        "Private-kNN",
         scenario.format(gamma=gamma),
-        *fault_names,
+        classifier,
+        partial(_build_private_knn_records, k=k, gamma=gamma),
+        distribution,
+        _select_sampling_faults(gamma, *fault_names),
         exceeds_plan=attack == "over_plan",
     )
 
@@ -491,25 +473,18 @@ def create_private_knn_attack(
 # ---------------------------------------------------------------- PATE
 
 
-class PATEAttack(FixedPlanAttack):
-    """Attack on PATE: all teachers vote for class 0, but the subject's teacher votes for class 1.
-
-    A teacher without records votes for class 0, and the subject's records all have class 1.
-    """
-
-    mechanism = "PATE"
-
-    def _build_records(self, present: bool) -> World:
-        """Return four records of the subject, if `present`, and one of another subject."""
-        n_victim_records = 4 if present else 0
-        labels = np.repeat([1, 0], [n_victim_records, 1])
-        ids = np.repeat([0, 1], [n_victim_records, 1])
-        return World(np.zeros((n_victim_records + 1, 1)), labels, ids)
+def _build_pate_records(present: bool) -> World:
+    """Return four records of class 1 of the subject, if `present`, and one of another subject."""
+    n_victim_records = 4 if present else 0
+    labels = np.repeat([1, 0], [n_victim_records, 1])
+    ids = np.repeat([0, 1], [n_victim_records, 1])
+    return World(np.zeros((n_victim_records + 1, 1)), labels, ids)
 
 
-def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PATEAttack:
+def create_pate_attack(delta: float, *, exceeds_plan: bool = False) -> FixedPlanAttack:
     """Return the attack on the noisy votes of PATE's teachers, with a claim at `delta`.
 
+    All teachers vote for class 0, even without records, but the subject's teacher for class 1.
     `exceeds_plan`: whether each run fits teachers of its own and queries them until they refuse;
     otherwise each run has two queries.
     """
@@ -527,7 +502,15 @@ def create_pate_attack(delta: float = 1e-5, *, exceeds_plan: bool = False) -> PA
     distribution = AnswerDistribution(votes, np.array([-1.0, 1.0]), 1.0, sigma)
     scenario = "votes, a teacher that the subject decides" + (", asked on" if exceeds_plan else "")
     faults = ("four times the plan",) if exceeds_plan else ("noise halved", "subjects forgotten")
-    return PATEAttack(classifier, distribution, scenario, *faults, exceeds_plan=exceeds_plan)
+    return FixedPlanAttack(
+        "PATE",
+        scenario,
+        classifier,
+        _build_pate_records,
+        distribution,
+        select_faults(*faults),
+        exceeds_plan=exceeds_plan,
+    )
 
 
 # ---------------------------------------------------------------- faulty sampling

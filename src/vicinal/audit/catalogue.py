@@ -72,7 +72,8 @@ def list_all_attacks(audit: IndKNNAudit) -> AttackFactories:
         "shards": audit.build_shards_attack,
         **list_vector_attacks(audit, NUMBER_TARGET_SPEC),
         "count": audit.build_count_attack,
-        "vectors-sparse": audit.build_sparse_vectors_attack,
+        # Sparse vectors: at most 2 of 50 labels.
+        "vectors-sparse": lambda: audit.build_reenrolment_attack({"labels": range(50), "tau": 2.0}),
         "model": audit.build_model_attack,
         "model-labels": lambda: audit.build_model_attack(release="label"),
         "model-vectors": lambda: audit.build_model_attack(target_spec=NUMBER_TARGET_SPEC),
@@ -127,7 +128,7 @@ def _list_release_attacks(kind: str, values: Mapping[str, Any], delta: float) ->
         release = "label" if is_label else "votes"
         return {
             **list_ind_knn_attacks(audit, (release,)),
-            **_create_model_attack_factory(audit, release, values),
+            **_list_model_attacks(audit, release, values),
         }
     if kind == "screening":
         return {"screening": lambda: create_private_knn_attack("screening", gamma, delta)}
@@ -171,7 +172,7 @@ def list_store_attacks(facts: Mapping[str, Any], audience: str = "default") -> A
     total = facts.get("total", {})
     if total.get("capped"):
         attacks["total"] = lambda: audit.build_all_audiences_attack(total["epsilon"])
-    return {**attacks, **_create_model_attack_factory(audit, release, plan, target_spec)}
+    return {**attacks, **_list_model_attacks(audit, release, plan, target_spec)}
 
 
 def read_audit_settings(
@@ -198,10 +199,10 @@ def read_audit_settings(
     return audit, "votes", target_spec
 
 
-def _create_model_attack_factory(
+def _list_model_attacks(
     audit: IndKNNAudit, release: str, plan: Mapping[str, Any], target_spec: TargetSpec | None = None
 ) -> AttackFactories:
-    """Return the factory of the attack on a private model, by name; empty without a planned model.
+    """Return the attack on a private model; empty without a planned model.
 
     `release`: released values, "votes" or "label". `plan`: JSON object with the fields
     "model_share" and "model_refreshes", if there is a model.

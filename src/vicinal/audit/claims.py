@@ -80,12 +80,9 @@ class RateBounds:
         It is the larger value of two directions: detecting presence, and detecting absence.
         """
         epsilon = 0.0
-        specificity = 1 - self.false_positive_rate
-        miss_rate = 1 - self.power
-        for true_rate, false_rate in (
-            (self.power, self.false_positive_rate),
-            (specificity, miss_rate),
-        ):
+        presence = (self.power, self.false_positive_rate)
+        absence = (1 - self.false_positive_rate, 1 - self.power)
+        for true_rate, false_rate in (presence, absence):
             if true_rate > delta and false_rate > 0:
                 epsilon = max(epsilon, math.log((true_rate - delta) / false_rate))
         return epsilon
@@ -219,14 +216,17 @@ def _compute_lower_rate_bounds(
     )
 
 
-def find_detectable_mu(
-    claimed_mu: float, n_runs: int, confidence: float, power: float = 0.95
-) -> float:
-    """Return the smallest mu of a Gaussian shift that an audit detects with probability `power`.
+_DETECTION_PROBABILITY = 0.95
+"""Probability of detection that defines the detectable shift."""
+
+
+def find_detectable_mu(claimed_mu: float, n_runs: int, confidence: float) -> float:
+    """Return the smallest mu of a Gaussian shift that an audit detects with probability .95.
 
     The audit detects it if its lower bound on mu, at `confidence` and from `n_runs` runs of each
     world, exceeds `claimed_mu`.
     """
+    quantile = float(ndtri(_DETECTION_PROBABILITY))
     n_counted = 2 * max(1, n_runs - math.ceil(SELECTION_SHARE * n_runs))
     low = claimed_mu
     high = claimed_mu + 40.0  # A shift of 40 is tested with errors below 1e-80.
@@ -234,7 +234,7 @@ def find_detectable_mu(
         middle = (low + high) / 2
         accuracy = float(ndtr(middle / 2))
         accuracy_std = math.sqrt(accuracy * (1 - accuracy) / n_counted)
-        n_correct = math.floor(n_counted * max(0.0, accuracy - float(ndtri(power)) * accuracy_std))
+        n_correct = math.floor(n_counted * max(0.0, accuracy - quantile * accuracy_std))
         accuracy_bound = compute_lower_rate_bound(n_correct, n_counted, 1 - confidence)
         if accuracy_bound > 0 and 2 * float(ndtri(accuracy_bound)) > claimed_mu:
             high = middle
@@ -252,8 +252,8 @@ Each value contributes two lines whose minimum is the claimed trade-off curve. O
 the claim looser, never wrong.
 """
 
-_MAX_BISECTIONS = 80
-"""Maximal number of bisection steps; usually no float64 lies between the ends earlier."""
+_N_BISECTIONS = 80
+"""Number of bisection steps, after which no float64 lies between the ends unless they are tiny."""
 
 _MIN_RATE = 1e-12
 """Rates are clipped to at least this distance from 0 and 1, where their normal quantile exists."""
@@ -299,15 +299,12 @@ class Claim(ABC):
         # For claims that are symmetric in the two worlds the best test has equal errors.
         permitted = 0.0
         refuted = 1.0
-        for _ in range(_MAX_BISECTIONS):
+        for _ in range(_N_BISECTIONS):
             middle = (permitted + refuted) / 2
-            is_last = middle in (permitted, refuted)  # No float64 lies between the ends.
             if self.bound_power((1 - middle) / 2) >= (1 + middle) / 2:
                 permitted = middle
             else:
                 refuted = middle
-            if is_last:
-                break
         return refuted
 
     def compute_max_mu(self, rates: RateBounds) -> float:
@@ -335,18 +332,15 @@ class GaussianClaim(Claim):
     slack: float = 0.0
 
     def bound_power(self, false_positive_rate: float) -> float:
-        """Return the largest power that the claim permits at a false positive rate, rounded up."""
         power = float(ndtr(ndtri(false_positive_rate) + self.mu))
         return min(1.0, power * (1 + _ROUNDING_MARGIN) + self.slack)
 
     @property
     def max_total_shift_mu(self) -> float:
-        """The largest permitted total shift of the private sums by one subject: mu, rounded up."""
-        # The sum of squares that it is compared with is computed in floating point.
+        # Rounded up: the sum of squares that it is compared with is computed in floating point.
         return self.mu * (1 + _ROUNDING_MARGIN)
 
     def compute_epsilon(self) -> float:
-        """Return the claimed epsilon at `delta`, rounded up."""
         return gdp_epsilon(self.mu, self.delta - self.slack)
 
 
@@ -373,7 +367,6 @@ class PlanClaim(Claim):
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
-        """Read the plan, and list the dominating pairs of its releases."""
         self._plan = Plan.from_dict(plan)
         self.delta = self._plan.delta
         composition = self._plan.composition()
@@ -397,7 +390,6 @@ class PlanClaim(Claim):
         return deltas[0], deltas[-1]
 
     def bound_power(self, false_positive_rate: float) -> float:
-        """Return the largest power that the claim permits at a false positive rate, rounded up."""
         add_deltas, remove_deltas = self._privacy_profiles
         # Presence against absence: power <= e^epsilon * false positive rate + delta.
         presence_bounds = add_deltas + np.exp(_EPSILONS) * false_positive_rate
@@ -412,5 +404,4 @@ class PlanClaim(Claim):
         return float(min(deltas[0] for deltas in self._privacy_profiles)) * (1 + _ROUNDING_MARGIN)
 
     def compute_epsilon(self) -> float:
-        """Return the claimed epsilon at `delta`, rounded up."""
         return float(self._plan.price(lower=False)["epsilon"])

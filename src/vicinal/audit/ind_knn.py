@@ -127,20 +127,20 @@ class IndKNNAudit:
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         n_records = math.ceil(self.n_budget_records / norm)
-        victim: list[CosineRecord] = [(1.0, victim_y)] * n_records
+        victim = [(1.0, victim_y)] * n_records
+        background = [(0.9, background_y)]
         scenario = "one subject, many records, all spent on one answer"
         faults = select_faults(
             "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
         )
-        name = _name_released_sums(target_spec)
-        background = [(0.9, background_y)]
+        name = name_released_sums(target_spec)
         return self._build_attack(
             name, victim, background, scenario, faults, target_spec=target_spec
         )
 
     def build_two_class_attack(self) -> SumsAttack:
         """Return the attack on the released votes, where the victim has records of two classes."""
-        victim: list[CosineRecord] = [(1.0, 0), (0.97, 1)] * self.n_budget_records
+        victim = [(1.0, 0), (0.97, 1)] * self.n_budget_records
         scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
@@ -148,12 +148,12 @@ class IndKNNAudit:
     def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that is erased and re-enrolled between answers."""
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
-        audit = replace(self, noise=norm * math.sqrt(1.25) / self.compute_budget_mu("votes"))
+        audit = replace(self, noise=norm * math.sqrt(1.25) / self.budget_mu)
+        victim = [(1.0, victim_y)]
+        background = [(0.9, background_y)] * 3
         scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
-        name = _name_released_sums(target_spec)
-        victim: list[CosineRecord] = [(1.0, victim_y)]
-        background: list[CosineRecord] = [(0.9, background_y)] * 3
+        name = name_released_sums(target_spec)
         return audit._build_attack(
             name, victim, background, scenario, faults, _RETURN_ACTIONS, target_spec=target_spec
         )
@@ -216,8 +216,8 @@ class IndKNNAudit:
         if release == "votes":
             shift /= math.sqrt(1.25)
         audit = replace(self._store_settings, noise=norm / shift)
-        victim: list[CosineRecord] = [(1.0, victim_y)]
-        background: list[CosineRecord] = [(0.9, background_y)] * 2
+        victim = [(1.0, victim_y)]
+        background = [(0.9, background_y)] * 2
         faults = select_faults(fault_name, *CHARGE_FAULTS)
         return audit._build_attack(
             name, victim, background, scenario, faults, actions, release, target_spec, **overrides
@@ -277,12 +277,10 @@ class IndKNNAudit:
         )
         return SumsAttack("Ind-KNN private model", interaction, scenario, faults)
 
-    def build_opposite_vectors_attack(
-        self, target_spec: TargetSpec = NUMBER_TARGET_SPEC
-    ) -> SumsAttack:
+    def build_opposite_vectors_attack(self, target_spec: TargetSpec) -> SumsAttack:
         """Return the attack on a victim with opposite vectors, charged for their sum's norm."""
         longest_y, opposite_y, _ = _find_extreme_y_values(target_spec)
-        pair: list[CosineRecord] = [(1.0, longest_y), (0.97, opposite_y)]
+        pair = [(1.0, longest_y), (0.97, opposite_y)]
         pair_norm = _compute_sum_norm(target_spec, pair)
         victim = pair * math.ceil(self.n_budget_records / pair_norm)
         scenario = "one subject, records that say opposite things, among others"
@@ -291,18 +289,14 @@ class IndKNNAudit:
             "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
         )
 
-    def build_sparse_vectors_attack(self) -> SumsAttack:
-        """Return the attack on sparse vectors (at most 2 of 50 labels), with re-enrolment."""
-        return self.build_reenrolment_attack({"labels": range(50), "tau": 2.0})
-
     @property
     def n_budget_records(self) -> int:
         """Number of records of one class that spend a whole budget on the votes of one answer."""
-        return math.ceil(1.01 * self.noise * self.compute_budget_mu("votes")) + 1
+        return math.ceil(1.01 * self.noise * self.budget_mu) + 1
 
     def build_labels_attack(self) -> SumsAttack:
         """Return the attack on a victim with many records that spends its budget on one label."""
-        shift = self._find_affordable_shift("label")
+        shift = self._find_affordable_label_shift()
         n_records = max(1, round(_DEFAULT_NOISE * shift))
         audit = replace(self, noise=n_records / shift)
         victim = [(1.0, 0)] * n_records
@@ -313,7 +307,7 @@ class IndKNNAudit:
 
     def build_isolated_labels_attack(self) -> SumsAttack:
         """Return the attack on labels at a victim without neighbours, queried beyond its budget."""
-        audit = replace(self, noise=1 / self._find_affordable_shift("label"))
+        audit = replace(self, noise=1 / self._find_affordable_label_shift())
         scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
         actions = ("query",) * _N_ISOLATED_QUERIES
@@ -372,8 +366,8 @@ class IndKNNAudit:
     def _build_attack(
         self,
         name: str,
-        victim: list[CosineRecord],
-        background: list[CosineRecord],
+        victim: Sequence[CosineRecord],
+        background: Sequence[CosineRecord],
         scenario: str,
         faults: Mapping[str, InjectedFault],
         actions: Sequence[str] = ("query",) * 3,
@@ -425,12 +419,14 @@ class IndKNNAudit:
 
     def _find_spending_shift(self, release: str) -> float:
         """Return the change of a private sum that spends a full budget at once, in noise scales."""
-        is_label = release == "label"
-        return self._find_affordable_shift(release) if is_label else self.compute_budget_mu(release)
+        return self._find_affordable_label_shift() if release == "label" else self.budget_mu
 
-    def _find_affordable_shift(self, release: str) -> float:
-        """Return the largest change of a vote that a full budget pays for, in noise scales."""
-        charges = self._create_plan(release).label_charges
+    def _find_affordable_label_shift(self) -> float:
+        """Return the largest change of a vote for which a full budget pays, in noise scales.
+
+        The label that follows from this vote is released.
+        """
+        charges = self._create_plan("label").label_charges
         largest = float(_CANDIDATE_SHIFTS[0])
         for shift in _CANDIDATE_SHIFTS:
             cost_share = float(charges.compute_share(shift, 1.0)) * shift**2 / (2 * charges.budget)
@@ -438,9 +434,10 @@ class IndKNNAudit:
                 largest = float(shift)
         return largest
 
-    def compute_budget_mu(self, release: str) -> float:
-        """Return mu = sqrt(2 B) of Gaussian DP, where B is a full budget of the plan in zCDP."""
-        return math.sqrt(2 * self._create_plan(release).interaction_budget)
+    @property
+    def budget_mu(self) -> float:
+        """The mu = sqrt(2 B) of Gaussian DP of a full budget B of released votes, in zCDP."""
+        return math.sqrt(2 * self._create_plan("votes").interaction_budget)
 
 
 _MODEL_PUBLIC_ROWS = 100
@@ -469,7 +466,7 @@ def _build_model_attack_copy(victim_y: Any, background_y: Any) -> AttackCopies:
     return AttackCopies(1, victim, World(records, targets, ids), public, query[None])
 
 
-def _name_released_sums(target_spec: TargetSpec | None) -> str:
+def name_released_sums(target_spec: TargetSpec | None) -> str:
     """Return the name of the released sums, for reports: "votes" or "vectors"."""
     return "votes" if target_spec is None else "vectors"
 
@@ -492,7 +489,7 @@ def _create_vector_target(target_spec: TargetSpec) -> VectorTarget:
     return declared
 
 
-def _compute_sum_norm(target_spec: TargetSpec, records: list[CosineRecord]) -> float:
+def _compute_sum_norm(target_spec: TargetSpec, records: Sequence[CosineRecord]) -> float:
     """Return the norm of the sum of the records' target vectors, weighted by their cosines.
 
     `records`: pairs (cosine with the query, target). `target_spec`: declares the vector target.

@@ -305,7 +305,8 @@ class AuditInteraction:
             records = self.copies.build_records(present)
             if fault.ignores_subject_ids:
                 records = testing.World(records.X, records.y, np.arange(len(records.X)))
-            session = stack.enter_context(INTERFACES[self.interface](self, records, fault))
+            session = INTERFACES[self.interface](self, records, fault)
+            stack.callback(session.close)
             for index, action in enumerate(self.actions):
                 getattr(session, f"do_{action}")(index, present)
             return session.outputs
@@ -336,17 +337,13 @@ class _EstimatorSession:
     def __init__(
         self, interaction: AuditInteraction, records: testing.World, fault: InjectedFault
     ) -> None:
-        """Create the system with the private `records` of all subjects."""
         self.interaction = interaction
         self.fault = fault
         self.outputs: list[Any] = []
         self.system = self._create_system(records)
 
-    def __enter__(self) -> "_EstimatorSession":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def close(self) -> None:
+        """Close the system and remove its files; an estimator has none."""
 
     def _create_system(self, records: testing.World) -> Any:
         """Return a new system under attack: here an estimator, fitted to the private `records`."""
@@ -394,13 +391,11 @@ class _StoreSession(_EstimatorSession):
     # as new ids, so that the attack can continue.
     _add_options: Mapping[str, Any] = {"ids_differ": True}
 
-    def __exit__(self, *_: object) -> None:
-        """Close the store and remove its folder."""
+    def close(self) -> None:
         self.system.close()
         self._folder.cleanup()
 
     def _create_system(self, records: testing.World) -> Any:
-        """Return a new store in a temporary folder that holds the private `records`."""
         self._folder = tempfile.TemporaryDirectory()
         self._path = Path(self._folder.name) / "store"
         return Store.init(
@@ -462,7 +457,6 @@ class _ShardsSession(_StoreSession):
     """A cluster of three shards in this process, and all outputs of the actions on it."""
 
     def _create_system(self, records: testing.World) -> Any:
-        """Return a new cluster of shards, split from a store of the private `records`."""
         super()._create_system(records).close()
         store_path = self._path
         self._path = store_path.with_name("cluster")
@@ -470,7 +464,6 @@ class _ShardsSession(_StoreSession):
         return self._open_system()
 
     def _open_system(self) -> Any:
-        """Return the coordinator of the cluster, opened from its folder."""
         return Coordinator.open(self._path, local_transports)
 
 

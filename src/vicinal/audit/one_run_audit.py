@@ -19,7 +19,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.audit._attacks import compute_label_log_ratios
 from vicinal.audit.claims import Claim, RateBounds, compute_lower_rate_bound, create_ind_knn_claim
-from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec
+from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec, name_released_sums
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
     MAX_COPIES,
@@ -95,7 +95,6 @@ class OneRunResult(AuditFinding):
         return f"{self.n_correct} of {self.n_canaries} canaries guessed, {note}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         guesses = {"canaries": self.n_canaries, "right": self.n_correct, "local": self.is_local}
         return {**super().to_dict(), **guesses}
 
@@ -154,16 +153,14 @@ def audit_in_one_run(
     claim = create_ind_knn_claim(create_interaction(8, _QUERIES_PER_CANARY, _COST_SHARE).plan)
     fault_names = _LABEL_FAULTS if release == "label" else ("noise halved", *CHARGE_FAULTS)
 
-    def create_control() -> AuditInteraction:
-        n_canaries = min(canaries, _CONTROL_CANARIES)
-        return create_interaction(n_canaries, _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE)
-
+    control_interaction = create_interaction(
+        min(canaries, _CONTROL_CANARIES), _CONTROL_QUERIES_PER_CANARY, _CONTROL_COST_SHARE
+    )
     control_results = [
-        _run_control(name, fault, create_control, claim, confidence, progress)
+        _run_control(name, fault, control_interaction, claim, confidence, progress)
         for name, fault in (select_faults(*fault_names).items() if controls else ())
     ]
-    vector_kind = "votes" if target_spec is None else "vectors"
-    kind = "labels" if release == "label" else vector_kind
+    kind = "labels" if release == "label" else name_released_sums(target_spec)
     return OneRunResult(
         mechanism=f"Ind-KNN {kind}, one run",
         scenario=f"{canaries} canaries, each spends all on one answer",
@@ -181,14 +178,10 @@ def audit_in_one_run(
     )
 
 
-# Arguments of the following functions: `fault` is injected into the installed version, `confidence`
-# is that of the bounds, and `progress` is called with 1 after each interaction.
-
-
 def _run_control(
     name: str,
     fault: InjectedFault,
-    create_control: Callable[[], AuditInteraction],
+    interaction: AuditInteraction,
     claim: Claim,
     confidence: float,
     progress: Callable[[float], None] | None,
@@ -196,10 +189,9 @@ def _run_control(
     """Return the result of an audit of a version with an injected fault.
 
     The fault is caught if the lower bound on mu refutes `claim`, or the canaries interfered.
-    `name`: the fault's name. `create_control`: returns the interaction that is run.
+    `name`: the fault's name.
     """
     start = time.monotonic()
-    interaction = create_control()
     _, is_local, rates = _bound_guesses(interaction, fault, confidence, progress)
     claimed_mu = claim.compute_max_mu(rates)
     seconds = time.monotonic() - start

@@ -227,14 +227,12 @@ class AuditResult(AuditFinding):
 
     @property
     def power_statement(self) -> str:
-        """Sentence for reports: the number of runs, and the detectable epsilon."""
         return (
             f"{self.runs} runs of each world; a leak of epsilon >= {self.detectable_epsilon:.3f} "
             "would have been seen"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         detectable = {"mu": self.detectable_mu, "epsilon": self.detectable_epsilon}
         return {**super().to_dict(), "would_have_seen": detectable, "runs": self.runs}
 
@@ -293,8 +291,8 @@ class _AttackRuns:
         """
         return math.sqrt(self.block_seconds / max(1, len(self.absent_blocks[-1])))
 
-    def bound_loss(self, confidence: float) -> tuple[RateBounds, float]:
-        """Return bounds on the rates of the best test, and on epsilon, from all completed runs."""
+    def bound_privacy_loss(self, confidence: float) -> tuple[RateBounds, float]:
+        """Return the result of :func:`bound_best_test` for all completed runs."""
         present_scores = np.concatenate(self.present_blocks)
         absent_scores = np.concatenate(self.absent_blocks)
         return bound_best_test(self.attack.claim, present_scores, absent_scores, confidence)
@@ -440,7 +438,7 @@ def run_control(
     confidence_of_each = 1 - (1 - confidence) / _MAX_TESTS
     while True:
         control_runs.run_until(math.inf, max(1, 2 * len(control_runs)))
-        rates, epsilon = control_runs.bound_loss(confidence_of_each)
+        rates, epsilon = control_runs.bound_privacy_loss(confidence_of_each)
         claimed_mu = control.claim.compute_max_mu(rates)
         is_caught = (
             rates.mu > claimed_mu
@@ -457,7 +455,7 @@ def _create_result(
     attack_runs: _AttackRuns, confidence: float, controls: tuple[ControlResult, ...]
 ) -> AuditResult:
     """Return the result of an attack from its finished runs and the results of its controls."""
-    rates, epsilon = attack_runs.bound_loss(confidence)
+    rates, epsilon = attack_runs.bound_privacy_loss(confidence)
     attack = attack_runs.attack
     runs = len(attack_runs)
     claimed_mu = attack.claim.compute_max_mu(rates)

@@ -105,6 +105,11 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         plan = self.plan_interactions(self._plan_releases(1.0))
         return find_min_noise(plan, self.epsilon, "sigma", release_index=0)
 
+    @property
+    def _size_noise_std(self) -> float:
+        """Standard deviation of the noise on a released number of subjects."""
+        return _SIZE_NOISE_TIMES_EPSILON / self.epsilon
+
     def list_releases(self) -> list[ReleaseJSON]:
         """Return the planned releases, with the smallest noise multiplier that keeps epsilon."""
         return self._plan_releases(self.noise_multiplier)
@@ -118,8 +123,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         steps: ReleaseJSON = {**gaussian, "gamma": self.sampling_rate, "count": self.n_steps}
         if self.n_records is not None:
             return [steps]
-        size_std = _SIZE_NOISE_TIMES_EPSILON / self.epsilon
-        size = {**gaussian, "sigma": size_std, "gamma": 1.0, "count": 1}
+        size = {**gaussian, "sigma": self._size_noise_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
     def count_noise_samples(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
@@ -131,7 +135,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         """
         n_weight_samples = float(self.n_steps) * (n_features + 1) * len(self.classes)
         _, weight_scale = choose_gradient_grid(self.noise_multiplier)
-        _, size_scale = choose_gradient_grid(_SIZE_NOISE_TIMES_EPSILON / self.epsilon)
+        _, size_scale = choose_gradient_grid(self._size_noise_std)
         n_size_samples = float(self.n_records is None)
         return count_samples_by_scale(
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
@@ -155,7 +159,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             noise,
             create_sampler(self.simulation_seed),
         )
-        size = self.n_records or NoisySize(_SIZE_NOISE_TIMES_EPSILON / self.epsilon, noise)
+        size = self.n_records or NoisySize(self._size_noise_std, noise)
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
 
 
@@ -241,8 +245,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     def _fit_checked(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
         """Fit the feature encoder to public rows, train, and publish the weights as attributes.
 
-        `plan`: checked parameters. `records`: checked arguments of :meth:`fit`, with the private
-        features (n, d), subject ids and public rows. `targets`, int32 (n,): private class indices.
+        `records`: checked arguments of :meth:`fit`, with the private features (n, d), subject ids
+        and public rows. `targets`, int32 (n,): private class indices.
         """
         public = records.reference
         n_features = records.features.shape[1]
@@ -271,14 +275,12 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
 
     def _count_noise_samples(self) -> dict[int, float]:
         """Return the planned number of noise samples by noise scale; a guess before ``fit``."""
-        return self._get_plan().count_noise_samples(
-            vars(self).get("n_features_in_", _DEFAULT_N_FEATURES)
-        )
+        n_features = vars(self).get("n_features_in_", _DEFAULT_N_FEATURES)
+        return self._get_plan().count_noise_samples(n_features)
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
-        """Return integer-valued training features, float32 (n, D + 1), in grid steps.
+        """Return D training features and a bias column, whole grid steps, float32 (n, D + 1).
 
-        They are D features and a bias column.
         `features`, float (n, d): private features or queries. Each row of the result depends on the
         same row of `features` and on public rows alone.
         """
