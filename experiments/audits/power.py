@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
-from vicinal.audit.claims import compute_lower_rate_bound
+from vicinal.audit.claims import compute_lower_rate_bounds
 from vicinal.audit.schedule import bound_best_test, run_control
 
 SURE = 0.95
@@ -33,7 +33,7 @@ class Wrong:
     @property
     def at_most(self) -> float:
         """The rate of wrong audits at most, at 95 % (Clopper and Pearson)."""
-        return 1 - compute_lower_rate_bound(self.audits - self.above, self.audits, 1 - SURE)
+        return 1 - float(compute_lower_rate_bounds(self.audits - self.above, self.audits, 1 - SURE))
 
     def text(self) -> str:
         """Return it as a line of a table."""
@@ -96,7 +96,7 @@ class Caught:
     @property
     def at_least(self) -> float:
         """The rate at which it is caught at least, at 95 % (Clopper and Pearson)."""
-        return compute_lower_rate_bound(self.caught, self.audits, 1 - SURE)
+        return float(compute_lower_rate_bounds(self.caught, self.audits, 1 - SURE))
 
     def text(self) -> str:
         """Return it as a line of a table."""

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import norm
 
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
-from vicinal.audit.claims import compute_lower_rate_bound
+from vicinal.audit.claims import compute_lower_rate_bounds
 from vicinal.audit.interactions import build_attack_copies
 
 WITH, WITHOUT = True, False
@@ -61,7 +61,7 @@ def measure(with_victims, without, delta):
 
 def at_least(events, share):
     """Return Clopper and Pearson's lower bound on the rate of `events`, wrong at rate `share`."""
-    return compute_lower_rate_bound(int(events.sum()), len(events), share)
+    return compute_lower_rate_bounds(int(events.sum()), len(events), share)
 
 
 def audit(make, world, attack, *, interaction, runs=RUNS):

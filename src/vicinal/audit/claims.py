@@ -88,15 +88,18 @@ class RateBounds:
         return epsilon
 
 
-def compute_lower_rate_bound(successes: int, total: int, failure_probability: float) -> float:
-    """Return the lower Clopper-Pearson confidence bound on a success probability.
+def compute_lower_rate_bounds(
+    successes: Floats | float, total: float, failure_probability: float
+) -> Floats:
+    """Return the lower Clopper-Pearson confidence bounds on success probabilities, float64.
 
-    There were `successes` among `total` independent trials. `failure_probability`: maximal
-    probability that the bound exceeds the success probability.
+    `successes`, of any shape, which is that of the result: numbers of successes among `total`
+    independent trials; both may be fractional. `failure_probability`: maximal probability that a
+    bound exceeds its success probability.
     """
-    if not successes:
-        return 0.0
-    return float(betaincinv(successes, total - successes + 1, failure_probability))
+    positive_successes = np.maximum(successes, 1e-9)
+    bounds = betaincinv(positive_successes, total - successes + 1, failure_probability)
+    return np.where(np.greater(successes, 0), bounds, 0.0)
 
 
 def bound_rates(
@@ -151,11 +154,11 @@ def _bound_test_rates(
     equal errors. `true_positives`, `false_positives` (t,): numbers of detections among `n_runs`
     runs of the worlds with and without the subject.
     """
-    power = _compute_lower_rate_bounds(true_positives, n_runs, failure_probability / 2)
-    false_positive_rate = 1 - _compute_lower_rate_bounds(
+    power = compute_lower_rate_bounds(true_positives, n_runs, failure_probability / 2)
+    false_positive_rate = 1 - compute_lower_rate_bounds(
         n_runs - false_positives, n_runs, failure_probability / 2
     )
-    accuracy = _compute_lower_rate_bounds(
+    accuracy = compute_lower_rate_bounds(
         true_positives + n_runs - false_positives, 2 * n_runs, failure_probability
     )
     return (power, false_positive_rate), (accuracy, 1 - accuracy)
@@ -201,21 +204,6 @@ def _count_above(scores: Floats, thresholds: Floats) -> Floats:
     return np.asarray(len(scores) - n_at_most, dtype=np.float64)
 
 
-def _compute_lower_rate_bounds(
-    successes: Floats, total: float, failure_probability: float
-) -> Floats:
-    """Return the lower Clopper-Pearson bounds on t success probabilities, float64 (t,).
-
-    `successes` (t,): numbers of successes, also fractional, among `total` trials, also fractional.
-    `failure_probability`: maximal probability that a bound exceeds its success probability.
-    """
-    return np.where(
-        successes > 0,
-        betaincinv(np.maximum(successes, 1e-9), total - successes + 1, failure_probability),
-        0.0,
-    )
-
-
 _DETECTION_PROBABILITY = 0.95
 """Probability of detection that defines the detectable shift."""
 
@@ -235,7 +223,7 @@ def find_detectable_mu(claimed_mu: float, n_runs: int, confidence: float) -> flo
         accuracy = float(ndtr(middle / 2))
         accuracy_std = math.sqrt(accuracy * (1 - accuracy) / n_counted)
         n_correct = math.floor(n_counted * max(0.0, accuracy - quantile * accuracy_std))
-        accuracy_bound = compute_lower_rate_bound(n_correct, n_counted, 1 - confidence)
+        accuracy_bound = float(compute_lower_rate_bounds(n_correct, n_counted, 1 - confidence))
         if accuracy_bound > 0 and 2 * float(ndtri(accuracy_bound)) > claimed_mu:
             high = middle
         else:

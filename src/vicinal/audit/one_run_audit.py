@@ -18,7 +18,7 @@ import numpy as np
 
 from vicinal import checks
 from vicinal.audit._attacks import compute_label_log_ratios
-from vicinal.audit.claims import Claim, RateBounds, compute_lower_rate_bound, create_ind_knn_claim
+from vicinal.audit.claims import Claim, RateBounds, compute_lower_rate_bounds, create_ind_knn_claim
 from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec, name_released_sums
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
@@ -214,8 +214,8 @@ def _bound_guesses(
     # Without locality no bound is known; an accuracy of 1/2 is possible without any leak.
     accuracy = 0.5
     if is_local:
-        bound = compute_lower_rate_bound(n_correct, interaction.copies.n_copies, 1 - confidence)
-        accuracy = max(0.5, bound)
+        bound = compute_lower_rate_bounds(n_correct, interaction.copies.n_copies, 1 - confidence)
+        accuracy = max(0.5, float(bound))
     if progress is not None:
         progress(1)
     return n_correct, is_local, RateBounds(accuracy, 1 - accuracy, equal_errors=True)
