@@ -67,6 +67,9 @@ class Database(ABC):
     """Its SQL type of 64-bit integers."""
     binary_type: str
     """Its SQL type of bytes."""
+    columns_query: str
+    """Its query of pairs (table, column) for all tables, views and triggers, the columns of each in
+    order. One without columns has a pair with None."""
     begin_statement = "BEGIN"
 
     def __init__(self) -> None:
@@ -235,9 +238,13 @@ class Database(ABC):
         """
         return {}
 
-    @abstractmethod
     def read_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the column names of each table and view, in order, and no columns of triggers."""
+        columns: dict[str, tuple[str, ...]] = {}
+        for table, column in self.read(self.columns_query):
+            present = columns.get(str(table), ())
+            columns[str(table)] = present if column is None else (*present, str(column))
+        return columns
 
     @abstractmethod
     def lock(self) -> bool:
@@ -462,18 +469,6 @@ class Chain:
     def _add_pending(self, change: int) -> None:
         """Add a sum or difference of digests, `change`, to the changes of the open transaction."""
         self._pending = (self._pending or 0) + change
-
-
-def group_columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """Return the column names of each table, in order.
-
-    `rows`: pairs (table, column), the columns of each table in order; a table without columns has
-    one pair with None.
-    """
-    columns: dict[str, tuple[str, ...]] = {}
-    for table, column in rows:
-        columns[str(table)] = (*columns.get(str(table), ()), *([str(column)] if column else []))
-    return columns
 
 
 def attach_chain(database: Database, key: bytes) -> Chain:

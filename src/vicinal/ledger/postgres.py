@@ -15,7 +15,7 @@ from typing import Any
 
 from vicinal import checks
 from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
+from vicinal.ledger.database import BATCH, Database, Row, Value
 from vicinal.ledger.files import PRIVATE_FILE, translate_os_errors
 
 SCHEMA = "vicinal"
@@ -38,6 +38,8 @@ _LOCK_TIMEOUT_S = 3.0
 """Seconds to wait for the lock, as a server notices the end of another connection late."""
 _LOCK_RETRY_S = 0.05
 """Seconds between two attempts to lock."""
+_PLACEHOLDER = "%s"
+"""Replaces ``?`` in statements for psycopg."""
 _MIN_LIBPQ = 160000
 """libpq 16, the first version with the option `require_auth`."""
 _CAUSES = {
@@ -57,10 +59,6 @@ _CAUSES = {
 }
 """Patterns in messages of libpq or the server, and the cause to report instead. The original
 messages are not repeated, because they quote the user and a malicious server can choose them."""
-_COLUMNS_QUERY = (
-    "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ? "
-    "ORDER BY table_name, ordinal_position"
-)
 
 
 class PostgresDatabase(Database):
@@ -82,6 +80,10 @@ class PostgresDatabase(Database):
     kind = "postgres"
     integer_type = "BIGINT"
     binary_type = "BYTEA"
+    columns_query = (
+        "SELECT table_name, column_name FROM information_schema.columns "  # noqa: S608 (constant)
+        f"WHERE table_schema = '{SCHEMA}' ORDER BY table_name, ordinal_position"
+    )
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         super().__init__()
@@ -119,10 +121,6 @@ class PostgresDatabase(Database):
             self._connection.close()
             raise
 
-    def read_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the column names of each table of the schema, in order."""
-        return group_columns_by_table(self.read(_COLUMNS_QUERY, (SCHEMA,)))
-
     def lock(self) -> bool:
         """Take the database's advisory lock; return False if another connection keeps it.
 
@@ -156,7 +154,8 @@ class PostgresDatabase(Database):
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         """Execute a statement with a value for each ``?``, and return its rows."""
-        cursor = self._connection.execute(_translate_statement(statement), values, binary=True)
+        translated = statement.replace("?", _PLACEHOLDER)
+        cursor = self._connection.execute(translated, values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def _iterate_rows(self, statement: str) -> Iterator[list[Row]]:
@@ -169,7 +168,7 @@ class PostgresDatabase(Database):
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         """Execute a statement once for the values of each row."""
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translate_statement(statement), rows)
+            cursor.executemany(statement.replace("?", _PLACEHOLDER), rows)
 
     def _commit(self) -> None:
         """Commit, unless an operator has changed a required setting since the last commit."""
@@ -260,11 +259,6 @@ def _read_chosen_servers() -> list[str]:
     path = _servers_path()
     with translate_os_errors(path):
         return path.read_text(encoding="utf-8").split() if path.is_file() else []
-
-
-def _translate_statement(statement: str) -> str:
-    """Return an SQL statement with psycopg's placeholders, ``%s``, instead of ``?``."""
-    return statement.replace("?", "%s")
 
 
 def _import_psycopg() -> Any:

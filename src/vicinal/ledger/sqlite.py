@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger.database import BATCH, Database, Row, Value, group_columns_by_table
+from vicinal.ledger.database import BATCH, Database, Row, Value
 from vicinal.ledger.files import (
     PRIVATE_FILE,
     create_file,
@@ -49,6 +49,10 @@ class SQLiteDatabase(Database):
     kind = "sqlite"
     integer_type = "INTEGER"
     binary_type = "BLOB"
+    columns_query = (
+        "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
+        "WHERE m.type <> 'index' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
+    )
     # Takes the write lock at once: a transaction that begins by reading could be refused later.
     begin_statement = "BEGIN IMMEDIATE"
 
@@ -180,15 +184,6 @@ class SQLiteDatabase(Database):
                     self._descriptors.append(descriptor)
                 descriptors[path] = descriptor
         return descriptors
-
-    def read_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the column names of each table, view and trigger, in order."""
-        # Triggers, which have no columns, are returned as well, because none is declared.
-        query = (
-            "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
-            "WHERE m.type <> 'index' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
-        )
-        return group_columns_by_table(self.read(query))
 
     def lock(self) -> bool:
         """Return True: the file is on this machine, where the store's lock file suffices."""
