@@ -19,14 +19,13 @@ from vicinal.mechanisms.charging import (
     NeighbourArrays,
     QueryPrice,
     Scratch,
-    SubjectArrays,
     VectorArrays,
     VotePrices,
     charge_multirecord_vectors,
     scale_down_to_budget,
 )
 from vicinal.mechanisms.count import NoisyCount, release_noisy_size
-from vicinal.mechanisms.subject_table import SubjectTable, multiply_towards_zero
+from vicinal.mechanisms.subject_table import SubjectArrays, SubjectTable, multiply_towards_zero
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, NeighbourLists
 from vicinal.neighbours.kernels import LEVELS

@@ -37,9 +37,6 @@ _MAX_CACHED_BLOCKS = 64
 """Blocks of answers that an :class:`AnswerLog` keeps in memory; the least recently used is
 dropped."""
 
-_DIGESTS_PER_QUERY = 500
-"""Digests in one SQL statement, less than every database's limit of values in a statement."""
-
 
 def decode_bytes(text: str) -> bytes:
     """Return the bytes of the little-endian numbers that :func:`encode_array` encoded as `text`."""
@@ -218,12 +215,9 @@ def load_requests(database: Database, digests: Sequence[bytes]) -> dict[bytes, S
     """
     requests: dict[bytes, StoredRequest] = {}
     distinct = list(dict.fromkeys(digests))
-    for start in range(0, len(distinct), _DIGESTS_PER_QUERY):
-        batch = distinct[start : start + _DIGESTS_PER_QUERY]
-        condition = f"name IN ({', '.join('?' * len(batch))})"
-        for name, body, *locations in database.read_rows(Tables.REQUESTS, condition, batch):
-            block_numbers, offsets = (np.frombuffer(content, dtype="<i8") for content in locations)
-            requests[name] = StoredRequest(name, body, block_numbers, offsets)
+    for name, body, *locations in database.iterate_matches(Tables.REQUESTS, "name", distinct):
+        block_numbers, offsets = (np.frombuffer(content, dtype="<i8") for content in locations)
+        requests[name] = StoredRequest(name, body, block_numbers, offsets)
     return requests
 
 

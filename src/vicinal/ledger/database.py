@@ -97,6 +97,18 @@ class Database(ABC):
         """Return the whole rows of a table that meet a condition."""
         return self.read(table.build_selection(condition), values)
 
+    def iterate_matches(
+        self, table: Table, column: str, values: Sequence[Value], n_values: int = 256
+    ) -> Iterator[Row]:
+        """Yield the whole rows of a table whose `column` has one of `values`, ordered by key.
+
+        `n_values`: number of values in one statement; the order holds among their rows only.
+        """
+        for start in range(0, len(values), n_values):
+            batch = values[start : start + n_values]
+            marks = ", ".join("?" * len(batch))
+            yield from self.read_rows(table, f"{column} IN ({marks}) ORDER BY {table.key}", batch)
+
     # The following methods write rows. Each passes the old and the new rows to the chain, in the
     # transaction that writes them: the open one, or else one of its own.
 

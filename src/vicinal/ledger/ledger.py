@@ -52,9 +52,6 @@ _LOST_AUDIENCES = "closed audiences"
 """Name in the table `meta` of the digests of lost audiences' names: audiences that a newer copy of
 the store had."""
 
-_HASHES_PER_QUERY = 256
-"""Number of hashes that one SQL statement looks up."""
-
 
 class EnrollmentStatus(IntEnum):
     """Status of a subject in a ledger.
@@ -569,11 +566,8 @@ class Ledger:
             return {}
         hashes = make_hashes()
         min_audiences: dict[bytes, int] = {}
-        for start in range(0, len(hashes), _HASHES_PER_QUERY):
-            batch = hashes[start : start + _HASHES_PER_QUERY]
-            marks = ", ".join("?" * len(batch))
-            query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) "  # noqa: S608
-            min_audiences.update(dict(self.database.read(f"{query} GROUP BY hash", batch)))
+        for hashed, audience, _ in self.database.iterate_matches(Tables.DEPARTED, "hash", hashes):
+            min_audiences.setdefault(hashed, audience)  # rows are ordered by hash and audience
         return {
             index: (hashed, min_audiences[hashed])
             for index, hashed in enumerate(hashes)

@@ -42,12 +42,9 @@ Row = tuple[bytes, bytes]
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield (page number, rows) of the pages with these ascending numbers that are not empty."""
-    for start in range(0, len(pages), _PAGES_PER_QUERY):
-        batch = pages[start : start + _PAGES_PER_QUERY]
-        condition = f"page IN ({', '.join('?' * len(batch))}) ORDER BY page, part"
-        rows = database.read_rows(Tables.SUBJECT_PAGES, condition, batch)
-        for page, page_rows in groupby(rows, key=itemgetter(0)):
-            yield page, [(slots, ids) for *_, slots, ids in page_rows]
+    rows = database.iterate_matches(Tables.SUBJECT_PAGES, "page", pages, _PAGES_PER_QUERY)
+    for page, page_rows in groupby(rows, key=itemgetter(0)):
+        yield page, [(slots, ids) for *_, slots, ids in page_rows]
 
 
 def split_ids(stored: bytes) -> list[bytes]:

@@ -65,6 +65,7 @@ class Table:
         type_by_column = dict(column.split() for column in columns.split(", "))
         key_columns = key.split(", ")
         self.name = name
+        self.key = key
         self.columns = tuple(type_by_column)
         self.remembered = remembered
         self._key_indices = tuple(self.columns.index(column) for column in key_columns)

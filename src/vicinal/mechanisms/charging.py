@@ -74,19 +74,6 @@ class NeighbourArrays(NamedTuple):
     similarities: Ints32
 
 
-class SubjectArrays(NamedTuple):
-    """The arrays of :class:`vicinal.mechanisms.subject_table.SubjectTable`; private.
-
-    - `slots`, int32 (n,): slot of each row's subject.
-    - `n_records`, int32 (m,): number of rows of each subject.
-    - `remaining`, int64 (m,): remaining budget of each subject in units; charged in place.
-    """
-
-    slots: Ints32
-    n_records: Ints32
-    remaining: Ints
-
-
 class VectorArrays(NamedTuple):
     """Sparse target vectors of the records; private.
 
@@ -595,7 +582,6 @@ def charge_neighbours(
         targets = VectorArrays(targets.starts, targets.coordinates, targets.values)
         charge_single = charge_single_record_vectors
         charge_multirecord = charge_multirecord_vectors
-    subject_arrays = SubjectArrays(subjects.slots, subjects.n_records, subjects.remaining)
     n_threads = max(1, min(get_thread_count(), len(neighbours.rows) // _MIN_HITS_PER_THREAD))
     bounds = compute_tile_bounds(neighbours, len(subjects.slots), n_threads)
 
@@ -610,7 +596,7 @@ def charge_neighbours(
         scratch = Scratch.allocate(width)
         hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
         charges = charge_hits(
-            hits, targets, subject_arrays, weights, prices, *slot_residue, scratch, sums
+            hits, targets, subjects.arrays, weights, prices, *slot_residue, scratch, sums
         )
         # Checked before the sums are used: they would contain an uncharged remainder.
         scratch.check_clean()

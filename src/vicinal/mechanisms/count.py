@@ -6,11 +6,10 @@ Parameters of both mechanisms: `budget`, the zCDP that a subject's full budget s
 the grid of counts and noise; `noise`, the source of the noise; `slack_accountant`, the account of
 the *delta slack*, the part of delta that rounding to the grid costs.
 
-`subjects` are the shard's subjects, whose remaining units are charged in place. Arguments of the
-compiled functions: `n_records`, int32 (subjects,), number of rows of each subject; `remaining`,
-int64 (subjects,), remaining budget in units, charged in place; `steps`, grid steps of one record;
-`scale`, noise scale in grid steps; `rate`, units charged for a squared step. They return the sum of
-all charges as (high, low), ``high * 2^24 + low`` units.
+`subjects` are the shard's subjects, or their :class:`SubjectArrays`, of which `n_records` and
+`remaining` are two; the remaining units are charged in place. Arguments of the compiled functions:
+`steps`, grid steps of one record; `scale`, noise scale in grid steps; `rate`, units charged for a
+squared step. They return the sum of all charges as (high, low), ``high * 2^24 + low`` units.
 
 A *hit* is one (query, record) pair in the neighbour lists of queries.
 """
@@ -95,9 +94,7 @@ class NoisyCount:
         high, low = charge_neighbour_counts(
             neighbours.starts,
             neighbours.rows,
-            subjects.slots,
-            subjects.n_records,
-            subjects.remaining,
+            subjects.arrays,
             self.grid.steps,
             self.scale,
             self._rate,
@@ -147,7 +144,7 @@ def release_noisy_size(
 
 @compiled
 def charge_neighbour_counts(  # type: ignore[no-untyped-def]
-    starts, rows, slots, n_records, remaining, steps, scale, rate, counts, is_counted
+    starts, rows, subjects, steps, scale, rate, counts, is_counted
 ):
     """Charge each subject for its records among a query's neighbours, and count these records.
 
@@ -155,10 +152,10 @@ def charge_neighbour_counts(  # type: ignore[no-untyped-def]
 
     - `starts`, int64 (q + 1,), `rows`, int32 (hits,): rows of the neighbours of query j are
       ``rows[starts[j] : starts[j + 1]]``.
-    - `slots`, int32 (n,): slot of each row's subject, its index in `n_records` and `remaining`.
     - `counts`, int64 (q,): sums in steps, to which the contributions are added.
     - `is_counted`, bool (hits,): set for the hits of subjects that are counted.
     """
+    slots, n_records, remaining = subjects
     high = 0
     low = 0
     max_norm = compute_max_norm(scale)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +131,14 @@ def multiply_towards_zero(weight, value):  # type: ignore[no-untyped-def]
     return product >> UNIT_BITS if product >= 0 else -((-product) >> UNIT_BITS)
 
 
+class SubjectArrays(NamedTuple):
+    """The arrays of a :class:`SubjectTable` that compiled functions read and charge; private."""
+
+    slots: Ints32
+    n_records: Ints32
+    remaining: Ints
+
+
 @dataclass(frozen=True, slots=True)
 class SubjectTable:
     """Views of a shard's private columns, which the mechanisms read and charge.
@@ -145,6 +154,11 @@ class SubjectTable:
     slots: Ints32
     n_records: Ints32
     remaining: Ints
+
+    @property
+    def arrays(self) -> SubjectArrays:
+        """The last three attributes, for compiled functions."""
+        return SubjectArrays(self.slots, self.n_records, self.remaining)
 
     @property
     def labels(self) -> Ints32:

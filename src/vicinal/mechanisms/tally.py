@@ -54,9 +54,9 @@ class NoisyTally:
     (store/coverage.md). One object makes one release; create it before any subject is charged. The
     sums of several shards are added up, and noise is added once to the total.
 
-    `slack_accountant`: the account of the delta that rounding to the grid costs. Attributes:
-    `scale`, the noise scale in grid steps; public. Raises PrivacyRefused if the grid's slack
-    exceeds its share of delta.
+    `plan`: table sizes and price. `noise`: the source of the noise. `slack_accountant`: the account
+    of the delta that rounding to the grid costs. Attributes: `scale`, the noise scale in grid
+    steps; public. Raises PrivacyRefused if the grid's slack exceeds its share of delta.
     """
 
     def __init__(

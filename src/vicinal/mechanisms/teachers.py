@@ -1,8 +1,9 @@
 """PATE: teachers trained on disjoint sets of subjects, and planned answers from their votes.
 
 Everywhere in this module: `queries`, (q, d), and `X`, (m, d), are features of queries and private
-records; `labels`, int32 (m,), class indices; `key`, a secret key, from which the assignment of
-subjects to teachers and the teachers' seeds follow; `model`, a scikit-learn classifier.
+records; `labels`, int32 (m,), class indices from 0 to `n_classes` - 1; `key`, a secret key, from
+which the assignment of subjects to teachers and the teachers' seeds follow; `model`, a scikit-learn
+classifier.
 
 Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 """
@@ -54,7 +55,7 @@ class Teacher:
     exception or predicts something other than a class index, the teacher votes for
     :data:`FALLBACK`. Warnings are suppressed, because they may describe private records.
 
-    A clone of the `model` is trained; its parameters called ``random_state`` are set to `seed`.
+    A clone of the `model` is trained, with `seed` as the value of its parameters ``random_state``.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Teacher:
 
 
 def _train_model(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
-    """Return a clone of `model`, trained on copies of a teacher's records; None if that fails."""
+    """Return a clone of `model` with `seed`, trained on copies of the records; None if it fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

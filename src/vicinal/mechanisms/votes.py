@@ -95,7 +95,7 @@ class NoisyVotes(VoteMechanism):
     label_only = False
 
     def prepare_release(self, noise_std: Floats) -> VoteRelease:
-        """Return the prepared release of q queries, after charging its delta slack."""
+        """Return the prepared release of q queries with noise `noise_std`, (q,), in votes."""
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
         columns_per_step = np.zeros(len(scales))
         prices = VotePrices(
