@@ -102,7 +102,11 @@ class BaseStore(ABC):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge the subjects of an evaluation, as :data:`ChargeEvaluation` describes."""
+        """Charge the subjects of an evaluation, and yield the private sum of each table cell.
+
+        `tally`: the noisy counter of the cells. `counted`: the labelled rows that were queried.
+        Charges, and whatever the body of the context writes, become durable when the body ends.
+        """
 
     @abstractmethod
     def _open_audience(self, name: str, plan_json: str) -> None:

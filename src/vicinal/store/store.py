@@ -294,7 +294,6 @@ class Store(BaseStore):
     def _charge_evaluation(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> Iterator[Steps]:
-        """Charge subjects in a transaction, as :data:`~.evaluation.ChargeEvaluation` describes."""
         ledger = self._store.ledger
         with ledger.release(audience):
             yield charge_evaluated_subjects(ledger, audience, tally, counted)
