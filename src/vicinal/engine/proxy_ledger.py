@@ -22,7 +22,7 @@ from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import BlockRelease
 from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix
-from vicinal.neighbours.radius import Radius, Reference
+from vicinal.neighbours.radius import Reference
 
 FULL_SHARE = (1 << 16) - 1  # a full budget in :data:`Shares`, which are uint16
 MAX_POINTS = 2048  # maximum number of public points that are charged
@@ -52,14 +52,11 @@ class ProxyLedger:
 
     - `reference`: the public points, with the kernel of the votes; every s-th point is charged,
       with the least s for which they are at most `MAX_POINTS`.
-    - `radius`: selects the points that take part in a query, as it selects records.
     - `charge_ratio`: ratio of a subject's charge to that of one record, which a point represents.
     """
 
-    def __init__(self, reference: Reference, radius: Radius, charge_ratio: float) -> None:
+    def __init__(self, reference: Reference, charge_ratio: float) -> None:
         points = reference.points[:: -(-len(reference) // MAX_POINTS)]
-        self._points = points
-        self._radius = radius
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
@@ -75,7 +72,7 @@ class ProxyLedger:
 
     def __len__(self) -> int:
         """Return the number of points that are charged."""
-        return len(self._points)
+        return len(self._subjects.remaining)
 
     @property
     def used_shares(self) -> Floats:

@@ -236,7 +236,7 @@ def create_engine(
     multiplier = planner.choose_multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.has_private_count:
-        proxies = ProxyLedger(planner.reference, radius, plan.typical_charge_ratio)
+        proxies = ProxyLedger(planner.reference, plan.typical_charge_ratio)
         if model is not None:
             proxies.set_used_shares(model.spent_shares)
     # The noise scale is smallest for the least number of neighbours of a query.
