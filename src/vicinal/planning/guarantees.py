@@ -239,16 +239,10 @@ PlanJSON = dict[str, Any]  # A fixed plan as ``vicinal account`` takes it: its d
 ReleaseJSON = dict[str, Any]  # An entry of its releases: equal planned mechanisms
 
 
-def compute_plan_loss(plan: PlanJSON) -> dict[str, Any]:
-    """Return the output of ``vicinal account`` for a plan: epsilon, delta, method, assumptions."""
-    accounting: dict[str, Any] = json.loads(_account_json(json.dumps(plan, sort_keys=True)))
-    return accounting
-
-
 @lru_cache(maxsize=64)
-def _account_json(plan: str) -> str:
-    """Return the result of :func:`compute_plan_loss` as JSON text; `plan`: JSON text. Cached."""
-    return json.dumps(account(json.loads(plan)))
+def _compute_plan_loss(plan: str) -> dict[str, Any]:
+    """Return the output of ``vicinal account`` for JSON text; cached, so do not change it."""
+    return account(json.loads(plan))
 
 
 def count_samples_by_scale(counts: Iterable[tuple[int, float]]) -> dict[int, float]:
@@ -265,7 +259,7 @@ def _add_grid_delta(
     """Return the plan's delta plus the delta that discrete instead of continuous noise costs.
 
     The cost is omitted if the upward rounding of the plan's delta already covers it. `loss`:
-    method, epsilon and delta of `plan`, as :func:`compute_plan_loss` returns them.
+    method, epsilon and delta of `plan`, as ``vicinal account`` returns them.
     """
     delta: float = loss["delta"]
     # Each sample changes probabilities by at most 1 / (6 scale^2) (mechanisms/screening.md). With v
@@ -285,20 +279,6 @@ def _add_grid_delta(
     return min(1.0, math.nextafter(delta + cost, 1.0))
 
 
-def repeat_plan(plan: PlanJSON, interactions: int) -> PlanJSON:
-    """Return the plan of several interactions under one guarantee, each with the plan `plan`.
-
-    `interactions`: their number; 0, for public records, counts as 1.
-    """
-    times = max(1, interactions)
-    numbers = ("count", "answered")  # The fields of a release that are proportional to `times`
-    releases = [
-        {**release, **{name: times * release[name] for name in numbers if name in release}}
-        for release in plan["releases"]
-    ]
-    return {**plan, "releases": releases}
-
-
 def create_guarantee(
     plan: PlanJSON,
     n_samples_by_scale: dict[int, float],
@@ -316,7 +296,7 @@ def create_guarantee(
       which voids it.
     - `public`, `assumed`: public facts and assumptions in addition to those of every plan.
     """
-    loss = compute_plan_loss(plan)
+    loss = _compute_plan_loss(json.dumps(plan, sort_keys=True))
     is_void = simulated or interactions == 0
     total_samples = {scale: max(1, interactions) * n for scale, n in n_samples_by_scale.items()}
     return Guarantee(

@@ -43,7 +43,6 @@ from vicinal.planning.guarantees import (
     count_samples_by_scale,
     create_guarantee,
     find_min_noise,
-    repeat_plan,
 )
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
@@ -95,8 +94,9 @@ def compute_decision_scores(votes: Floats) -> Floats:
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
 
+# Smallest delta of a fixed plan: its logarithm and inverse stay in the range of floats.
 MIN_FIXED_DELTA = 1e-100
-"""Smallest delta of a fixed plan: its logarithm and inverse stay in the range of floats."""
+_COUNT_FIELDS = ("count", "answered")  # fields of a release that add up over interactions
 
 
 @parameter_table
@@ -209,8 +209,15 @@ class FixedPlan(CheckedParameters, FixedPlanParameters):
 
         `releases`: the entries of one interaction's plan. `delta`: None for the parameter `delta`.
         """
-        plan = {"delta": self.delta if delta is None else delta, "releases": releases}
-        return repeat_plan(plan, self.interactions)
+        n_interactions = max(1, self.interactions)  # 0 for public records
+        total_releases = [
+            {
+                name: n_interactions * value if name in _COUNT_FIELDS else value
+                for name, value in release.items()
+            }
+            for release in releases
+        ]
+        return {"delta": self.delta if delta is None else delta, "releases": total_releases}
 
 
 class AnsweringPlan(AnsweringParameters, FixedPlan):
