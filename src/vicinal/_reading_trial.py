@@ -50,7 +50,7 @@ def main() -> None:
 def create_sheet_counter(path: str) -> Callable[[], int]:
     """Return a function that reads the first sheet and returns the number of bytes it occupies.
 
-    The reader is imported here, before memory is limited. `path`: the Excel or OpenDocument file.
+    The reader is imported here, before memory is limited.
     """
     from python_calamine import CalamineWorkbook
 
@@ -66,7 +66,6 @@ def create_parquet_counter(path: str) -> Callable[[], int]:
     """Return a function that reads a Parquet file and returns the number of bytes of its table.
 
     The reader is imported here, before memory is limited. Categories are counted as their texts.
-    `path`: the file.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -305,8 +305,8 @@ class Transcript(NoiseSource):
         return noisy
 
 
-# Function of the units `remaining` before a release and the units `spent` by it, both (subjects,),
-# that returns the remaining units after it.
+# Function of the budgets `remaining` before a release and the charges `spent` by it, both
+# (subjects,) in units, that returns the budgets after the release.
 Charge = Callable[[Ints, Ints], Ints]
 
 
@@ -316,20 +316,14 @@ def _offer_full_budgets(remaining: Ints) -> Ints:
 
 
 def _charge_last_subject(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after a release that charged the last subject for all subjects.
-
-    `remaining`, `spent` (subjects,): budgets before the release, and charges, in units.
-    """
+    """Return the budgets after a release that charged the last subject for all subjects."""
     charged = remaining.copy()
     charged[-1:] = np.maximum(charged[-1:] - spent.sum(), 0)  # a shard may be empty
     return charged
 
 
 def _charge_down_to_zero(remaining: Ints, spent: Ints) -> Ints:
-    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded.
-
-    `remaining`, `spent` (subjects,): budgets before the release, and charges, in units.
-    """
+    """Return the budgets after a release that charged correctly; 0 where budgets were exceeded."""
     return np.asarray(np.maximum(remaining - spent, 0))
 
 
@@ -455,7 +449,7 @@ def multiply_planned_releases(factor: int = 2) -> Iterator[None]:
 def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
     """Inject a fault of the individual filter: give every enrolled subject a full budget again.
 
-    `holder`: a fitted Ind-KNN estimator, a store, or a cluster. `audience`: of a store or cluster.
+    `holder`: a fitted Ind-KNN estimator, a store or a cluster; `audience`: of the last two.
 
     Examples
     --------

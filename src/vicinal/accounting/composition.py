@@ -239,10 +239,7 @@ class Composition:
 
 
 def _build_sort_key(term: tuple[PricedRelease, int]) -> tuple[str, str]:
-    """Return the key by which a composition sorts its terms: the release's type and parameters.
-
-    `term`: a pair (release, number of such releases), of which the number is not used.
-    """
+    """Return the key by which a composition sorts its terms: the release's type and parameters."""
     release, _ = term
     return release.sort_name, repr(tuple(vars(release).values()))
 

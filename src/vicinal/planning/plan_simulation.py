@@ -131,8 +131,7 @@ def train_on_zero_gradients(plan: IndKNNPlan, reference: Reference | None) -> Pr
     It has the charge and the error of a trained model, which depend on public points only, because
     the squared loss has the same curvature at all weights. None for a plan without such a model.
 
-    `plan`: a plan with the number of records and the model's share. `reference`: public points, or
-    None.
+    `plan`: with the number of records and the model's share. `reference`: public points, or None.
     """
     if not plan.model_share or plan.target.is_class_vote or reference is None:
         return None
@@ -475,11 +474,7 @@ class _Voters:
 
 
 def _find_voters(setup: SimulationSetup, choice: PlanChoice) -> _Voters:
-    """Return the voters of a query at each point: the nearest points of other subjects.
-
-    `setup`: the points and their subjects. `choice`: number of neighbours, and number of records
-    for which the points stand.
-    """
+    """Return the voters of a query at each point: the nearest points of other subjects."""
     reference = setup.reference
     size = len(reference)
     max_rows_per_subject = int(np.bincount(setup.subjects).max())

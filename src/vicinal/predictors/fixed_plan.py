@@ -86,10 +86,9 @@ class GuaranteeDisplay(BaseEstimator):
 
 
 def compute_decision_scores(votes: Floats) -> Floats:
-    """Return decision scores in the convention of scikit-learn.
+    """Return the `votes` (q, c); for two classes those of the second minus the first, (q,).
 
-    `votes`, float64 (q, c). The scores are the votes, or for two classes those of the second minus
-    those of the first, (q,).
+    These are decision scores in the convention of scikit-learn.
     """
     return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
 
@@ -402,12 +401,8 @@ class FixedPlanEstimator(
         """Return the guarantee of the whole plan, known before the first release.
 
         It covers all planned releases, even if fewer are made. Its ``str()`` is a paragraph; its
-        epsilon equals the output of ``vicinal account`` for :meth:`plan`.
-
-        Parameters
-        ----------
-        delta : float, optional
-            The delta of the guarantee; None for that of the estimator.
+        epsilon equals the output of ``vicinal account`` for :meth:`plan`. `delta`: of the
+        guarantee; None: the estimator's.
         """
         planned = self._get_plan()
         return create_guarantee(
