@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex
 from vicinal.neighbours.engines import ENGINES, _choice, get_engine, list_exact_engines
 from vicinal.neighbours.kernels import Precision, int8_precision
-from vicinal.neighbours.scan import HitBudget, Pairs, ScanEngine, ScanRecords
+from vicinal.neighbours.scan import HitBudget, Pairs, ScanEngine, ScanRecords, TooManyHits
 
 pytestmark = pytest.mark.quick
 
@@ -159,8 +159,9 @@ def test_an_engine_stops_when_there_is_no_room(name, queries):
     no_limit = np.full(queries, -(1 << 40))
     block = worker.prepare(query_rows, no_limit, 1)
     records = ScanRecords(x, offsets, np.arange(500, dtype=np.int32))
-    assert worker.scan(block, records, HitBudget(500 * queries - 1)) is None
-    assert worker.scan(block, records, HitBudget(500 * queries)) is not None
+    with pytest.raises(TooManyHits):
+        worker.scan(block, records, HitBudget(500 * queries - 1))
+    assert worker.scan(block, records, HitBudget(500 * queries))[0].sum() == 500 * queries
 
 
 @pytest.mark.parametrize("kind", [Cosine, lambda p: RBF(9.0, 12.0, p)], ids=["cosine", "rbf"])

@@ -338,7 +338,10 @@ def _read_image(folder: Path, path: Path) -> UInts8:
 
 @contextmanager
 def _open_image(folder: Path, path: Path) -> Iterator[Any]:
-    """Yield the Pillow image at a `path` relative to `folder`, at most 8 bits per channel."""
+    """Yield the Pillow image at a `path` relative to `folder`, before its pixels are read.
+
+    Raises InvalidInput for a file that is no image or has more than 8 bits per channel.
+    """
     from PIL import Image
 
     try:

@@ -227,24 +227,15 @@ def _write_blocks(cells: Floats32, block: int, values: Floats, features: Floats3
     start = 0
     for row in range(cells.shape[0] - block + 1):
         for column in range(cells.shape[1] - block + 1):
-            _copy_block(cells[row : row + block, column : column + block], values)
+            block_cells = cells[row : row + block, column : column + block]
+            for i, value in enumerate(block_cells.flat):
+                values[i] = value
             _normalise(values)
             for i in range(len(values)):
                 values[i] = min(values[i], _MAX_ENTRY)
             _normalise(values)
             features[start : start + len(values)] = values
             start += len(values)
-
-
-@compiled
-def _copy_block(cells: Floats32, values: Floats) -> None:
-    """Copy a block of cells (rows, columns, bins) into `values`, (rows * columns * bins,)."""
-    index = 0
-    for row in range(cells.shape[0]):
-        for column in range(cells.shape[1]):
-            for bin_index in range(cells.shape[2]):
-                values[index] = cells[row, column, bin_index]
-                index += 1
 
 
 @compiled

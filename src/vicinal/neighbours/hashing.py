@@ -112,33 +112,25 @@ class HyperplaneLSH(Index):
 
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
-    ) -> list[Hits] | None:
-        """Return the hits of each of the `queries` (q, d) among records in one of its buckets.
-
-        None if there are more hits than `hit_budget` allows.
-        """
+    ) -> list[Hits]:
+        """Return the hits of each of the `queries` (q, d) among records in one of its buckets."""
         buckets = self.hash_rows(queries)
         # The padding is 0 for records and 1 for queries, so that it never matches.
         buckets[:, self.tables :] = 1
         stored_blocks = self.feature_rows.iterate_records(self.feature_rows.block_rows)
         records = list(zip(stored_blocks, self._buckets.blocks, strict=True))
 
-        def scan_query(query: int) -> list[Hits] | None:
+        def scan_query(query: int) -> list[Hits]:
             """Return the hits of the query of this index in each block of records."""
             single = slice(query, query + 1)
             block = self._prepare(queries[single], min_scores[single])
-            by_block = []
+            hits = []
             for block_records, block_buckets in records:
                 matches = _find_matches(block_buckets, buckets[query], len(block_records))
-                by_block.append(self.engine.scan(block, block_records, hit_budget, matches))
-            hits = [block_hits for block_hits in by_block if block_hits is not None]
-            return hits if len(hits) == len(by_block) else None
+                hits.append(self.engine.scan(block, block_records, hit_budget, matches))
+            return hits
 
-        by_query = map_in_threads(scan_query, range(len(queries)))
-        complete = [query_hits for query_hits in by_query if query_hits is not None]
-        if len(complete) < len(by_query):
-            return None
-        return [join_single_queries(complete)]
+        return [join_single_queries(map_in_threads(scan_query, range(len(queries))))]
 
 
 @compiled

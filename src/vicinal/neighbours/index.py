@@ -7,7 +7,7 @@ are stored, and erased rows are overwritten.
 Everywhere in this module: `integers`, (m, d), and `queries`, (q, d), are integer features in the
 kernel's precision. `thresholds`, int64 (q,), are the smallest similarities of a neighbour, and
 `min_scores`, int64 (q,), the minimum scores of a hit (:mod:`vicinal.neighbours.scan`). A search
-returns None if it finds more hits than its `hit_budget` allows.
+raises TooManyHits if it finds more hits than its `hit_budget` allows.
 """
 
 import math
@@ -32,6 +32,7 @@ from vicinal.neighbours.scan import (
     QueryBlock,
     ScanEngine,
     ScanRecords,
+    TooManyHits,
     get_thread_count,
     map_in_threads,
     merge_hits,
@@ -128,6 +129,8 @@ def _allocate_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
 MAX_HITS = 1 << 24
 """Hits held at a time by :meth:`Index.search_in_blocks`: some 350 MB while they are ordered."""
 
+_NO_LIMIT = int(np.iinfo(np.int64).max)  # hit budget of searches that keep all hits
+
 NO_THRESHOLD = -(1 << 40)
 """A threshold that all similarities reach; none reaches its opposite."""
 
@@ -212,7 +215,7 @@ class Index(ABC):
     @abstractmethod
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
-    ) -> list[Hits] | None:
+    ) -> list[Hits]:
         """Return each query's hits among its candidates, for consecutive blocks of records."""
 
     def _prepare(self, queries: IntegerMatrix, min_scores: MinScores) -> QueryBlock:
@@ -226,9 +229,7 @@ class Index(ABC):
         Raises InvalidInput if shapes or types of the arguments do not fit.
         """
         self._check_queries(queries, thresholds)
-        lists = self._search(queries, thresholds, HitBudget(np.iinfo(np.int64).max))
-        assert lists is not None  # noqa: S101 (there is room for everything)
-        return lists
+        return self._search(queries, thresholds, HitBudget(_NO_LIMIT))
 
     def search_in_blocks(
         self, queries: IntegerMatrix, thresholds: Thresholds, max_hits: int = MAX_HITS
@@ -243,9 +244,10 @@ class Index(ABC):
         start, step = 0, len(queries)
         while start < len(queries):
             stop = min(start + step, len(queries))
-            hit_budget = HitBudget(max_hits if stop - start > 1 else np.iinfo(np.int64).max)
-            lists = self._search(queries[start:stop], thresholds[start:stop], hit_budget)
-            if lists is None:
+            hit_budget = HitBudget(max_hits if stop - start > 1 else _NO_LIMIT)
+            try:
+                lists = self._search(queries[start:stop], thresholds[start:stop], hit_budget)
+            except TooManyHits:
                 step = -(-(stop - start) // 2)
                 continue
             yield lists
@@ -253,14 +255,14 @@ class Index(ABC):
 
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
-    ) -> NeighbourLists | None:
-        """Return the neighbours of validated queries, or None."""
+    ) -> NeighbourLists:
+        """Return the neighbours of validated queries."""
         query_offsets = self.kernel.offsets(queries)
         clipped_thresholds = np.clip(thresholds, NO_THRESHOLD, -NO_THRESHOLD)
         min_scores = clipped_thresholds + query_offsets.astype(np.int64)
         with self.engine.limit_threads():
             hits = self._scan(queries, min_scores, hit_budget)
-        return None if hits is None else merge_hits(hits, query_offsets)
+        return merge_hits(hits, query_offsets)
 
     def _check_queries(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
         """Raise InvalidInput unless shapes and types of queries and thresholds fit."""
@@ -331,18 +333,11 @@ class ExactIndex(Index):
 
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
-    ) -> list[Hits] | None:
+    ) -> list[Hits]:
         """Return the hits of all queries in each block of records."""
         block = self._prepare(queries, min_scores)
-
-        def scan_block(records: ScanRecords) -> Hits | None:
-            """Return the hits of all queries among `records`, or None."""
-            return self.engine.scan(block, records, hit_budget) if hit_budget else None
-
         tasks = list(self.feature_rows.iterate_records(self._choose_task_size(len(queries))))
-        hits = map_in_threads(scan_block, tasks)
-        complete = [block_hits for block_hits in hits if block_hits is not None]
-        return complete if len(complete) == len(hits) else None
+        return map_in_threads(lambda records: self.engine.scan(block, records, hit_budget), tasks)
 
     def compute_similarities(
         self, queries: IntegerMatrix, starts: Ints, rows: Ints32

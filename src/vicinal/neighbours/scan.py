@@ -80,6 +80,10 @@ class QueryBlock:
         return len(self.min_scores)
 
 
+class TooManyHits(Exception):
+    """The scans of a search found more hits than its :class:`HitBudget` allows."""
+
+
 class HitBudget:
     """The number of hits that may still be kept, `n_hits` at first, in the scans of one search.
 
@@ -90,9 +94,10 @@ class HitBudget:
     def __init__(self, n_hits: int) -> None:
         self.remaining = np.array([n_hits], dtype=np.int64)
 
-    def __bool__(self) -> bool:
-        """Return whether the scans have found at most as many hits as the budget allows."""
-        return bool(self.remaining[0] >= 0)
+    def check(self) -> None:
+        """Raise TooManyHits if the scans have found more hits than the budget allows."""
+        if self.remaining[0] < 0:
+            raise TooManyHits
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +116,6 @@ class Pairs:
     similarities: Ints32
     records: ScanRecords
     first_row: int
-
-    def iterate_by_query(self) -> Iterator[slice]:
-        """Yield, for each query, the slice of its pairs with `records`."""
-        row_range = [self.first_row, self.first_row + len(self.records)]
-        for start, stop in pairwise(self.starts):
-            low, high = start + np.searchsorted(self.rows[start:stop], row_range)
-            yield slice(low, high)
 
 
 class ScanEngine(ABC):
@@ -146,12 +144,12 @@ class ScanEngine(ABC):
         records: ScanRecords,
         hit_budget: HitBudget,
         indices: Ints32 | None = None,
-    ) -> Hits | None:
+    ) -> Hits:
         """Return the hits of every query in the order of the records, and reduce `hit_budget`.
 
         `indices`, int32 (k,): compare only the records with these indices in `records`, in this
-        order. None if there are more hits than `hit_budget` allows. Several threads may call it at
-        a time; it releases the interpreter's lock while it multiplies.
+        order. Raises TooManyHits. Several threads may call it at a time; it releases the
+        interpreter's lock while it multiplies.
         """
 
     def limit_threads(self) -> AbstractContextManager[Any]:
@@ -163,7 +161,9 @@ class ScanEngine(ABC):
 
         `queries`, (q, stride): integer features, padded as stored rows.
         """
-        for query, query_pairs in enumerate(pairs.iterate_by_query()):
+        row_range = [pairs.first_row, pairs.first_row + len(pairs.records)]
+        for query, (start, stop) in enumerate(pairwise(pairs.starts)):
+            query_pairs = slice(*(start + np.searchsorted(pairs.rows[start:stop], row_range)))
             indices = pairs.rows[query_pairs] - pairs.first_row
             features = pairs.records.features[indices].astype(np.float32, copy=False)
             products = features @ queries[query].astype(np.float32)  # exact for integer features

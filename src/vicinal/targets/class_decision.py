@@ -19,7 +19,7 @@ Measurements and rejected alternatives: docs/decisions/0062-rare-classes.md.
 """
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ class ClassDecision:
     def __init__(self, priors: Floats, costs: Floats, estimate_total: Callable[[], float]) -> None:
         self._class_priors = priors
         self._costs = costs
-        self._estimate_total = estimate_total
+        self._estimate_total = cache(estimate_total)
         self.is_plurality = bool(np.ptp(priors) == 0 and np.ptp(costs) == 0)
         """Whether the label is always the class with the most votes (equal priors and costs)."""
 
@@ -89,11 +89,6 @@ class ClassDecision:
         return np.asarray(self.scores(votes, _broadcast_noise(noise, len(votes))).argmax(axis=1))
 
     @cached_property
-    def _expected_total(self) -> float:
-        """The expected total K of votes on a query."""
-        return self._estimate_total()
-
-    @cached_property
     def _vote_scores(self) -> ClassScores:
         """Functions that return the expected true votes of each class, without costs."""
         return self._tabulate_class_scores(np.ones(len(self._class_priors)))
@@ -107,7 +102,9 @@ class ClassDecision:
         priors = self._class_priors.tolist()
         tables = [_tabulate_expected_votes(n_classes * prior) for prior in priors]
         table = np.stack(tables) * class_weights[:, None]
-        return ClassScores(table, -_MAX_SCALED_VOTES, _TABLE_STEP, n_classes / self._expected_total)
+        return ClassScores(
+            table, -_MAX_SCALED_VOTES, _TABLE_STEP, n_classes / self._estimate_total()
+        )
 
 
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:

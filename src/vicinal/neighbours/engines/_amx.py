@@ -219,14 +219,6 @@ def _compile_text() -> Any:
     return engine
 
 
-def get_scan_address() -> int:
-    """Return the address of the compiled function ``scan``, valid as long as this process lives.
-
-    The function multiplies groups of 32 records with 32 queries and returns the matches.
-    """
-    return int(_compile_text().get_function_address("scan"))
-
-
 @_intrinsic
 def scan_tiles(typing, address, arguments):  # type: ignore[no-untyped-def] # noqa: ARG001
     """Call the function ``scan`` of the LLVM text at `address`; return the number of matches.
@@ -277,7 +269,8 @@ class AMXEngine(VNNIEngine):
     def __init__(self) -> None:
         if not _is_supported():
             raise RuntimeError("the processor has no AMX for int8")
-        self._address = get_scan_address()
+        # Of the compiled function ``scan``, valid as long as this process lives.
+        self._address = int(_compile_text().get_function_address("scan"))
         self._shapes = make_tile_configuration()
 
     def prepare(self, queries: IntegerMatrix, min_scores: MinScores, factor: int) -> QueryBlock:

@@ -58,11 +58,11 @@ class Float32Engine(ScanEngine):
         records: ScanRecords,
         hit_budget: HitBudget,
         indices: Ints32 | None = None,
-    ) -> Hits | None:
+    ) -> Hits:
         """Return the hits of the prepared queries in `block` among `records`.
 
-        `indices`, int32 (k,): indices of the records to compare; None for all. Returns None if
-        there are more hits than `hit_budget` allows.
+        `indices`, int32 (k,): indices of the records to compare; None for all. Raises TooManyHits
+        if there are more than `hit_budget` allows.
         """
         if indices is not None:
             records = records[indices]
@@ -74,8 +74,7 @@ class Float32Engine(ScanEngine):
                 products, tile.offsets, tile.row_ids, block.min_scores, block.factor
             )
             hit_budget.remaining -= len(hits[1])
-            if not hit_budget:
-                return None
+            hit_budget.check()
             blocks.append(hits)
         starts, row_ids, similarities = merge_blocks(blocks, len(block))
         return np.diff(starts), row_ids, similarities
@@ -89,11 +88,7 @@ class Float32Engine(ScanEngine):
         return _get_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
-@cache
-def _get_blas() -> Any:
-    """Return the controller of the threads of BLAS libraries."""
-    return ThreadpoolController()
-
+_get_blas = cache(ThreadpoolController)
 
 # Products tested together: most chunks contain no hit and are skipped.
 _CHUNK_SIZE = 64
@@ -287,9 +282,7 @@ def _is_exact_on_pattern(
         row_ids[record_indices],
         similarities[query_indices, record_indices],
     )
-    return hits is not None and all(
-        np.array_equal(hits[column], expected[column]) for column in range(3)
-    )
+    return all(np.array_equal(hits[column], expected[column]) for column in range(3))
 
 
 def _make_pattern(rows: int, width: int, multiplier: int, max_coordinate: int) -> IntegerMatrix:

@@ -126,19 +126,20 @@ class VNNIEngine(ScanEngine):
         records: ScanRecords,
         hit_budget: HitBudget,
         indices: Ints32 | None = None,
-    ) -> Hits | None:
+    ) -> Hits:
         """Return the hits of the prepared queries in `block` among `records`, ordered by query.
 
-        `indices`, int32 (k,): indices of the records to compare; None for all. Returns None if
-        there are more hits than `hit_budget` allows.
+        `indices`, int32 (k,): indices of the records to compare; None for all. Raises TooManyHits
+        if there are more than `hit_budget` allows.
         """
         n_rows = len(records) if indices is None else len(indices)
         indices = _ALL_RECORDS if indices is None else indices
         check_memory(block.packed.rows.shape[1], records, indices)
         arrays = (records.features, records.offsets, records.row_ids)
         hits = self._find_hits(block, CompiledRecords(*arrays, indices, n_rows), hit_budget)
+        hit_budget.check()
         ordered_hits: Hits = order_by_query(hits, len(block))
-        return ordered_hits if hit_budget else None
+        return ordered_hits
 
     def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of each pair of query and record in `pairs`.

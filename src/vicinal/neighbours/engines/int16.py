@@ -346,11 +346,5 @@ def _add_blocks(left, right, packed, padded, block_sums, sums):  # type: ignore[
         block_sums[:] = 0
         _multiply(padded, packed, block_sums)
         for c in range(len(left)):
-            _add_row(sums[c], block_sums[c, :width])
-
-
-@compiled
-def _add_row(sums, row):  # type: ignore[no-untyped-def]
-    """Add `row`, int32 (k,), to `sums`, int64 (k,)."""
-    for j in range(len(sums)):
-        sums[j] += row[j]
+            for j in range(width):
+                sums[c, j] += block_sums[c, j]
