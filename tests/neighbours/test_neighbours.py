@@ -1,6 +1,5 @@
 """Integer features, kernels, radii and exact search against plain definitions."""
 
-import copy
 import math
 import mmap
 from pathlib import Path
@@ -173,22 +172,15 @@ def test_the_expected_count_of_a_fixed_radius_is_the_scaled_share():
         FixedRadius(kernel, 0.5, 5).estimate_counts(queries)
 
 
-def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
-    """Fails if a store that opens copies megabytes that no row has ever used."""
+def test_an_index_takes_memory_for_its_rows_only():
+    """Fails if a store that opens fills megabytes that no row has ever used."""
     kernel = Cosine()
-    rows = kernel.encode(np.random.default_rng(3).normal(size=(90, 5)))
     index = ExactIndex(kernel, 5)
-    index.add(rows)
-    copied = copy.deepcopy(index)
-    erased = np.arange(30)
-    index.remove(erased, find_movers(erased, 90))
-    np.testing.assert_array_equal(copied.feature_rows.features, rows)
-    copied.add(rows[:7])
-    assert (len(copied), len(index)) == (97, 60)
-    untouched = copied.feature_rows._features.blocks[0][97:]
+    index.add(kernel.encode(np.random.default_rng(3).normal(size=(90, 5))))
+    index.remove(np.arange(30), find_movers(np.arange(30), 90))
+    untouched = index.feature_rows._features.blocks[0][90:]
     assert count_resident_bytes(untouched) < untouched.nbytes / 4
     assert wiped(index.feature_rows)
-    assert wiped(copied.feature_rows)
 
 
 def count_resident_bytes(memory):

@@ -103,7 +103,7 @@ class ExtractorOptions:
             )
         if self.schema is not None:
             schema = TableSchema.load(self.schema).require_features()
-            schema.refuse_features(other_columns, "labels or subjects")
+            schema.refuse_features(other_columns)
             options["schema"] = schema.to_dict()
         columns = [
             normalize_column_name(name) for name in parse_name_list(self.columns or [])

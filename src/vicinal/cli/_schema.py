@@ -113,7 +113,7 @@ def _read_private_table(
     from vicinal.features.table_schema import TableSchema
 
     declared = TableSchema.load(schema).require_features()
-    declared.refuse_features(role_columns, "labels or subjects")
+    declared.refuse_features(role_columns)
     number_columns = set(filter(declared.reads_numbers, declared.names))
     if len(labels) > 1:  # several labels are numbers 0 and 1
         number_columns.update(labels)

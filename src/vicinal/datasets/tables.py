@@ -184,11 +184,6 @@ class _ColumnRoles:
                 object.__setattr__(self, role, tuple(map(normalize_column_name, names)))
         self._refuse_conflicts()
 
-    def _list_label_columns(self) -> frozenset[str]:
-        """Return the names of all columns of labels, targets and subjects."""
-        names = (self.label, self.subject, *self.targets)
-        return frozenset(name for name in names if name is not None)
-
     def _refuse_conflicts(self) -> None:
         """Raise InvalidInput if a column has two roles, such as label and feature."""
         roles = [("label", self.label), ("subject", self.subject), ("text column", self.text)]
@@ -206,7 +201,7 @@ class _ColumnRoles:
                 )
             role_of[name] = role
         if self.schema is not None:
-            self.schema.refuse_features(self._list_label_columns(), "labels or subjects")
+            self.schema.refuse_features((self.label, self.subject, *self.targets))
 
     def holds_numbers(self, name: str) -> bool:
         """Return whether the column `name` is read as numbers: a target or a numeric feature."""
@@ -227,7 +222,8 @@ class _ColumnRoles:
 
     def _read_features(self, columns: "_Columns") -> Any:
         """Return the features: a pyarrow Table for a schema, n texts, or float64 (n, d)."""
-        label_columns = self._list_label_columns()
+        roles = (self.label, self.subject, *self.targets)
+        label_columns = {name for name in roles if name is not None}
         if self.schema is not None:
             return columns.table.drop_columns(sorted(label_columns))
         if self.text is not None:

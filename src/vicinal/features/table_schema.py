@@ -143,16 +143,14 @@ class TableSchema:
             raise InvalidInput("The schema must declare at least one column that is not ignored.")
         return self
 
-    def refuse_features(self, names: Iterable[str | None], role: str) -> None:
-        """Raise InvalidInput if one of the columns `names` is a feature; None is skipped.
-
-        `role`: their other role, such as "labels", for the message.
-        """
+    def refuse_features(self, names: Iterable[str | None]) -> None:
+        """Raise InvalidInput if a column of labels or subjects is a feature; None is skipped."""
         for name in names:
             if name is not None and checks.normalize_text(name) in self.names:
                 raise InvalidInput(
-                    f"The schema declares {name!r} as a feature, but it is the column of {role}. "
-                    'Set its "kind" to "ignored"; drafts leave out what --label and --subject name.'
+                    f"The schema declares {name!r} as a feature, but it is the column of labels or "
+                    'subjects. Set its "kind" to "ignored"; drafts leave out what --label and '
+                    "--subject name."
                 )
 
     def to_dict(self) -> dict[str, Any]:

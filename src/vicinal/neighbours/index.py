@@ -14,7 +14,7 @@ import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,22 +51,13 @@ class GrowableArray:
         self._tail = () if width is None else (width,)
         self._dtype = np.dtype(dtype)
         self._block_rows = block_rows
-        self._used = 0
         self.blocks: list[AnyArray] = []
-
-    def __deepcopy__(self, _: object) -> Self:
-        """Return a copy of the rows in use only: unused rows of a block take no memory."""
-        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block_rows)
-        for first in range(0, self._used, self._block_rows):
-            copied.write(first, self.blocks[first // self._block_rows][: self._used - first])
-        return copied
 
     def write(self, start: int, values: AnyArray) -> None:
         """Write `values`, (k, width) or (k,), to the rows from `start` on; add blocks as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block_rows < stop:
             self.blocks.append(_allocate_zeros((self._block_rows, *self._tail), self._dtype))
-        self._used = max(self._used, stop)
         row = start
         while row < stop:
             block_number, first = divmod(row, self._block_rows)
@@ -97,7 +88,6 @@ class GrowableArray:
             first = block_number * self._block_rows
             block[max(0, size - first) : max(0, used - first)] = 0
         del self.blocks[-(-size // self._block_rows) :]
-        self._used = min(self._used, size)
 
     def _iterate_blocks(self, rows: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
         """Yield (indices, block, rows in the block) for each block that holds some of `rows`, (k,).

@@ -44,9 +44,6 @@ _MARGIN_DEVIATIONS = 3.0  # standard deviations added to expected counts of subj
 _MAX_RADIUS_SHARE = 0.8  # with a larger share of candidates a radius saves nothing
 _SAMPLED_RECORD_COST = 2  # cost of a record that is sampled first, in candidates inside a radius
 
-_MIN_KEYS_TO_BIN = 512  # with fewer keys, selection without bins is faster
-_N_BINS = 1024  # bins of similarities
-
 
 class PoissonKNN:
     """Records of subjects, prepared for searches of the k nearest sampled subjects.
@@ -234,55 +231,14 @@ def _make_key(similarity, row):  # type: ignore[no-untyped-def]
 def _write_largest_rows(keys, largest_rows):  # type: ignore[no-untyped-def]
     """Write the rows of the k largest `keys`, int64 (n,), to `largest_rows`, int32 (k,).
 
-    The keys are overwritten. If they are many, a histogram narrows the selection to one bin.
+    The keys are reordered.
     """
-    n_written, size = 0, len(keys)
-    if size >= max(_MIN_KEYS_TO_BIN, len(largest_rows) + 1):
-        n_written, size = _select_above_kth_bin(keys, largest_rows)
-    n_missing = min(len(largest_rows) - n_written, size)
-    if 0 < n_missing < size:
-        select_largest(keys[:size], n_missing)
-    for i in range(size - n_missing, size):
-        largest_rows[n_written] = _get_row(keys[i])
-        n_written += 1
-
-
-@compiled
-def _select_above_kth_bin(keys, largest_rows):  # type: ignore[no-untyped-def]
-    """Write the rows of all keys above the bin of the k-th largest key to `largest_rows`, (k,).
-
-    Keys are counted in bins of similarities, a histogram. Returns the number of rows written, and
-    the number of keys in that bin, which are moved to the front of `keys`, int64 (n,), n >= k.
-    """
-    min_key = max_key = keys[0]
-    for key in keys:
-        min_key, max_key = min(min_key, key), max(max_key, key)
-    shift = 32
-    while (max_key >> shift) - (min_key >> shift) >= _N_BINS:
-        shift += 1
-    counts, first_bin = np.zeros(_N_BINS, dtype=np.int32), min_key >> shift
-    for key in keys:
-        counts[(key >> shift) - first_bin] += 1
-    border_bin, n_above = _N_BINS - 1, 0
-    while n_above + counts[border_bin] < len(largest_rows):
-        n_above += counts[border_bin]
-        border_bin -= 1
-    n_written, size, border_bin = 0, 0, border_bin + first_bin
-    for i in range(len(keys)):
-        key = keys[i]
-        if key >> shift > border_bin:
-            largest_rows[n_written] = _get_row(key)
-            n_written += 1
-        elif key >> shift == border_bin:
-            keys[size] = key
-            size += 1
-    return n_written, size
-
-
-@compiled
-def _get_row(key):  # type: ignore[no-untyped-def]
-    """Return the row of the record of a hit, from its `key`."""
-    return 0x7FFFFFFF - (key & 0x7FFFFFFF)
+    count = min(len(largest_rows), len(keys))
+    if 0 < count < len(keys):
+        select_largest(keys, count)
+    first = len(keys) - count
+    for i in range(count):
+        largest_rows[i] = 0x7FFFFFFF - (keys[first + i] & 0x7FFFFFFF)
 
 
 @compiled
