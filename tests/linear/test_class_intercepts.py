@@ -211,21 +211,21 @@ def test_intercepts_are_a_function_of_released_gradients(monkeypatch):
         return released[-1]
 
     monkeypatch.setattr(private_model.LocalGradients, "publish", record)
-    first = fit_classifier()._model.arrays()
+    first = fit_classifier()._model.to_arrays()
     replayed = iter(released)
     monkeypatch.setattr(private_model.LocalGradients, "publish", lambda *_: next(replayed))
-    second = fit_classifier(LABELS[::-1])._model.arrays()
+    second = fit_classifier(LABELS[::-1])._model.to_arrays()
     np.testing.assert_array_equal(second["intercepts"], first["intercepts"])
 
 
 def test_plans_of_labels_alone_have_no_intercepts():
-    assert "intercepts" not in fit_classifier(release="label")._model.arrays()
+    assert "intercepts" not in fit_classifier(release="label")._model.to_arrays()
 
 
 def test_intercepts_are_stored_and_damaged_ones_are_refused():
     classifier = fit_classifier()
     model = classifier._model
-    arrays, lifted = model.arrays(), classifier._encoder.lifts
+    arrays, lifted = model.to_arrays(), classifier._encoder.lifts
     points = np.asarray(classifier._encoder.encode(PUBLIC), dtype=np.float32)
 
     def restore(**changes):

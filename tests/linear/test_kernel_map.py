@@ -72,7 +72,7 @@ def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeyp
 
 
 def test_a_stored_map_is_the_same():
-    arrays = fit_map().arrays()
+    arrays = fit_map().to_arrays()
     again = KernelMap(**arrays)
     assert (again.compute_components(quantise_directions(X)) == compute_components()).all()
     assert all(array.dtype == np.int16 for array in arrays.values())

@@ -170,8 +170,10 @@ def test_landmarks_are_public_rows(control, monkeypatch):
     with_components(monkeypatch)
     if control is not None:
         control(monkeypatch)
-    given = KernelMap.from_public_rows(OF_MANY.encode(R).astype(np.float32)).arrays()
-    made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.arrays()
+    given = KernelMap.from_public_rows(OF_MANY.encode(R).astype(np.float32)).to_arrays()
+    made = (
+        classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.to_arrays()
+    )
     same = all(np.array_equal(given[name], made[name]) for name in given)
     assert same == (control is None)
 

@@ -91,7 +91,9 @@ def test_few_rows_or_columns_and_rows_that_are_alike_leave_features_to_train_on(
 def test_none_are_grown_where_components_stand_in_place_of_columns():
     """On 5,000 rows of 512 features they took seconds, at every opening."""
     features = ModelFeatures.for_training(PUBLIC[:384].reshape(36, 64), 100, lifted=False)
-    kept = ModelFeatures.from_arrays(PUBLIC[:384].reshape(36, 64), features.arrays(), lifted=False)
+    kept = ModelFeatures.from_arrays(
+        PUBLIC[:384].reshape(36, 64), features.to_arrays(), lifted=False
+    )
     for made in (features, kept):
         assert made.kernel is not None
         assert np.isinf(made.trees.cuts).all()

@@ -408,8 +408,8 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
     with Store.open(path) as opened:
         again = model_of(opened).model
         assert (again.compute_scores(queries) == scores).all()
-        arrays = again.features.kernel.arrays()
-        assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
+        arrays = again.features.kernel.to_arrays()
+        assert all((arrays[name] == each).all() for name, each in kernel.to_arrays().items())
         assert (opened.predict(Q).labels == YQ).mean() > 0.9
         opened.refresh_model()
         assert model_of(opened).model.features.kernel.width == kernel.width

@@ -98,7 +98,7 @@ class KernelMap:
         integers, shifts = _coarsen_projection(integers, shifts)
         return cls(landmarks.astype(np.int16), integers, shifts)
 
-    def arrays(self) -> dict[str, Ints16]:
+    def to_arrays(self) -> dict[str, Ints16]:
         """Return the constructor's arguments by name, for storage: eigenvectors vary by machine."""
         parameters = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parameters, strict=True))

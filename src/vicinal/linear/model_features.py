@@ -127,7 +127,7 @@ class ModelFeatures:
     def from_arrays(
         cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool
     ) -> Self:
-        """Return the features restored from their stored :meth:`arrays`.
+        """Return the features restored from their stored :meth:`to_arrays`.
 
         Features without a kernel are computed again. `public`: the encoded public rows (m, d) that
         they were made from. Raises InvalidInput if the arrays do not fit such rows.
@@ -146,9 +146,9 @@ class ModelFeatures:
             raise InvalidInput(_ARRAYS_MISMATCH)
         return cls.from_rows(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
 
-    def arrays(self) -> dict[str, AnyArray]:
+    def to_arrays(self) -> dict[str, AnyArray]:
         """Return the arrays to store, by name: the kernel's. Other features are recomputed."""
-        return {} if self.kernel is None else {**self.kernel.arrays()}
+        return {} if self.kernel is None else {**self.kernel.to_arrays()}
 
     @property
     def width(self) -> int:

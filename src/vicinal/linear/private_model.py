@@ -168,7 +168,7 @@ class PrivateModel:
         *,
         lifted: bool,
     ) -> Self:
-        """Return the model restored from its stored :meth:`arrays`.
+        """Return the model restored from its stored :meth:`to_arrays`.
 
         `public`, `loss`: encoded public rows (m, d) and loss of its training. `lifted`: whether the
         last column of these rows was appended to give all of them the same norm. Raises
@@ -202,13 +202,13 @@ class PrivateModel:
         model = LinearModel(weights, features)
         return cls(model, public, spent_shares, loss, variance_directions, intercepts)
 
-    def arrays(self) -> dict[str, AnyArray]:
+    def to_arrays(self) -> dict[str, AnyArray]:
         """Return the arrays from which :meth:`from_arrays` restores the model, by name."""
         own_arrays = self.model.weights, self.spent_shares, self.variance_directions
         named_arrays = dict(zip(_OWN_ARRAYS, own_arrays, strict=True))
         if self._intercepts is not None:
             named_arrays[_INTERCEPTS] = self._intercepts
-        return {**named_arrays, **self.model.features.arrays()}
+        return {**named_arrays, **self.model.features.to_arrays()}
 
     def compute_metric_rows(self, X: FloatMatrix, model_features: Ints16 | None = None) -> Floats32:
         """Return `X` in the learned metric, float32 (n, d + c), see :meth:`map_rows`."""

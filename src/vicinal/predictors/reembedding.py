@@ -47,7 +47,7 @@ BudgetState = dict[str, AnyArray]
 - With a private model: `model_share`, the share of the budgets spent on its training; `model_put`,
   the number of queries so far that the model passed on to a vote of private records; and its
   arrays `model_weights`, `model_used` and further ones
-  (:meth:`vicinal.linear.private_model.PrivateModel.arrays`).
+  (:meth:`vicinal.linear.private_model.PrivateModel.to_arrays`).
 """
 
 _NOT_IND_KNN_MESSAGE = "The journal does not hold the budgets of Ind-KNN."
@@ -84,7 +84,7 @@ def get_budget_state(classifier: IndKNNClassifier) -> BudgetState:
         if gate is not None:
             state["model_share"] = np.array(classifier.model_share_)
             state["model_put"] = np.array(gate.n_private_queries)
-            state |= {f"model_{name}": array for name, array in gate.model.arrays().items()}
+            state |= {f"model_{name}": array for name, array in gate.model.to_arrays().items()}
     return state
 
 

@@ -124,7 +124,7 @@ def begin_model_training(store: OpenStore, audience: Audience, plan: IndKNNPlan)
     public_rows, lifted = _encode_public_rows(store.schema)
     plan = plan.choose_model_share(len(public_rows))
     features = ModelFeatures.for_training(public_rows, plan.size, lifted=lifted)
-    write_components(store.database, audience.number, _encode_arrays(features.arrays()))
+    write_components(store.database, audience.number, _encode_arrays(features.to_arrays()))
     return plan
 
 
@@ -162,7 +162,7 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     The budget shares spent by all its trainings are added up, at most to 1.
     """
     old_parts = read_components(store.database, audience.number)
-    arrays = model.arrays()
+    arrays = model.to_arrays()
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.spent_shares, 1.0)
     n_trainings = 1 + int(old_parts.get(_TRAINED, 0))

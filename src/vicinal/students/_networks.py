@@ -197,7 +197,7 @@ def build_kernel_network(raw_pool: AnyArray, deviation: npt.ArrayLike, n_classes
         raise InvalidInput(f"The network 'kernel' takes vectors. Got examples {raw_pool.shape}.")
     public_map = PublicMap().fit(raw_pool)
     kernel = KernelMap.from_public_rows(public_map.transform(raw_pool), power=0.25)
-    arrays = kernel.arrays()
+    arrays = kernel.to_arrays()
     assert public_map.components_ is not None  # noqa: S101 (narrows the type of a fitted map)
     assert public_map.scale_ is not None  # noqa: S101 (the same)
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
