@@ -89,10 +89,8 @@ class Plan:
     def price(self, *, lower: bool = True) -> dict[str, Any]:
         """Return the epsilon of the plan by every valid method, a lower bound and the assumptions.
 
-        Parameters
-        ----------
-        lower : bool
-            Whether to compute a lower bound on epsilon.
+        `lower`: whether to compute a lower bound on epsilon. Raises InvalidInput if no method gives
+        a bound at the plan's delta.
 
         Returns
         -------
@@ -102,11 +100,6 @@ class Plan:
             known or asked for); ``delta``; ``neighbouring``; ``assumptions``; ``releases``, each
             step with its ``share`` of the RDP at the best order, its epsilon ``alone``, and the
             ``parts`` of a release that has different components.
-
-        Raises
-        ------
-        InvalidInput
-            If no method gives a bound at the plan's delta.
         """
         total = self.composition()
         epsilons = {name: total.to_epsilon(self.delta, name) for name in total.list_methods()}

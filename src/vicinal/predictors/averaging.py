@@ -156,12 +156,7 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
     def predict(self, X: npt.ArrayLike) -> Ints:
         """Return 1 for each predicted label and 0 for the rest, int64 (q, c).
 
-        An identical array of queries is charged only once.
-
-        Parameters
-        ----------
-        X : array (q, d)
-            Queries. They are public.
+        `X`, array (q, d): public queries; an identical array is charged only once.
         """
         return self._compute_averages(X).predictions
 

@@ -425,17 +425,8 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         """Return labels, (q,); -1, or None for string classes, if a query fails the screening.
 
         With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is present
-        if its noisy votes reach half of k.
-
-        Parameters
-        ----------
-        X : array (q, d)
-            Queries. They are public.
-
-        Raises
-        ------
-        PrivacyRefused
-            If the queries exceed the planned number; then none is answered.
+        if its noisy votes reach half of k. `X`, array (q, d): public queries. Raises PrivacyRefused
+        if they exceed the planned number; then none is answered.
         """
         return self._decide_labels(*self._release_answers(X))
 
@@ -464,12 +455,8 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def votes(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes of queries `X` (q, d), float64 (q, c); NaN where screening failed.
 
-        Charged like ``predict``: query once, and derive labels from the votes.
-
-        Raises
-        ------
-        PrivacyRefused
-            If labels alone are released, or the queries exceed the planned number.
+        Charged like ``predict``: query once, and derive labels from the votes. Raises
+        PrivacyRefused if labels alone are released, or the queries exceed the planned number.
         """
         check_is_fitted(self)
         if self._get_plan().label_only:

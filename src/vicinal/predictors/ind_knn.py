@@ -165,12 +165,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes of queries `X` (q, d), float64 (q, c); for two classes second - first.
 
-        Charged like :meth:`predict`; cached answers to an identical array are not charged.
-
-        Raises
-        ------
-        PrivacyRefused
-            With release="label": only labels are released.
+        Charged like :meth:`predict`; cached answers to an identical array are not charged. Raises
+        PrivacyRefused with release="label": only labels are released.
         """
         self._check_votes_released("The noisy votes")
         votes = self._query_cached(X).votes
@@ -181,12 +177,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         """Return class probabilities of queries `X` (q, d), float64 (q, c); rows sum to 1.
 
         Charged like :meth:`predict`; cached answers to an identical array are not charged.
-        Combines `class_prior` with the noisy votes according to their noise.
-
-        Raises
-        ------
-        PrivacyRefused
-            With release="label": only labels are released.
+        Combines `class_prior` with the noisy votes according to their noise. Raises PrivacyRefused
+        with release="label": only labels are released.
         """
         self._check_votes_released("Probabilities")
         return self.probabilities(self._query_cached(X))
@@ -270,12 +262,8 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
             As :meth:`query` returned them; NaN stays NaN.
         noise : float (q,), optional
             Standard deviation of the noise, as :meth:`query` returned it. Not needed if it is equal
-            for all answers: with public counts, without reuse, at the planned noise.
-
-        Raises
-        ------
-        InvalidInput
-            If `noise` is needed.
+            for all answers: with public counts, without reuse, at the planned noise. Otherwise
+            InvalidInput is raised without it.
         """
         check_is_fitted(self)
         if noise is None:
