@@ -51,14 +51,8 @@ from vicinal.store.store import Store
 def remaining_budgets(holder: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:
     """Return every enrolled subject's remaining budget, as a fraction of a full one; private.
 
-    Raises InvalidInput for objects without budgets in this process, such as a cluster.
-
-    Parameters
-    ----------
-    holder : fitted Ind-KNN estimator, or Store
-        The object that charges the budgets.
-    audience : str
-        The audience of a store.
+    `holder`: a fitted Ind-KNN estimator, or a store. `audience`: of the store. Raises InvalidInput
+    for objects without budgets in this process, such as a cluster.
 
     Examples
     --------

@@ -250,18 +250,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
         The true budgets are private. The estimate charges public points as if they were records, so
         you may publish it. It holds for subjects enrolled by ``fit``; those added later have used
-        less.
+        less. Raises InvalidInput without a public reference, or with private counts.
 
         Returns
         -------
         BudgetUsage
             With ``used``, the mean share of a budget, ``quantiles`` of that share, and ``retired``,
             the share of subjects with spent budgets.
-
-        Raises
-        ------
-        InvalidInput
-            Without a public reference, or with private counts.
         """
         check_is_fitted(self)
         proxies = self._engine.proxies
@@ -278,11 +273,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
         Its ``str()`` is a paragraph with the bound, the protected data, the public data and the
         assumptions.
-
-        Returns
-        -------
-        Guarantee
-            With `epsilon`, `delta` and further fields.
         """
         check_is_fitted(self)
         return create_ind_knn_guarantee(self._plan)
