@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from command_line import printed as run
 from vicinal.accounting import account
-from vicinal.cli.labelling import LabellerOptions, LabelOptions, StudentOptions
+from vicinal.cli.labelling import StudentOptions
 from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import load_answers
@@ -103,6 +103,7 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
         (("--sampling-rate", 0.1), "--sampling-rate is for private-knn only", 2),
         ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
         ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
+        ((*KNN, "--model-share", 0.5), "--model-share is for ind-knn only", 2),
         (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
         ((*KNN, "--sigma-votes", 1), "above --epsilon 8", 3),
@@ -139,13 +140,6 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
         )
         leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
     assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
-
-
-def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given():
-    assert LabellerOptions("private-knn").model_share == "0"
-    assert LabelOptions("private-knn").model_share is None
-    with pytest.raises(InvalidInput, match="--model-share is for ind-knn only"):
-        LabelOptions("private-knn", model_share="0.5")
 
 
 def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):

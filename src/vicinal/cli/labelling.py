@@ -7,7 +7,8 @@ has them, are only compared with the answers. Texts, rows of a table with a sche
 
 Shared options: `public`, file of public examples; `label`, its column of labels; `seed`, of the
 order of queries and of training; `dry_run`, show costs and change nothing; `json`, print one JSON
-object. `task`, `feature_options`, `choice` and `options` are groups of options.
+object. Groups of options are `task_options`, `feature_options`, `labeller_options` and
+`student_options`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -79,7 +80,7 @@ _OPTIONS_OF_VECTORS = {
 """Networks of vectors, and the options of training that affect them."""
 
 _LABELLER_OF_OPTION = {
-    **dict.fromkeys(("records", "records_per_subject", "model_share"), IND_KNN),
+    **dict.fromkeys(("records", "records_per_subject"), IND_KNN),
     **dict.fromkeys(("neighbors", "sampling_rate"), PRIVATE_KNN),
     **dict.fromkeys(("sigma_votes", "sigma_screen", "threshold"), PRIVATE_KNN),
 }
@@ -117,7 +118,7 @@ class TaskOptions:
         return {"private": self.private, "public": self.public, "folder": self.folder}
 
     def read(self, feature_options: ExtractorOptions, *, silent: bool) -> TaskData:
-        """Return the content of the files, with progress bars unless `silent`."""
+        """Read the files, compute the examples and return both; no progress bars if `silent`."""
         from sklearn.preprocessing import FunctionTransformer
 
         from vicinal import checks
@@ -245,16 +246,6 @@ class LabellerOptions:
 
         return choose_default_delta(self.records) if self.delta is None else self.delta
 
-    @property
-    def release(self) -> str:
-        """Released values: "votes"; the options of a single round may choose another form."""
-        return "votes"
-
-    @property
-    def model_share(self) -> str | None:
-        """Share of budgets that trains a private model: none if rounds change the features."""
-        return "0"
-
     def __post_init__(self) -> None:
         """Raise InvalidInput for contradictory options, and PrivacyRefused for a weak guarantee."""
         from vicinal import checks
@@ -264,30 +255,34 @@ class LabellerOptions:
         checks.check_real("epsilon", self.epsilon, above=0)
         if not self.yes:
             refuse_weak_plan(self.epsilon, self.planned_delta, self.records)
-        options = {field.name for field in fields(self)}
         for name, labeller in _LABELLER_OF_OPTION.items():
-            # In several rounds, the share of the model is a property and not an option.
-            is_set = name in options and getattr(self, name) is not None
-            if is_set and self.labeller != labeller:
+            if getattr(self, name) is not None and self.labeller != labeller:
                 option = "--" + name.replace("_", "-")
                 raise InvalidInput(f"The option {option} is for {labeller} only.")
         if (self.sigma_screen is None) != (self.threshold is None):
             raise InvalidInput("Screening needs both --sigma-screen and --threshold.")
 
     def build_labeller(
-        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
+        self,
+        dataset: Dataset,
+        classes: list[Any],
+        plan: LabellingPlan,
+        release: str = "votes",
+        model_share: str | None = None,
     ) -> IndKNNLabeller | PrivateKNNLabeller:
         """Return the labeller that answers from the private records of `dataset`.
 
         `classes`: the class names. `plan`: rounds and number of queries of the run; used for
-        Private-kNN only. Raises PrivacyRefused if the given noise costs more than epsilon.
+        Private-kNN only. `release`: "votes" or "label". `model_share`: share of budgets that trains
+        a private model of Ind-KNN, None for the automatic one. Raises PrivacyRefused if the given
+        noise costs more than epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
 
         labels = records.require_labels(dataset)
         if self.labeller == PRIVATE_KNN:
-            return self._build_private_knn(dataset, classes, plan)
-        share: Any = "auto" if self.model_share is None else self.model_share
+            return self._build_private_knn(dataset, classes, plan, release)
+        share: Any = "auto" if model_share is None else model_share
         with suppress(ValueError):  # the labeller refuses a share that is no number
             share = float(share)
         return IndKNNLabeller(
@@ -296,14 +291,14 @@ class LabellerOptions:
             dataset.subjects,
             epsilon=self.epsilon,
             delta=self.planned_delta,
-            release=self.release,
+            release=release,
             n_records=self.records,
             model_share=share,
             **_select_given(records_per_subject=self.records_per_subject),
         )
 
     def _build_private_knn(
-        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan
+        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan, release: str
     ) -> PrivateKNNLabeller:
         """Return the Private-kNN labeller, with the arguments of :meth:`build_labeller`.
 
@@ -326,7 +321,7 @@ class LabellerOptions:
                     sigma_screen=self.sigma_screen,
                     threshold=self.threshold,
                     delta=self.planned_delta,
-                    release=self.release,
+                    release=release,
                     **options,
                 )
 
@@ -350,16 +345,6 @@ class LabellerOptions:
 def _select_given(**options: float | None) -> dict[str, Any]:
     """Return the `options` with a value, by name."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class LabelOptions(LabellerOptions):
-    """Labeller options of a single round."""
-
-    release: Annotated[str, Option(help="Released values: votes, or label alone.")] = "votes"
-    model_share: Annotated[
-        str | None, Option(help="Share of each budget for a private model; 0: none. Default: auto.")
-    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,11 +455,15 @@ class StudentOptions:
 @expand_groups
 def label(
     *,
-    task: TaskOptions,
+    task_options: TaskOptions,
     feature_options: ExtractorOptions,
     out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
     queries: Annotated[int | None, Option(help="Examples to label. Default: 30 %.")] = None,
-    choice: LabelOptions,
+    labeller_options: LabellerOptions,
+    release: Annotated[str, Option(help="Released values: votes, or label alone.")] = "votes",
+    model_share: Annotated[
+        str | None, Option(help="Share of each budget for a private model; 0: none. Default: auto.")
+    ] = None,
     dry_run: DryRun = False,
     seed: Seed = 0,
     json: Json = False,
@@ -490,19 +479,21 @@ def label(
     from vicinal.labelling.plan import LabellingPlan, Round, default_plan
     from vicinal.reports.outcomes import AccuracyByClass
 
-    check_outputs({"out": out}, task.inputs | feature_options.inputs)
-    data = task.read(feature_options, silent=json)
+    check_outputs({"out": out}, task_options.inputs | feature_options.inputs)
+    if model_share is not None and labeller_options.labeller != IND_KNN:
+        raise InvalidInput(f"The option --model-share is for {IND_KNN} only.")
+    data = task_options.read(feature_options, silent=json)
     names, dataset, labelling_task, true_labels = data[:4]
     n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
     plan = LabellingPlan((Round(n_queries, 1.0),), seed)
-    labeller = choice.build_labeller(dataset, names, plan)
+    labeller = labeller_options.build_labeller(dataset, names, plan, release, model_share)
     if dry_run:
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
     with (
         output.print_warnings(),
         show_progress_bars(silent=json) as begin,
-        FileJournal(task.folder) as journal,
+        FileJournal(task_options.folder) as journal,
     ):
         round_answers, selected = loop.label(labelling_task, labeller, plan, journal, begin)
     answers = _collect_answers(labeller, round_answers, selected)
@@ -543,7 +534,7 @@ def student(
     public: Public,
     label: Label = None,
     feature_options: ExtractorOptions,
-    options: StudentOptions,
+    student_options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -557,14 +548,14 @@ def student(
     from vicinal.students.learner import train_student
 
     inputs = {"ANSWERS": answers, "public": public, **feature_options.inputs}
-    check_outputs(options.outputs, inputs)
+    check_outputs(student_options.outputs, inputs)
     released = load_answers(answers)
     soft_labels = released.soft_labels
     with output.print_warnings(), output.show_announced_progress(silent=json):
         pool, true_labels, extractor = _read_answered_examples(
             public, label, feature_options, released
         )
-    recipe = options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
+    recipe = student_options.build_recipe(pool.ndim, seed, has_soft_labels=soft_labels is not None)
     if soft_labels is None:
         recipe = replace(recipe, soft_share=None)
     rows = released.rows[released.selected]
@@ -574,7 +565,7 @@ def student(
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, released.classes, recipe, step, soft_labels)
     trained = replace(trained, guarantee=released.guarantee)
-    paths = options.write(trained, extractor)
+    paths = student_options.write(trained, extractor)
     agreement = AnswerCounts.from_answers(trained.predict(pool[rows]), labels)
     figures = None
     if true_labels is not None:
@@ -637,12 +628,12 @@ def _read_answered_examples(
 @expand_groups
 def transfer(
     *,
-    task: TaskOptions,
+    task_options: TaskOptions,
     feature_options: ExtractorOptions,
     rounds: Annotated[int, Option(help="Rounds of labelling and training.", min=1)] = 2,
-    choice: LabellerOptions,
+    labeller_options: LabellerOptions,
     dry_run: DryRun = False,
-    options: StudentOptions,
+    student_options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -660,25 +651,26 @@ def transfer(
     from vicinal.students.student import load
 
     start = time.perf_counter()
-    check_outputs(options.outputs, task.inputs | feature_options.inputs)
-    data = task.read(feature_options, silent=json)
+    check_outputs(student_options.outputs, task_options.inputs | feature_options.inputs)
+    data = task_options.read(feature_options, silent=json)
     names, dataset, labelling_task, true_labels = data[:4]
     pool = labelling_task.pool
-    plan = default_plan(rounds, len(pool), seed=seed, overlapping=options.overlapping)
-    labeller = choice.build_labeller(dataset, names, plan)
-    options.choose_network(pool.ndim)
+    plan = default_plan(rounds, len(pool), seed=seed, overlapping=student_options.overlapping)
+    # Without a private model, because rounds change the features.
+    labeller = labeller_options.build_labeller(dataset, names, plan, model_share="0")
+    student_options.choose_network(pool.ndim)
     if dry_run:
         _show_plan(labeller, plan, labelling_task, true_labels, json=json)
         return
-    learner = StudentLearner(names, [options.build_recipe(pool.ndim, seed)])
+    learner = StudentLearner(names, [student_options.build_recipe(pool.ndim, seed)])
     with (
         output.print_warnings(),
         show_progress_bars(silent=json) as begin,
-        FileJournal(task.folder) as journal,
+        FileJournal(task_options.folder) as journal,
     ):
         run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
-    paths = options.write(final, data.extractor)
+    paths = student_options.write(final, data.extractor)
     figures_by_title = {}
     if true_labels is not None:
         figures_by_title = _evaluate_rounds(run, final, pool, true_labels)

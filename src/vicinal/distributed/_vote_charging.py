@@ -173,8 +173,8 @@ def create_step_release(
 
 
 def _create_unmetered_slack(plan: IndKNNPlan) -> DeltaSlackAccountant:
-    """Return an accountant for an audience's `plan` that counts no delta slack."""
-    # Slack is the delta that noise on a grid costs, and only the coordinator adds noise.
+    """Return an accountant for a `plan` that counts no slack, the delta that a noise grid costs."""
+    # Only the coordinator adds noise.
     return DeltaSlackAccountant(plan.grid_delta, needs_slack=False)
 
 

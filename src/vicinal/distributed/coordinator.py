@@ -286,7 +286,7 @@ class Coordinator(BaseStore):
         return sum(int(count) for count in erased_counts.values())
 
     def _find_statuses(self, subjects: list[SubjectId]) -> list[int]:
-        """Return the status of each of `subjects`, which are distinct ids."""
+        """Return the enrolment status (an EnrollmentStatus) of each of `subjects`, distinct ids."""
         return self._changes.find_statuses(subjects)
 
     def _count_similar_ids(self, subjects: list[SubjectId]) -> int:

@@ -206,7 +206,7 @@ def _close_for_good(source: OpenStore, cluster: str) -> None:
 
 
 def hash_to_shard(id_hash: bytes, n_shards: int) -> int:
-    """Return the default shard of a subject, 0 to `n_shards` - 1, from `id_hash`, of its id."""
+    """Return the default shard of a subject, 0 to `n_shards` - 1, from the keyed hash of its id."""
     return int.from_bytes(id_hash[:8]) % n_shards
 
 

@@ -55,10 +55,10 @@ class Problem(Exception):
 
 
 def translate_store_error(error: errors.VicinalError, *, changes_data: bool = False) -> Problem:
-    """Return the problem for an error of the store, whose own message clients must not see.
+    """Return the problem for an error of the store.
 
-    It names files and arguments. `changes_data`: whether the request adds records or erases a
-    subject.
+    Its text is written here, because clients must not see the files and arguments that the error
+    names. `changes_data`: whether the request adds records or erases a subject.
     """
     # ShardMissing is a subclass of StorageFailed, but temporary; it must be tested first.
     if isinstance(error, errors.ShardMissing):

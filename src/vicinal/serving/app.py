@@ -183,7 +183,7 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
 async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: float) -> Reply:
     """Return the reply to a query of `n_rows` rows, or raise an error of the store as a problem.
 
-    The time since `start_time`, in seconds of `time.perf_counter`, is counted.
+    The time since `start_time`, in seconds of `time.perf_counter`, is added to the metrics.
     """
     try:
         reply = await state.batcher.submit(query, n_rows)

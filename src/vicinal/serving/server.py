@@ -183,8 +183,8 @@ _SMALL_PLAN = {
 def warm_up(store: BaseStore) -> None:
     """Answer queries from temporary stores of synthetic rows, one per plan, to load compiled code.
 
-    They have the public properties of `store`: width, classes, kernel, index and plans. Otherwise
-    the first query would wait for the compiler, as it does if synthetic rows do not fit a plan.
+    They have the public properties of `store`: width, classes, kernel, index and plans. If rows do
+    not fit a plan, a warning is logged, and the first query waits for the compiler.
     """
     schema = store.schema
     generator = np.random.default_rng(0)  # noqa: TID251 (no secret)
