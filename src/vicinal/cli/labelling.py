@@ -264,31 +264,30 @@ class LabellerOptions:
 
     def build_labeller(
         self,
-        dataset: Dataset,
-        classes: list[Any],
+        data: TaskData,
         plan: LabellingPlan,
         release: str = "votes",
         model_share: str | None = None,
     ) -> IndKNNLabeller | PrivateKNNLabeller:
-        """Return the labeller that answers from the private records of `dataset`.
+        """Return the labeller that answers from the private records of a task.
 
-        `classes`: the class names. `plan`: rounds and number of queries of the run; used for
-        Private-kNN only. `release`: "votes" or "label". `model_share`: share of budgets that trains
-        a private model of Ind-KNN, None for the automatic one. Raises PrivacyRefused if the given
-        noise costs more than epsilon.
+        `plan`: rounds and number of queries of the run; used for Private-kNN only. `release`:
+        "votes" or "label". `model_share`: share of budgets that trains a private model of Ind-KNN,
+        None for the automatic one. Raises PrivacyRefused if the given noise costs more than
+        epsilon.
         """
         from vicinal.labelling.labellers import IndKNNLabeller
 
-        labels = records.require_labels(dataset)
+        labels = records.require_labels(data.private)
         if self.labeller == PRIVATE_KNN:
-            return self._build_private_knn(dataset, classes, plan, release)
+            return self._build_private_knn(data, plan, release)
         share: Any = "auto" if model_share is None else model_share
         with suppress(ValueError):  # the labeller refuses a share that is no number
             share = float(share)
         return IndKNNLabeller(
-            classes,
+            data.classes,
             labels,
-            dataset.subjects,
+            data.private.subjects,
             epsilon=self.epsilon,
             delta=self.planned_delta,
             release=release,
@@ -298,7 +297,7 @@ class LabellerOptions:
         )
 
     def _build_private_knn(
-        self, dataset: Dataset, classes: list[Any], plan: LabellingPlan, release: str
+        self, data: TaskData, plan: LabellingPlan, release: str
     ) -> PrivateKNNLabeller:
         """Return the Private-kNN labeller, with the arguments of :meth:`build_labeller`.
 
@@ -316,7 +315,7 @@ class LabellerOptions:
             def create_classifier(planned_round: Round) -> PrivateKNNClassifier:
                 """Return the classifier of `planned_round`, with noise for its budget share."""
                 return PrivateKNNClassifier(
-                    classes,
+                    data.classes,
                     sigma_votes=compute_round_noise(planned_round, plan, sigma),
                     sigma_screen=self.sigma_screen,
                     threshold=self.threshold,
@@ -325,8 +324,8 @@ class LabellerOptions:
                     **options,
                 )
 
-            labels: Any = dataset.labels
-            return PrivateKNNLabeller(create_classifier, plan, labels, dataset.subjects)
+            labels: Any = data.private.labels
+            return PrivateKNNLabeller(create_classifier, plan, labels, data.private.subjects)
 
         if self.sigma_votes is None:
             min_sigma = find_smallest_noise(lambda s: create_labeller(s).epsilon(), self.epsilon)
@@ -483,27 +482,26 @@ def label(
     if model_share is not None and labeller_options.labeller != IND_KNN:
         raise InvalidInput(f"The option --model-share is for {IND_KNN} only.")
     data = task_options.read(feature_options, silent=json)
-    names, dataset, labelling_task, true_labels = data[:4]
-    n_queries = queries or default_plan(1, len(labelling_task.pool)).queries
+    n_queries = queries or default_plan(1, len(data.task.pool)).queries
     plan = LabellingPlan((Round(n_queries, 1.0),), seed)
-    labeller = labeller_options.build_labeller(dataset, names, plan, release, model_share)
+    labeller = labeller_options.build_labeller(data, plan, release, model_share)
     if dry_run:
-        _show_plan(labeller, plan, labelling_task, true_labels, json=json)
+        _show_plan(labeller, plan, data, json=json)
         return
     with (
         output.print_warnings(),
         show_progress_bars(silent=json) as begin,
         FileJournal(task_options.folder) as journal,
     ):
-        round_answers, selected = loop.label(labelling_task, labeller, plan, journal, begin)
+        round_answers, selected = loop.label(data.task, labeller, plan, journal, begin)
     answers = _collect_answers(labeller, round_answers, selected)
     columns = None if data.extractor.columns is None else tuple(data.extractor.columns)
     answers = replace(answers, examples_digest=data.public_digest, columns=columns)
     save_answers(answers, out)
     figures = None
-    if true_labels is not None:
-        is_labelled, truth = true_labels.get_labels(answers.rows)
-        figures = AccuracyByClass.from_answers(answers.labels[is_labelled], truth, names)
+    if data.true_labels is not None:
+        is_labelled, truth = data.true_labels.get_labels(answers.rows)
+        figures = AccuracyByClass.from_answers(answers.labels[is_labelled], truth, data.classes)
     count_of_class = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
     result = {
         "queries": len(round_answers.queries),
@@ -653,27 +651,26 @@ def transfer(
     start = time.perf_counter()
     check_outputs(student_options.outputs, task_options.inputs | feature_options.inputs)
     data = task_options.read(feature_options, silent=json)
-    names, dataset, labelling_task, true_labels = data[:4]
-    pool = labelling_task.pool
+    pool = data.task.pool
     plan = default_plan(rounds, len(pool), seed=seed, overlapping=student_options.overlapping)
     # Without a private model, because rounds change the features.
-    labeller = labeller_options.build_labeller(dataset, names, plan, model_share="0")
+    labeller = labeller_options.build_labeller(data, plan, model_share="0")
     student_options.choose_network(pool.ndim)
     if dry_run:
-        _show_plan(labeller, plan, labelling_task, true_labels, json=json)
+        _show_plan(labeller, plan, data, json=json)
         return
-    learner = StudentLearner(names, [student_options.build_recipe(pool.ndim, seed)])
+    learner = StudentLearner(data.classes, [student_options.build_recipe(pool.ndim, seed)])
     with (
         output.print_warnings(),
         show_progress_bars(silent=json) as begin,
         FileJournal(task_options.folder) as journal,
     ):
-        run = loop.run_labelling(labelling_task, labeller, learner, plan, journal, begin)
+        run = loop.run_labelling(data.task, labeller, learner, plan, journal, begin)
         final = load(journal.folder / f"student-{rounds}.pt")
     paths = student_options.write(final, data.extractor)
     figures_by_title = {}
-    if true_labels is not None:
-        figures_by_title = _evaluate_rounds(run, final, pool, true_labels)
+    if data.true_labels is not None:
+        figures_by_title = _evaluate_rounds(run, final, pool, data.true_labels)
     result: dict[str, Any] = {
         "rounds": [
             {"queries": len(done.labels), "kept": len(kept), "share_of_budget": planned.share}
@@ -772,16 +769,11 @@ def _evaluate_rounds(
 def _show_plan(
     labeller: IndKNNLabeller | PrivateKNNLabeller,
     plan: LabellingPlan,
-    task: LabellingTask,
-    true_labels: PublicLabels | None,
+    data: TaskData,
     *,
     json: bool,
 ) -> None:
-    """Print the facts known before the first query: rounds, releases, guarantee and outlook.
-
-    `plan`, `task`: the rounds, and the records and public examples of the run. `true_labels`: those
-    of the public examples; None if unknown.
-    """
+    """Print the facts known before the first query: rounds, releases, guarantee and outlook."""
     from vicinal.labelling.labellers import IndKNNLabeller
 
     guarantee = labeller.guarantee()
@@ -790,11 +782,11 @@ def _show_plan(
     lines = [f"{title}: {n_queries}. No query was sent."]
     costs = ["", format_guarantee(guarantee)]
     if isinstance(labeller, IndKNNLabeller):
-        points = task.extractor.transform(task.pool)
+        points = data.task.extractor.transform(data.task.pool)
         round_plan = labeller.plan(plan.rounds[0])
         costs = [*lines, *costs]
         print_plan_report(
-            round_plan, points, true_labels, costs=costs, json=json, is_store_plan=False
+            round_plan, points, data.true_labels, costs=costs, json=json, is_store_plan=False
         )
         return
     price = {
