@@ -165,42 +165,24 @@ _N_SEARCHED_SIZES = 64
 
 
 @compiled
-def _bound_largest_size_term(
-    log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
-) -> float:
-    """Return the largest log(Pr[s] divergence given s) among about 64 sample sizes s.
-
-    It is a lower bound of the largest term over all s. `log_size_p` (sizes,) holds log Pr[s] for
-    s = `min_size`, `min_size` + 1, ...
-    """
-    max_log_term = -np.inf
-    stride = max(1, len(log_size_p) // _N_SEARCHED_SIZES)
-    for index in range(len(log_size_p) - 1, -1, -stride):
-        max_log_term = max(
-            max_log_term,
-            log_size_p[index]
-            + compute_pair_divergence(a, b, min_size + index, exp_eps, weighting)[0],
-        )
-    return max_log_term
-
-
-@compiled
 def _compute_size_terms(
-    log_size_p: Floats,
-    min_size: int,
-    a: int,
-    b: int,
-    exp_eps: float,
-    weighting: int,
-    min_log_p: float,
+    log_size_p: Floats, min_size: int, a: int, b: int, exp_eps: float, weighting: int
 ) -> tuple[Floats, Floats]:
     """Return lower and upper bounds of log(Pr[s] divergence given s) for each sample size s.
 
-    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... Sizes with a log
-    probability of at most `min_log_p` are left out: their terms are -inf.
+    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... Sizes with a total
+    probability below 2^-55 of the largest term are left out: their terms are -inf.
     """
-    lows, highs = np.full(len(log_size_p), -np.inf), np.full(len(log_size_p), -np.inf)
-    for index in range(len(log_size_p)):
+    n_sizes = len(log_size_p)
+    # The largest of about 64 terms is a lower bound of the largest of all; -inf if these are 0.
+    max_log_term = -np.inf
+    stride = max(1, n_sizes // _N_SEARCHED_SIZES)
+    for index in range(n_sizes - 1, -1, -stride):
+        log_divergence = compute_pair_divergence(a, b, min_size + index, exp_eps, weighting)[0]
+        max_log_term = max(max_log_term, log_size_p[index] + log_divergence)
+    min_log_p = max_log_term + math.log(_DROPPED_MASS / max(1, n_sizes))
+    lows, highs = np.full(n_sizes, -np.inf), np.full(n_sizes, -np.inf)
+    for index in range(n_sizes):
         if log_size_p[index] > min_log_p:
             divergence = compute_pair_divergence(a, b, min_size + index, exp_eps, weighting)
             error = LOG_RELATIVE_ERROR * abs(log_size_p[index]) + LOG_ABSOLUTE_ERROR
@@ -214,14 +196,10 @@ def average_pair_divergence(
 ) -> LogInterval:
     """Return the mean divergence of a pair over a random number s of sampled records of both types.
 
-    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... Sizes with a total
-    probability below 2^-55 of the result are left out and added to the upper end, as no divergence
-    is above 1.
+    `log_size_p` (sizes,) holds log Pr[s] for s = `min_size`, `min_size` + 1, ... The probability of
+    sizes that are left out is added to the upper end, as no divergence is above 1.
     """
-    max_log_term = _bound_largest_size_term(log_size_p, min_size, a, b, exp_eps, weighting)
-    # Minus infinity if all terms are 0.
-    min_log_p = max_log_term + math.log(_DROPPED_MASS / max(1, len(log_size_p)))
-    lows, highs = _compute_size_terms(log_size_p, min_size, a, b, exp_eps, weighting, min_log_p)
+    lows, highs = _compute_size_terms(log_size_p, min_size, a, b, exp_eps, weighting)
     error = MACHINE_EPSILON * (len(log_size_p) + 16)
     return LogInterval(log_sum(lows) - error, log_sum(highs) + error + 2 * _DROPPED_MASS)
 
