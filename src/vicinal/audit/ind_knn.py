@@ -133,17 +133,14 @@ class IndKNNAudit:
         faults = select_faults(
             "noise halved", "subjects forgotten", "memory not cleaned", *CHARGE_FAULTS
         )
-        name = name_released_sums(target_spec)
-        return self._build_attack(
-            name, victim, background, scenario, faults, target_spec=target_spec
-        )
+        return self._build_attack(victim, background, scenario, faults, target_spec=target_spec)
 
     def build_two_class_attack(self) -> SumsAttack:
         """Return the attack on the released votes, where the victim has records of two classes."""
         victim = [(1.0, 0), (0.97, 1)] * self.n_budget_records
         scenario = "one subject, records of two labels, among others"
         faults = select_faults(*CHARGE_FAULTS)
-        return self._build_attack("votes", victim, [(0.9, 1)] * 2, scenario, faults)
+        return self._build_attack(victim, [(0.9, 1)] * 2, scenario, faults)
 
     def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that is erased and re-enrolled between answers."""
@@ -153,9 +150,8 @@ class IndKNNAudit:
         background = [(0.9, background_y)] * 3
         scenario = "one record, leaves and returns, budget nearly spent"
         faults = select_faults("refilled on return", "memory not cleaned", *CHARGE_FAULTS)
-        name = name_released_sums(target_spec)
         return audit._build_attack(
-            name, victim, background, scenario, faults, _RETURN_ACTIONS, target_spec=target_spec
+            victim, background, scenario, faults, _RETURN_ACTIONS, target_spec=target_spec
         )
 
     def build_restart_attack(
@@ -220,7 +216,7 @@ class IndKNNAudit:
         background = [(0.9, background_y)] * 2
         faults = select_faults(fault_name, *CHARGE_FAULTS)
         return audit._build_attack(
-            name, victim, background, scenario, faults, actions, release, target_spec, **overrides
+            victim, background, scenario, faults, actions, release, target_spec, name, **overrides
         )
 
     def build_all_audiences_attack(self, epsilon: float) -> SumsAttack:
@@ -286,7 +282,7 @@ class IndKNNAudit:
         scenario = "one subject, records that say opposite things, among others"
         faults = select_faults(*CHARGE_FAULTS)
         return self._build_attack(
-            "vectors", victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
+            victim, [(0.9, opposite_y)], scenario, faults, target_spec=target_spec
         )
 
     @property
@@ -303,7 +299,7 @@ class IndKNNAudit:
         scenario = "one subject, many records, all spent on one label"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
         actions = ("query",) * 2  # The second query finds the budget spent.
-        return audit._build_attack("labels", victim, [(0.1, 1)], scenario, faults, actions, "label")
+        return audit._build_attack(victim, [(0.1, 1)], scenario, faults, actions, "label")
 
     def build_isolated_labels_attack(self) -> SumsAttack:
         """Return the attack on labels at a victim without neighbours, queried beyond its budget."""
@@ -311,9 +307,7 @@ class IndKNNAudit:
         scenario = "one record, alone, asked long after its budget is spent"
         faults = select_faults("noise a third", *CHARGE_FAULTS)
         actions = ("query",) * _N_ISOLATED_QUERIES
-        return audit._build_attack(
-            "labels", [(1.0, 0)], [(0.1, 1)], scenario, faults, actions, "label"
-        )
+        return audit._build_attack([(1.0, 0)], [(0.1, 1)], scenario, faults, actions, "label")
 
     def build_count_attack(self) -> SumsAttack:
         """Return the attack on the private number of neighbours of the published algorithm."""
@@ -365,7 +359,6 @@ class IndKNNAudit:
 
     def _build_attack(
         self,
-        name: str,
         victim: Sequence[CosineRecord],
         background: Sequence[CosineRecord],
         scenario: str,
@@ -373,12 +366,13 @@ class IndKNNAudit:
         actions: Sequence[str] = ("query",) * 3,
         release: str = "votes",
         target_spec: TargetSpec | None = None,
+        name: str = "",
         **overrides: Any,
     ) -> SumsAttack:
         """Return the attack on one interaction with a single copy of the attack.
 
         `victim`, `background`: records of the victim, and one record of each other subject.
-        `faults`: faults of the controls, by name.
+        `faults`: faults of the controls, by name. `name`: by default that of the released values.
         """
         # Records far from the query ensure that no shard holds the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
@@ -386,6 +380,7 @@ class IndKNNAudit:
         copies = build_attack_copies(victim, [*background, *distant])
         parameters = self.build_parameters(1, release, **overrides)
         interaction = self._build_interaction(parameters, copies, actions, target_spec)
+        name = name or name_released_values(release, target_spec)
         return SumsAttack(f"Ind-KNN {name}", interaction, scenario, faults)
 
     @property
@@ -466,8 +461,13 @@ def _build_model_attack_copy(victim_y: Any, background_y: Any) -> AttackCopies:
     return AttackCopies(1, victim, World(records, targets, ids), public, query[None])
 
 
-def name_released_sums(target_spec: TargetSpec | None) -> str:
-    """Return the name of the released sums, for reports: "votes" or "vectors"."""
+def name_released_values(release: str, target_spec: TargetSpec | None) -> str:
+    """Return the name of the released values, for reports: "labels", "votes" or "vectors".
+
+    `release`, `target_spec`: as for :class:`IndKNNAudit`.
+    """
+    if release == "label":
+        return "labels"
     return "votes" if target_spec is None else "vectors"
 
 

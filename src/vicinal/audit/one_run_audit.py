@@ -19,7 +19,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.audit._attacks import compute_label_log_ratios
 from vicinal.audit.claims import Claim, RateBounds, compute_lower_rate_bounds, create_ind_knn_claim
-from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec, name_released_sums
+from vicinal.audit.ind_knn import IndKNNAudit, TargetSpec, name_released_values
 from vicinal.audit.interactions import (
     CHARGE_FAULTS,
     MAX_COPIES,
@@ -160,7 +160,7 @@ def audit_in_one_run(
         _run_control(name, fault, control_interaction, claim, confidence, progress)
         for name, fault in (select_faults(*fault_names).items() if controls else ())
     ]
-    kind = "labels" if release == "label" else name_released_sums(target_spec)
+    kind = name_released_values(release, target_spec)
     return OneRunResult(
         mechanism=f"Ind-KNN {kind}, one run",
         scenario=f"{canaries} canaries, each spends all on one answer",

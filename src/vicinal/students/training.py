@@ -466,10 +466,7 @@ def _sample_batches(
 
 
 class _UncompiledAdamW(torch.optim.AdamW):
-    """AdamW without torch's compiler: the wrappers import it for seconds but do not use it.
-
-    The wrapped functions are called directly; the computed numbers are the same.
-    """
+    """AdamW without torch's compiler: the wrappers import it for seconds but do not use it."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)
