@@ -407,6 +407,35 @@ def test_files_that_need_further_marks_have_a_way_on(content, code, hint, tmp_pa
     assert hint in run("schema", path, code=code).stderr
 
 
+def test_clipped_queries_are_reported(tmp_path):
+    """Fails if an age of 850 years, or dates of another century, are answered without a note."""
+    start = dt.date(2020, 1, 1)
+    rows = [
+        {
+            "age": 20 + i % 25,
+            "size": 1.5 + i / 100,
+            "seen": start + dt.timedelta(i),
+            "y": "ab"[i % 2],
+        }
+        for i in range(40)
+    ]
+    public, queries, schema = (tmp_path / name for name in ("p.csv", "q.csv", "schema.json"))
+    write_csv(public, rows)
+    run("schema", public, "--label", "y", "-o", schema)
+    run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema", schema,
+        "--reference", "from-schema", "--label", "y", "--classes", "a,b", "--queries", 200,
+        "--model-share", 0)  # fmt: skip
+    strange = [{**row, "size": 150 + row["size"]} for row in rows]
+    strange[0] |= {"age": 850, "seen": dt.date(1920, 1, 1)}
+    write_csv(queries, strange)
+    told = " ".join(run("predict", tmp_path / "store", "--data", queries).stderr.split())
+    assert "outside the declared bounds count as the nearest bound" in told
+    assert "such rows: 'age' (1), 'seen' (1)." in told
+    assert "column 'size': 40 rows hold values outside the declared bounds" in told
+    assert "the units may differ" in told
+    assert "bounds" not in run("predict", tmp_path / "store", "--data", public).stderr
+
+
 def test_values_in_another_spelling_are_reported(tmp_path):
     """Fails if private rows or queries with M for m lose their sex without a word."""
     rows = [{"sex": "mf"[i % 2], "age": i, "y": ["no", "yes"][i % 2]} for i in range(40)]

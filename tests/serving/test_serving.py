@@ -182,6 +182,30 @@ def test_unusable_records_change_nothing(service, change):
 
 
 @pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        (
+            b'{"vectors": [[0, 0]], "coverage": 90}',
+            "'coverage' is not valid for this path: Input should be less than 1.",
+        ),
+        (
+            b'{"vectors": [[0, 0]], "secret": 1}',
+            "only these fields: vectors, images, texts, rows, coverage.",
+        ),
+        (
+            b'{"vectors": [["secret"]]}',
+            "row 1, column 1 is not valid for this path: Input should be a valid number",
+        ),
+        (b'{"vectors": [[0, 0]', "The body is not valid for this path: Invalid JSON: EOF"),
+    ],
+)
+def test_the_reason_of_a_refusal_is_in_plain_words(service, body, advice):
+    detail = service.call("POST", "/v1/predict", body).body["detail"]
+    assert advice in detail
+    assert "secret" not in detail
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"vectors": [[NaN, 0, 0, 0]]}',

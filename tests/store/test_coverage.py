@@ -453,11 +453,16 @@ def test_sets_and_intervals_cover_new_outcomes_at_no_further_charge(store, kind)
     truth = target_of(NEW)
     contents = "sets" if kind == "classes" else "intervals"
     of_each = " of each number" if kind == "numbers" else ""
+    caveat = (
+        " The outcomes of a single class, above all a rare one, can be covered less often."
+        if kind == "classes"
+        else ""
+    )
     assert covered.promise == (
         f"With 95% confidence for this level by itself, the {contents} contain at least 0.9 of "
-        f"future outcomes{of_each}. Each subject counts once, however many rows it has. Assumed: "
-        "future rows resemble the evaluated rows, and meet remaining budgets similar to those "
-        "that the evaluated answers met. Evaluate outcomes of recent answers. Calibrated "
+        f"future outcomes{of_each}.{caveat} Each subject counts once, however many rows it has. "
+        "Assumed: future rows resemble the evaluated rows, and meet remaining budgets similar to "
+        "those that the evaluated answers met. Evaluate outcomes of recent answers. Calibrated "
         "at answer 700; now there are 1100."
     )
     if kind == "classes":

@@ -345,3 +345,15 @@ def test_a_tally_takes_shares_from_a_millionth():
     for share in (0.9e-6, 1.1):
         with pytest.raises(InvalidInput, match="share"):
             build_tally(share)
+
+
+def test_bins_that_may_be_noise_alone_have_no_observed_share():
+    """Fails if the report shows a share of classes in a bin in which noise has counted subjects."""
+    scores = np.array([[70.0, 50.0], [40.0, 5.0]])  # sums of 110 and 55, with noise of 20 each
+    means = np.array([0.3, 0.8])
+    noise = 20 / np.sqrt(2)
+    evaluation = Evaluation(["no", "yes"], np.eye(2), scores, means, noise=noise, share=0.1)
+    first, second = evaluation.calibration
+    assert first == pytest.approx((0.3, 40 / 110, 110))
+    assert np.isnan(second[1])
+    assert evaluation.to_dict()["calibration"][1][1] is None

@@ -49,6 +49,11 @@ _CHECK_NOTE = (
 )
 """Printed for every table, because a note on the values of private rows would reveal them."""
 
+_NEW_VERSION_NOTE = (
+    "A new audience begins a new version of the data. Repeated queries of all audiences count as "
+    "new, and predict --coverage needs a new evaluation."
+)
+
 
 @options.expand_groups
 def init(
@@ -153,11 +158,13 @@ def audience(
     ) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
-            costs = renewal_options.describe_costs()
+            costs = [_NEW_VERSION_NOTE, *renewal_options.describe_costs()]
             print_plan_report(planned, opened.schema.public, costs=costs, json=json)
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
+    if not json:
+        output.print_note(_NEW_VERSION_NOTE)
     echo(output.as_json(guarantee.to_dict()) if json else output.format_guarantee(guarantee))
 
 

@@ -17,7 +17,7 @@ from vicinal import __version__
 from vicinal.cli._reference import FeatureOptions, PublicLabels, ReferenceOptions
 from vicinal.cli.options import Json, PlanCommand, expand_groups, get_plan_arguments
 from vicinal.cli.output import as_json, echo, print_note, print_warnings, show_progress_bars
-from vicinal.cli.records import describe_missing_subjects
+from vicinal.cli.records import describe_missing_subjects, list_target_columns
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -58,8 +58,11 @@ def plan(
     if has_class_count:
         arguments["classes"] = range(names[0])
     checked = IndKNNPlan.of_target(declared_target(arguments), arguments)
+    targets = list_target_columns(checked.target, label)
     with print_warnings():
-        plain = feature_options.build_extractor(reference_options.public, [label, subject])
+        plain = feature_options.build_extractor(
+            reference_options.public, [label, subject, *targets]
+        )
         _, points, labels = feature_options.fit_extractor(reference_options, plain, label, subject)
     if label is not None and labels is None:
         raise InvalidInput("The 'label' option needs public rows that have labels.")

@@ -417,11 +417,13 @@ def _format_evaluation(evaluation: NoisyEvaluation, figures: dict[str, Any]) -> 
         for name, counts in zip(evaluation.classes, evaluation.confusion, strict=True):
             cells = " ".join(f"{max(count, 0):>{cell_width}.1f}" for count in counts)
             lines += [f"{name!s:>{name_width}} {cells}"]
-        if evaluation.calibration:
-            lines += ["", "Predicted probability -> observed share (subjects)"]
-        for predicted, observed, n_subjects in evaluation.calibration:
-            share = "unknown" if math.isnan(observed) else f"{observed:.3f}"
-            lines += [f"{predicted:.3f} -> {share} ({max(n_subjects, 0):.0f})"]
+        bins = [
+            f"{predicted:.3f} -> {observed:.3f} ({n_subjects:.0f})"
+            for predicted, observed, n_subjects in evaluation.calibration
+            if not math.isnan(observed)
+        ]
+        if bins:
+            lines += ["", "Predicted probability -> observed share (subjects)", *bins]
     if isinstance(evaluation, NumberEvaluation):
         unit = "logarithms" if evaluation.scale == "log" else "units of the numbers"
         edges = zip(evaluation.targets, evaluation.error_edges, strict=True)
@@ -470,7 +472,8 @@ def _format_title(name: str) -> str:
 
 def _format_coverage(evaluation: NoisyEvaluation) -> list[str]:
     """Return the lines on certified sets or intervals, and on drift, of an evaluation."""
-    from vicinal.store.coverage import ASSUMPTION, CONFIDENCE, MAX_REQUIRED_OUTCOMES
+    from vicinal.store.coverage import ASSUMPTION, CONFIDENCE, MAX_REQUIRED_OUTCOMES, OVERALL_CAVEAT
+    from vicinal.store.evaluation import Evaluation
 
     calibration = evaluation.coverage
     if calibration is None:
@@ -486,6 +489,8 @@ def _format_coverage(evaluation: NoisyEvaluation) -> list[str]:
                 outcome = f"no number of outcomes up to {MAX_REQUIRED_OUTCOMES} suffices"
             lines.append(f"{prefix}{certified['level']:g}: {outcome}")
     lines.append(f"Each level by itself has {CONFIDENCE:.0%} confidence. {ASSUMPTION}")
+    if isinstance(evaluation, Evaluation) and len(calibration.histograms) == 1:
+        lines.append(f"{OVERALL_CAVEAT} --coverage per-class calibrates each class.")
     if calibration.drifted_levels:
         levels = ", ".join(f"{level:g}" for level in calibration.drifted_levels)
         lines.append(

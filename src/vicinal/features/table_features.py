@@ -289,16 +289,29 @@ def _check_column(
     return misfits + _list_remarks(declared, values, parsed.codes)
 
 
-def warn_of_undeclared_categories(path: Path, table: pa.Table, schema: TableSchema) -> None:
-    """Warn of misspelt and of many undeclared categories in a **public** table.
+def warn_of_unexpected_values(path: Path, table: pa.Table, schema: TableSchema) -> None:
+    """Warn of misspelt and of many undeclared categories, and of clipped numbers and dates.
 
-    `path`: of the table's file, for the message. `schema`: declares the table's columns.
+    For a **public** table. `path`: of the table's file, for the message. `schema`: declares the
+    table's columns.
     """
+    clipped = []
     for column in schema.columns:
-        if isinstance(column, kinds.CategoryColumn) and column.name in table.column_names:
-            values = read_arrow_columns(table, [column.name])[0][column.name]
-            for misfit in _list_remarks(column, values, column.parse_cells(values).codes):
+        if column.name not in table.column_names:
+            continue
+        values = read_arrow_columns(table, [column.name])[0][column.name]
+        codes = column.parse_cells(values).codes
+        n_clipped = int(column.find_out_of_bounds(codes).sum())
+        if n_clipped and n_clipped <= _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
+            clipped.append(f"{checks.quote_column(column.name)} ({n_clipped})")
+        elif n_clipped or isinstance(column, kinds.CategoryColumn):
+            for misfit in _list_remarks(column, values, codes):
                 warn_caller(f"{path}: {misfit}")
+    if clipped:
+        warn_caller(
+            f"{path}: values outside the declared bounds count as the nearest bound. Columns, with "
+            f"their numbers of such rows: {', '.join(clipped)}."
+        )
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:

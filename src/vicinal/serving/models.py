@@ -313,16 +313,18 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
     try:
         body = model.model_validate_json(content)
     except pydantic.ValidationError as error:
-        # Report only the location and the kind of the first error, not the input.
+        # Report only the location and the rule of the first error, not the input.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = next((name for name in first["loc"] if name in model.model_fields), None)
         location = "The body" if field is None else f"The field '{field}'"
         positions = [index + 1 for index in first["loc"] if isinstance(index, int)]
         location += "".join(
-            f", {axis} {position},"
+            f", {axis} {position}"
             for axis, position in zip(("row", "column"), positions, strict=False)
         )
-        detail = f"{location} is not valid for this path ({first['type']})."
+        detail = f"{location} is not valid for this path: {first['msg']}."
+        if first["type"] == "extra_forbidden":
+            detail = f"The body may have only these fields: {', '.join(model.model_fields)}."
         raise Problem(422, "unusable", detail) from None
     # Refuse repeated keys: pydantic keeps the last value, but a proxy may have checked the first.
     # Finding them requires a second parse, as slow as the first. It is skipped if the only strings

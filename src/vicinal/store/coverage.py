@@ -46,6 +46,9 @@ ASSUMPTION = (
 )
 """The population of every statement on coverage, and the assumption of coverage.md."""
 
+OVERALL_CAVEAT = "The outcomes of a single class, above all a rare one, can be covered less often."
+"""What a statement on all classes together does not promise."""
+
 LEVELS = (0.8, 0.9, 0.95, 0.99)  # coverage levels in reports of evaluations
 OVERALL = "overall"  # kind of calibration with one threshold for all classes, or for each number
 
@@ -348,9 +351,10 @@ class CertifiedThresholds:
         sets = "sets" if of_classes else "intervals"
         noun = "class" if of_classes else "number"
         of_each = f" of each {noun}" if len(self.names) > 1 else ""
+        caveat = f" {OVERALL_CAVEAT}" if of_classes and len(self.names) == 1 else ""
         promise = (
             f"With {CONFIDENCE:.0%} confidence for this level by itself, the {sets} contain at "
-            f"least {self.level!r} of future outcomes{of_each}. {ASSUMPTION} Calibrated at "
+            f"least {self.level!r} of future outcomes{of_each}.{caveat} {ASSUMPTION} Calibrated at "
             f"answer {self.n_answers}; now there are {n_answers}."
         )
         if None not in self.thresholds:

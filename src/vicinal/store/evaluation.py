@@ -521,7 +521,7 @@ class Evaluation(NoisyEvaluation):
         and the probability is that of the answer. None if the store releases labels alone, or
         conformity scores of more than two classes are counted in their place.
     means : float64 (b,) or None
-        Mean probability of the released answers in each bin.
+        Mean probability of the released answers in each bin; 0 where there is none.
 
     Examples
     --------
@@ -567,12 +567,13 @@ class Evaluation(NoisyEvaluation):
     def calibration(self) -> list[tuple[float, float, float]]:
         """Mean probability, observed frequency and noisy number of subjects of each score bin.
 
-        The frequency is NaN in a bin whose number is below two standard deviations of its noise.
+        The frequency is NaN in a bin whose number of subjects may be noise alone.
         """
         if self.scores is None or self.means is None:
             return []
         sizes = self.scores.sum(axis=0)
-        is_reliable = sizes > 2 * self.noise
+        size_std = math.sqrt(2) * self.noise  # of a sum of two noisy counts
+        is_reliable = sizes > _MIN_SIGNAL_TO_NOISE * size_std
         frequencies = np.clip(self.scores[1] / np.where(is_reliable, sizes, np.inf), 0, 1)
         bins = zip(self.means, frequencies, sizes, is_reliable, strict=True)
         return [

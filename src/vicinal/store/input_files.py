@@ -72,12 +72,12 @@ def read_records(
     """Return the raw records of a file or folder, as the store's extractor accepts them.
 
     `targets`: names of the columns of target numbers. The format of a `public` CSV file is
-    detected; private ones have the format in the schema. `warn`: warn of undeclared values in a
-    public file.
+    detected; private ones have the format in the schema. `warn`: warn of unexpected values
+    in a public file.
     """
     from vicinal.datasets.dataset import load_images, load_texts
     from vicinal.datasets.tables import load_table
-    from vicinal.features.table_features import warn_of_undeclared_categories
+    from vicinal.features.table_features import warn_of_unexpected_values
 
     if path.is_dir():
         if extractor.kind in ("columns", "table"):
@@ -106,7 +106,7 @@ def read_records(
     with add_file_to_errors(path, public=public):
         dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and warn and "schema" in options:
-        warn_of_undeclared_categories(path, dataset.features, options["schema"])
+        warn_of_unexpected_values(path, dataset.features, options["schema"])
     return dataset
 
 
@@ -148,7 +148,7 @@ def read_queries(
 
     `id_column`: column of the file to copy; if None, the names of a folder's files are copied, and
     nothing (an empty mapping) for other files. `answer_columns`: names of the columns of answers,
-    which the copied column must not have. `warn`: warn of values that the schema does not declare.
+    which the copied column must not have. `warn`: warn of unexpected values.
     """
     from vicinal.datasets.tables import normalize_column_name, read_table
 

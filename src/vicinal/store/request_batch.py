@@ -482,7 +482,10 @@ def get_audience_state(states: Mapping[str, AudienceState], audience: object) ->
     if isinstance(audience, str):
         state = states.get(unicodedata.normalize("NFC", audience))
     if state is None:
-        raise InvalidInput("The 'audience' parameter must be an audience of this store.")
+        names = ", ".join(map(repr, states))
+        raise InvalidInput(
+            f"The 'audience' parameter must be an audience of this store, which has {names}."
+        )
     return state
 
 
