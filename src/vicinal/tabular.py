@@ -65,7 +65,7 @@ def read_numbers(argument: str, table: Any) -> NumberTable:
         return NumberTable(_require_numbers(argument, table), None)
     if _is_frame(table):
         return _read_frame(argument, table)
-    columns = _list_columns(argument, table)
+    columns = list_columns(argument, table)
     if columns is not None:
         return _stack_columns(argument, columns)
     if is_column(table):
@@ -85,7 +85,7 @@ def read_names(argument: str, table: Any) -> Names | None:
     """Return the labels of a table's columns; None for an array, and for all else without names."""
     if _is_frame(table):
         return _check_names(argument, table.columns)
-    columns = _list_columns(argument, table)
+    columns = list_columns(argument, table)
     if columns is not None:
         return _check_names(argument, (name for name, _ in columns))
     name = getattr(table, "name", None) if is_column(table) else None
@@ -365,7 +365,7 @@ def _is_frame(table: Any) -> bool:
     return hasattr(table, "iloc") and hasattr(table, "columns")
 
 
-def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
+def list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
     """Return pairs of name and column of a table; None for other input.
 
     `table`: of pandas or Arrow, or any other that exports Arrow; a mapping of names to columns, a
@@ -378,14 +378,16 @@ def _list_columns(argument: str, table: Any) -> list[tuple[Any, Any]] | None:
             return None
         if any(row.keys() != table[0].keys() for row in table):
             raise InvalidInput(
-                f"The {argument!r} parameter must have the same columns in all rows."
+                f"The {argument!r} parameter must have the same columns in all rows. Write None "
+                "where nothing is known."
             )
         return [(name, [row[name] for row in table]) for name in table[0]]
     if isinstance(table, Mapping):
         return list(table.items())
     if isinstance(table, np.ndarray):
-        fields = table.dtype.names or ()
-        return [(name, table[name]) for name in fields] if table.ndim == 1 else None
+        if table.dtype.names is None or table.ndim != 1:
+            return None
+        return [(name, table[name]) for name in table.dtype.names]
     if hasattr(table, "num_columns") or (
         hasattr(table, "__arrow_c_stream__") and not is_column(table)
     ):
@@ -408,7 +410,7 @@ def _read_frame(argument: str, frame: Any) -> NumberTable:
         # Faster than column by column.
         values = np.array(frame.to_numpy(dtype=_find_common_dtype(dtypes)), order="C")
         return NumberTable(values, _check_names(argument, frame.columns))
-    return _stack_columns(argument, _list_columns(argument, frame) or [])
+    return _stack_columns(argument, list_columns(argument, frame) or [])
 
 
 def _stack_columns(argument: str, named_columns: list[tuple[Any, Any]]) -> NumberTable:
@@ -592,7 +594,7 @@ def read_column(argument: str, column: Any) -> list[Any] | AnyArray:
     if isinstance(column, str | bytes | Mapping):
         raise _build_shape_error(argument, _SINGLE_VALUE)
     if is_table(column):
-        columns = _list_columns(argument, column) or []
+        columns = list_columns(argument, column) or []
         if len(columns) != 1:
             problem = f"Got a table of {len(columns)} columns. Choose one of them."
             raise _build_shape_error(argument, problem)

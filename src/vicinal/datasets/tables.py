@@ -127,10 +127,8 @@ def read_label_columns(
     """Return the labels and subject ids of the rows of a **public** table that have both.
 
     Returns a mask of these rows among all, bool (n,), their labels (m,) and their ids (m,); None
-    without a subject column. The types are those of :func:`load_table`, and so are the errors.
-
-    `table`: from :func:`read_table`. `label`, `subject`: names of its columns; `subject` None for
-    no ids.
+    without a `subject` column. Types and errors are those of :func:`load_table`. `table`: from
+    :func:`read_table`. `label`, `subject`: names of its columns.
     """
     columns = _Columns(table)
     is_complete = np.ones(table.num_rows, dtype=np.bool_)
@@ -308,10 +306,9 @@ def _detect_delimiter(
 ) -> tuple[CsvForm, int]:
     """Return a CSV file's format, with its delimiter and encoding, and its number of columns.
 
-    The decimal mark is ".", and is detected later. Only delimiters in the header are tried, because
-    a text field may contain any delimiter. Raises ValueError if rows have different lengths with
-    every delimiter. `delimiter`, `encoding`: None if to be detected. `base_format`: has the quote,
-    escape and comment marks.
+    The arguments are those of :func:`detect_csv_format`; the decimal mark is ".". Only delimiters
+    in the header are tried, because a text field may contain any. Raises ValueError if rows have
+    different lengths with every delimiter.
     """
     encoding = encoding or _detect_encoding(path)
     used_marks = (base_format.quote, base_format.escape, base_format.comment[:1])

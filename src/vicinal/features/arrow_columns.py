@@ -1,13 +1,13 @@
 """Tables of any library as Arrow columns. Values never appear in a message."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from vicinal import checks
+from vicinal import checks, tabular
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.table_columns import plain_text
 
@@ -52,32 +52,19 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
     `table`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
     list of mappings, or a structured array. Raises InvalidInput for other values.
     """
-    if isinstance(table, pa.Table | pa.RecordBatch):
-        return list(zip(table.schema.names, table.columns, strict=True)), table.num_rows
-    if hasattr(table, "iloc") and hasattr(table, "columns"):  # pandas, also columns of objects
-        names = list(map(str, table.columns))
-        return [(name, table.iloc[:, index]) for index, name in enumerate(names)], len(table)
-    if hasattr(table, "__arrow_c_stream__"):
-        return list_columns(pa.table(table))
-    if isinstance(table, Mapping):
-        columns = [(str(name), column) for name, column in table.items()]
-        try:
-            return columns, len(columns[0][1]) if columns else 0
-        except TypeError:
-            raise InvalidInput("Every column must be a list or an array of its values.") from None
-    if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
-        if any(row.keys() != table[0].keys() for row in table):
-            raise InvalidInput(
-                "Every row must have the same columns; write null where nothing is known."
-            )
-        columns = [(str(name), _unify_types([row[name] for row in table])) for name in table[0]]
-        return columns, len(table)
-    if isinstance(table, np.ndarray) and table.dtype.names is not None and table.ndim == 1:
-        return [(name, table[name]) for name in table.dtype.names], len(table)
-    raise InvalidInput(
-        "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, a "
-        "list of dicts, or a structured array."
-    )
+    named_columns = tabular.list_columns("rows", table)
+    if named_columns is None:
+        raise InvalidInput(
+            "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, "
+            "a list of dicts, or a structured array."
+        )
+    if isinstance(table, list | tuple):
+        named_columns = [(name, _unify_types(column)) for name, column in named_columns]
+    try:
+        n_rows = len(named_columns[0][1]) if named_columns else 0
+    except TypeError:
+        raise InvalidInput("Every column must be a list or an array of its values.") from None
+    return [(str(name), column) for name, column in named_columns], n_rows
 
 
 def _unify_types(values: list[Any]) -> list[Any]:
