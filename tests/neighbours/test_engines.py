@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex
 from vicinal.neighbours.engines import ENGINES, _choice, get_engine, list_exact_engines
 from vicinal.neighbours.kernels import Precision, int8_precision
-from vicinal.neighbours.scan import HitBudget, Pairs, ScanEngine, ScanRecords, TooManyHits
+from vicinal.neighbours.scan import HitBudget, NeighbourLists, ScanEngine, ScanRecords, TooManyHits
 
 pytestmark = pytest.mark.quick
 
@@ -83,9 +83,8 @@ def test_every_engine_has_the_similarities_of_chosen_pairs(name, seed, n, q, d, 
     values = np.full(len(rows), -1, np.int32)
     for block in (slice(0, half), slice(half, n)):
         records = ScanRecords(pad_rows(x)[block], offsets[block], np.zeros(n, np.int32)[block])
-        pair_rows = (rows + first).astype(np.int32)
-        pairs = Pairs(starts, pair_rows, values, records, first + block.start)
-        worker.write_similarities(pad_rows(queries), factor, pairs)
+        lists = NeighbourLists(starts, (rows + first).astype(np.int32), values)
+        worker.write_similarities(pad_rows(queries), factor, lists, records, first + block.start)
         is_written = rows < block.stop
         np.testing.assert_array_equal(values, np.where(is_written, expected, -1))
 

@@ -28,7 +28,6 @@ from vicinal.neighbours.scan import (
     Hits,
     MinScores,
     NeighbourLists,
-    Pairs,
     QueryBlock,
     ScanEngine,
     ScanRecords,
@@ -337,15 +336,15 @@ class ExactIndex(Index):
         The records of query j are in the rows ``rows[starts[j]:starts[j + 1]]``, ascending.
         """
         self._check_integers("queries", queries)
-        similarities = np.empty(len(rows), dtype=np.int32)
+        lists = NeighbourLists(starts, rows, np.empty(len(rows), dtype=np.int32))
         padded = pad_columns(queries, self.stride)
+        factor = self.kernel.product_factor
         first_row = 0
         for records in self.feature_rows.iterate_records(max(1, len(self))):
-            pairs = Pairs(starts, rows, similarities, records, first_row)
-            self.engine.write_similarities(padded, self.kernel.product_factor, pairs)
+            self.engine.write_similarities(padded, factor, lists, records, first_row)
             first_row += len(records)
-        similarities -= np.repeat(self.kernel.offsets(queries), np.diff(starts))
-        return NeighbourLists(starts, rows, similarities)
+        query_offsets = np.repeat(self.kernel.offsets(queries), np.diff(starts))
+        return NeighbourLists(starts, rows, lists.similarities - query_offsets)
 
     def _choose_task_size(self, n_queries: int) -> int:
         """Return the number of records of a thread's task in a search of `n_queries` together."""

@@ -100,24 +100,6 @@ class HitBudget:
             raise TooManyHits
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Pairs of queries and records whose similarities are to be computed.
-
-    - `starts`, int64 (q + 1,): the pairs of query j are ``starts[j]:starts[j + 1]``.
-    - `rows`, int32 (pairs,): row of each pair's record, ascending for each query.
-    - `similarities`, int32 (pairs,): written by engines, without the queries' own offsets.
-    - `records`: consecutive records; only pairs with one of them are computed.
-    - `first_row`: row of the first of `records`.
-    """
-
-    starts: Ints
-    rows: Ints32
-    similarities: Ints32
-    records: ScanRecords
-    first_row: int
-
-
 class ScanEngine(ABC):
     """Finds the pairs (record x, query q) whose score reaches the query's minimum score, exactly.
 
@@ -156,19 +138,28 @@ class ScanEngine(ABC):
         """Return a context for a search, in which each product uses only its own thread."""
         return nullcontext()
 
-    def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write ``factor * <x, q> - offset(x)`` of each pair whose record is in `pairs.records`.
+    def write_similarities(
+        self,
+        queries: IntegerMatrix,
+        factor: int,
+        lists: NeighbourLists,
+        records: ScanRecords,
+        first_row: int,
+    ) -> None:
+        """Write ``factor * <x, q> - offset(x)`` to `lists` for the pairs with one of `records`.
 
-        `queries`, (q, stride): integer features, padded as stored rows.
+        `queries`, (q, stride): integer features, padded as stored rows. `lists`: for each query,
+        ascending rows of records, and their similarities. `first_row`: row of the first of the
+        consecutive `records`.
         """
-        row_range = [pairs.first_row, pairs.first_row + len(pairs.records)]
-        for query, (start, stop) in enumerate(pairwise(pairs.starts)):
-            query_pairs = slice(*(start + np.searchsorted(pairs.rows[start:stop], row_range)))
-            indices = pairs.rows[query_pairs] - pairs.first_row
-            features = pairs.records.features[indices].astype(np.float32, copy=False)
+        row_range = [first_row, first_row + len(records)]
+        for query, (start, stop) in enumerate(pairwise(lists.starts)):
+            low, high = start + np.searchsorted(lists.rows[start:stop], row_range)
+            pairs = slice(low, high)
+            selected = records[lists.rows[pairs] - first_row]
+            features = selected.features.astype(np.float32, copy=False)
             products = features @ queries[query].astype(np.float32)  # exact for integer features
-            offsets = pairs.records.offsets[indices]
-            pairs.similarities[query_pairs] = factor * products.astype(np.int32) - offsets
+            lists.similarities[pairs] = factor * products.astype(np.int32) - selected.offsets
 
 
 def pad_columns(integers: IntegerMatrix, stride: int) -> IntegerMatrix:

@@ -47,7 +47,7 @@ from vicinal.neighbours.scan import (
     HitBudget,
     Hits,
     MinScores,
-    Pairs,
+    NeighbourLists,
     QueryBlock,
     ScanEngine,
     ScanRecords,
@@ -141,24 +141,23 @@ class VNNIEngine(ScanEngine):
         ordered_hits: Hits = order_by_query(hits, len(block))
         return ordered_hits
 
-    def write_similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write ``factor * <x, q> - offset(x)`` of each pair of query and record in `pairs`.
+    def write_similarities(
+        self,
+        queries: IntegerMatrix,
+        factor: int,
+        lists: NeighbourLists,
+        records: ScanRecords,
+        first_row: int,
+    ) -> None:
+        """Write ``factor * <x, q> - offset(x)`` to `lists` for the pairs with one of `records`.
 
-        `queries`, int8 (q, stride): integer features.
+        The arguments are those of :meth:`ScanEngine.write_similarities`.
         """
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
-        records = pairs.records
         check_memory(rows.shape[1], records, _ALL_RECORDS)
+        arrays = (lists.starts, lists.rows, lists.similarities)
         _write_similarities(
-            records.features,
-            records.offsets,
-            pairs.first_row,
-            len(records.row_ids),
-            rows,
-            factor,
-            pairs.starts,
-            pairs.rows,
-            pairs.similarities,
+            records.features, records.offsets, first_row, len(records), rows, factor, *arrays
         )
 
     def _find_hits(
