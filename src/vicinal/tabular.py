@@ -150,7 +150,7 @@ def align_columns(
 
     `expected`: names of the columns; None stands for 0, 1, ..., the columns of an array.
     `expected_source`: the table or parameter that has these names. `read_values`: reader of the
-    numbers, called when the names are right. `advice`: a further remedy for the message.
+    numbers. `advice`: a further remedy for the message.
     """
     names = read_names(argument, table)
     if names is None:

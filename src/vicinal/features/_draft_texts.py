@@ -99,10 +99,10 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
 
 @dataclass(frozen=True)
 class _Interpretation:
-    """One possible meaning of a column of texts.
+    """One possible meaning of a column of texts, which is parsed with it.
 
-    `parsed`: the column parsed with this meaning. `draft`: returns the draft from the column's
-    name, `parsed` (for dates: the column) and the keyword arguments `options`.
+    `draft`: returns the draft from the column's name, `parsed` (for dates: the column) and the
+    keyword arguments `options`.
     """
 
     parsed: ParsedColumn

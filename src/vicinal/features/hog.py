@@ -42,8 +42,8 @@ _DEGREES = 180.0 / np.pi  # degrees per radian
 class HOGFeatures(fixed.FixedImageFeatures):
     """Histogram of oriented gradients of every image, after Dalal and Triggs (CVPR 2005).
 
-    The features of an image are a function of that image alone, without fitted parameters, so
-    extracting them from private images costs no privacy.
+    The features of an image are a function of that image alone, so extracting them from private
+    images costs no privacy.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ class ParsedColumn:
         """The codes of all cells that are neither missing nor faulty."""
         return self.codes[~np.isnan(self.codes)]
 
-    def refuse_missing(self) -> Self:
+    def mark_missing(self) -> Self:
         """Return the column with missing values as faults."""
         is_missing = np.isnan(self.codes) & (self.faults == 0)
         faults = np.where(is_missing, np.uint8(Fault.MISSING), self.faults)
@@ -353,7 +353,7 @@ def find_label_faults(column: pa.ChunkedArray, classes: Sequence[Any] | None) ->
         is_class = checks.parse_integer_label(text, index_of) in index_of
         return 0.0 if is_class else Fault.UNKNOWN_CLASS
 
-    return _parse_distinct(column, validate_label).refuse_missing()
+    return _parse_distinct(column, validate_label).mark_missing()
 
 
 def find_id_faults(column: pa.ChunkedArray) -> ParsedColumn:

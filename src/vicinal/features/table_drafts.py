@@ -167,9 +167,9 @@ def _get_category_order(table: Any, name: str) -> list[str] | None:
 def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = None) -> pa.Table:
     """Return a table of rows sampled from the public schema, every column independently.
 
-    Numbers have a normal distribution if centre and spread are declared, else a uniform one. Levels
-    and categories have the declared shares, else equal ones, and values are missing with the
-    declared share. Columns of real rows are not independent, so prefer real public rows.
+    Numbers have a normal distribution if centre and spread are declared, else a uniform one. Other
+    values have the declared shares, else equal ones. Columns of real rows are not independent, so
+    prefer real public rows.
 
     Parameters
     ----------

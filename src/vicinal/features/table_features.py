@@ -234,10 +234,10 @@ def check_table(
         if len(labels) == 1:
             readers[name] = partial(cells.find_label_faults, classes=classes)
         else:
-            readers[name] = lambda column: cells.parse_numbers(column).refuse_missing()
+            readers[name] = lambda column: cells.parse_numbers(column).mark_missing()
     if subject is not None:
         id_column = checks.normalize_text(subject)
-        readers[id_column] = lambda column: cells.find_id_faults(column).refuse_missing()
+        readers[id_column] = lambda column: cells.find_id_faults(column).mark_missing()
     readers |= {column.name: column.parse_cells for column in schema.columns}
     misfits = [
         Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)

@@ -50,8 +50,8 @@ class TableColumn(ABC):
     - `weight`: factor of the column's features, 1 by default.
     - `missing`: whether values may be missing; then one more feature is nonzero for missing values.
     - `missing_share`: public share of rows without a value, for sampled rows.
-    - `missing_values`: the column's own missing-value markers, such as "?" or -999.
-    - `schema_missing_values`: the markers that the schema declares for all columns.
+    - `missing_values`, `schema_missing_values`: missing-value markers, such as "?" or -999, of the
+      column, and of all columns of the schema.
     """
 
     kind: ClassVar[str]
@@ -90,7 +90,7 @@ class TableColumn(ABC):
     def parse_cells(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a column; missing values are faults if not allowed."""
         parsed = self._parse_cells_without_markers(column)
-        return parsed if self.missing else parsed.refuse_missing()
+        return parsed if self.missing else parsed.mark_missing()
 
     def _parse_cells_without_markers(self, column: pa.ChunkedArray) -> ParsedColumn:
         """Return codes and faults of a column, with NaN for missing-value markers."""
