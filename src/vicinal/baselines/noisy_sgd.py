@@ -61,7 +61,7 @@ class NoisySGDParameters(FixedPlanParameters):
         doc="Upper bound on the privacy loss of a subject, with all of its records.",
     )
     n_steps: int = parameter(
-        Integer(minimum=1, maximum=10**6), default=200, doc="How many steps to train."
+        Integer(minimum=1, maximum=10**6), default=200, doc="Number of training steps."
     )
     sampling_rate: float = parameter(
         Real(above=0, maximum=1),
@@ -79,12 +79,12 @@ class NoisySGDParameters(FixedPlanParameters):
     momentum: float = parameter(
         Real(minimum=0, below=1),
         default=0.9,
-        doc="How much of the last step is kept in the next, 0 <= momentum < 1.",
+        doc="Share of the previous step that is added to the next one, 0 <= momentum < 1.",
     )
     n_records: int | None = parameter(
         Unless(None, Integer(minimum=1)),
         default=None,
-        doc="""Public number of subjects, which the mean is taken by. Without it the number is
+        doc="""Public number of subjects, the divisor of mean gradients. Without it the number is
         released once with noise, which the guarantee includes.""",
     )
 
@@ -96,7 +96,7 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
 
     @property
     def plan_identity(self) -> Hashable:
-        """The whole plan as a key, with epsilon and delta, which the releases are derived from."""
+        """The whole plan as a key, with epsilon and delta, from which the releases follow."""
         return super().plan_identity, self.epsilon, self.delta
 
     @property
@@ -182,8 +182,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     ----------
     classes_ : ndarray (c,)
         Class names as declared.
-    coef_, intercept_ : float64 (c, d), (c,)
-        Weights of the training features, averaged over the second half of the steps; public.
+    coef_, intercept_ : float64 (c, D), (c,)
+        Weights of the D training features, averaged over the second half of the steps; public.
     noise_multiplier_ : float
         Standard deviation of the noise divided by the clipping bound.
     n_records_ : float

@@ -40,10 +40,7 @@ class PATEParameters(AnsweringParameters):
     """Parameters of PATE beyond those of every estimator that answers queries by a fixed plan."""
 
     n_teachers: int = parameter(
-        Integer(minimum=1, maximum=10**6),
-        default=250,
-        kw_only=False,
-        doc="How many teachers there are.",
+        Integer(minimum=1, maximum=10**6), default=250, kw_only=False, doc="Number of teachers."
     )
     teacher: Any = parameter(
         Checked(_resolve_teacher, "scikit-learn classifier, optional"),
@@ -56,8 +53,8 @@ class PATEParameters(AnsweringParameters):
 class PATEPlan(PATEParameters, AnsweringPlan):
     """Checked parameters of a PATE classifier.
 
-    If `sigma_votes` is None, the noise is calibrated to `epsilon`; if `epsilon` is None too, its
-    standard deviation is 40 votes. If `sigma_screen` and `threshold` are None, nothing is screened.
+    "auto" of `sigma_votes` is None here: the noise is calibrated to `epsilon`, or has a standard
+    deviation of 40 votes if `epsilon` is None, too.
     """
 
     _name = "PATE"
