@@ -213,8 +213,6 @@ class Coordinator(BaseStore):
             if was_consistent:
                 self._delete_sums()
 
-    # ------------------------------------------------------------ answers
-
     def _create_batch(self) -> RequestBatch:
         """Return an empty batch of requests, after numbering the blocks of queries from 0."""
         for audience_shards in self._remote_shards.values():
@@ -240,8 +238,6 @@ class Coordinator(BaseStore):
         )
         with self._ledger.release(audience):
             yield sums
-
-    # ------------------------------------------------------------ the data
 
     def _add_records(self, records: StoredRecords, addition: Addition | None) -> None:
         """Add encoded records on the shards of their subjects.
@@ -355,8 +351,6 @@ class Coordinator(BaseStore):
 
         kind = changes.MODEL_TRAINED if state is None else changes.MODEL_REFRESHED
         self._make_change(kind, decide_change)
-
-    # ------------------------------------------------------------ maintenance
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values; with `curator` also private ones of every shard."""
