@@ -15,6 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import TableFeatures, TableSchema, draft_schema
 from vicinal.features.table_features import check_table
 from vicinal.features.table_kinds import MAX_DEVIATIONS
+from vicinal.store import Store, StoreExtractor
 
 PRIVATE = "Ms Secret"
 
@@ -365,3 +366,49 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     pipeline = make_pipeline(table, model)
     pipeline.fit(rows, y, indknnclassifier__public=reference)
     assert (pipeline.predict(rows.slice(0, 20)) == y[:20]).mean() > 0.8
+
+
+SEX_SCHEMA = make_schema(
+    age={"kind": "whole", "low": 0, "high": 100}, sex={"kind": "category", "values": ["f", "m"]}
+)
+
+
+def make_people(n_rows, seed):
+    draws = np.random.default_rng(seed)
+    return {"age": draws.integers(20, 90, n_rows), "sex": draws.choice(["f", "m"], n_rows).tolist()}
+
+
+def predict_with(kind, tmp_path):
+    """Return the method `predict` of an estimator, or of a store, on a table of people."""
+    people = make_people(300, seed=0)
+    labels = np.where(people["age"] > 60, "ill", "well")
+    plan = {"classes": ["ill", "well"], "n_queries": 40, "n_records": 300}
+    public = make_people(60, seed=1)
+    if kind == "estimator":
+        model = IndKNNClassifier(**plan, simulation_seed=0)
+        return model.fit(people, labels, public=public, schema=SEX_SCHEMA).predict
+    extractor = StoreExtractor("table", {"schema": SEX_SCHEMA})
+    features = extractor.transform(public)
+    plan |= {"simulation_seed": 0}
+    store = Store.init(tmp_path / "s", people, labels, public=features, extractor=extractor, **plan)
+    return store.predict
+
+
+@pytest.mark.parametrize("kind", ["estimator", "store"])
+def test_queries_with_other_spellings_warn_and_empty_ones_are_refused(kind, tmp_path):
+    predict = predict_with(kind, tmp_path)
+    predict({"age": [30, 70], "sex": ["f", "m"]})
+    with pytest.warns(UserWarning, match="The queries: column 'sex': 2 rows hold") as found:
+        predict({"age": [31, 71], "sex": ["F", "M"]})
+    assert len(found) == 1
+    with pytest.warns(UserWarning, match="They count as .other.. There are so many"):
+        predict({"age": [32, 72], "sex": ["female", "male"]})
+    with pytest.raises(InvalidInput, match="A query must have a value in at least one column"):
+        predict({"age": [33, None], "sex": ["f", None]})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_single_row_or_column_is_refused_with_advice(library):
+    column = pytest.importorskip(library).Series([50, 20])
+    with pytest.raises(InvalidInput, match="A single row is a table too"):
+        compute_features(column)

@@ -253,7 +253,9 @@ def _answer_with_student(
     takes_images = len(student.preprocessing.shape) > 1
     extractor = student.extractor or StoreExtractor("hog" if takes_images else "columns")
     target = declared_target({"classes": student.classes})
-    copied, dataset = input_files.read_queries(path, extractor, id_column, target.answer_columns)
+    copied, dataset = input_files.read_queries(
+        path, extractor, id_column, target.answer_columns, warn=False
+    )
     with input_files.add_file_to_errors(path, public=True):
         # In float64, rounded values are short decimal numbers.
         probabilities = student.predict_proba(dataset.features).astype(float)

@@ -11,6 +11,11 @@ from vicinal import checks, tabular
 from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features.table_columns import plain_text
 
+_NO_TABLE = (
+    "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, a "
+    "list of dicts, or a structured array. A single row is a table too, such as df.iloc[[0]]."
+)
+
 
 def read_arrow_columns(
     table: Any, required: Sequence[str]
@@ -54,10 +59,7 @@ def list_columns(table: Any) -> tuple[list[tuple[str, Any]], int]:
     """
     named_columns = tabular.list_columns("rows", table)
     if named_columns is None:
-        raise InvalidInput(
-            "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, "
-            "a list of dicts, or a structured array."
-        )
+        raise InvalidInput(_NO_TABLE)
     if isinstance(table, list | tuple):
         named_columns = [(name, _unify_types(column)) for name, column in named_columns]
     try:

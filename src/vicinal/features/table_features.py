@@ -1,6 +1,7 @@
 """Features of the rows of a table by a public schema, and checks of a table for its owner."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,12 @@ class TableFeatures(FixedFeatures):
         }
         _refuse_faults(parsed)
         return np.column_stack([column.codes for column in parsed.values()])
+
+    def transform_empty_row(self) -> Vectors | None:
+        """Return the features (1, d) of a row without any value; None if such rows are refused."""
+        with suppress(InvalidInput):
+            return self.transform({name: [None] for name in as_schema(self.schema).names})
+        return None
 
     def get_feature_names_out(
         self,
@@ -289,15 +296,16 @@ def _check_column(
     return misfits + _list_remarks(declared, values, parsed.codes)
 
 
-def warn_of_unexpected_values(path: Path, table: pa.Table, schema: TableSchema) -> None:
+def warn_of_unexpected_values(source: object, table: Any, schema: TableSchema) -> None:
     """Warn of misspelt and of many undeclared categories, and of clipped numbers and dates.
 
-    For a **public** table. `path`: of the table's file, for the message. `schema`: declares the
-    table's columns.
+    For a **public** table. `source`: the name of the table, or its file, for the message. `schema`:
+    declares the table's columns.
     """
+    _, n_rows, names = read_arrow_columns(table, ())
     clipped = []
-    for column in schema.columns:
-        if column.name not in table.column_names:
+    for column in schema.columns if n_rows else ():
+        if column.name not in names:
             continue
         values = read_arrow_columns(table, [column.name])[0][column.name]
         codes = column.parse_cells(values).codes
@@ -306,12 +314,27 @@ def warn_of_unexpected_values(path: Path, table: pa.Table, schema: TableSchema) 
             clipped.append(f"{checks.quote_column(column.name)} ({n_clipped})")
         elif n_clipped or isinstance(column, kinds.CategoryColumn):
             for misfit in _list_remarks(column, values, codes):
-                warn_caller(f"{path}: {misfit}")
+                warn_caller(f"{source}: {misfit}")
     if clipped:
         warn_caller(
-            f"{path}: values outside the declared bounds count as the nearest bound. Columns, with "
-            f"their numbers of such rows: {', '.join(clipped)}."
+            f"{source}: values outside the declared bounds count as the nearest bound. Columns, "
+            f"with their numbers of such rows: {', '.join(clipped)}."
         )
+
+
+def refuse_rows_without_values(features: Vectors, empty_row: Vectors | None) -> None:
+    """Raise UnusableRows if a query has no value at all: its answer would tell nothing of it.
+
+    `features`, (q, d): of the queries. `empty_row`, (1, d): features of a row without any value;
+    None if the schema refuses such rows.
+    """
+    if empty_row is None:
+        return
+    is_empty = (features == empty_row).all(axis=1)
+    if is_empty.any():
+        listed = list_rows((np.flatnonzero(is_empty) + 1).tolist())
+        problem = "A query must have a value in at least one column of the schema"
+        raise UnusableRows(f"{problem}.", f"{problem}. Row {listed} has none: remove it.")
 
 
 def _list_remarks(column: kinds.TableColumn, values: pa.ChunkedArray, codes: Codes) -> list[Misfit]:

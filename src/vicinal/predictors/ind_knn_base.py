@@ -17,7 +17,12 @@ from vicinal.engine.proxy_ledger import BudgetUsage
 from vicinal.engine.shard import Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, warn_caller
 from vicinal.features.table_drafts import rows_from_schema
-from vicinal.features.table_features import TableFeatures, as_schema
+from vicinal.features.table_features import (
+    TableFeatures,
+    as_schema,
+    refuse_rows_without_values,
+    warn_of_unexpected_values,
+)
 from vicinal.features.table_schema import TableSchema
 from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
@@ -213,8 +218,17 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             (q,), whether private records were used (otherwise the answer is not charged); and
             ``probabilities`` (q, c), or None.
         """
+        return self._answer(self._check_queries(X))
+
+    def _check_queries(self, X: npt.ArrayLike) -> FloatMatrix:
+        """Return the features (q, d) of queries `X`, which are public; warn of doubtful values."""
         check_is_fitted(self)
-        return self._answer(inputs.read_features(self, X))
+        queries = inputs.read_features(self, X)
+        table: TableFeatures | None = vars(self).get("_table")
+        if table is not None:
+            refuse_rows_without_values(queries, table.transform_empty_row())
+            warn_of_unexpected_values("The queries", X, as_schema(table.schema))
+        return queries
 
     def _answer(self, queries: FloatMatrix) -> QueryAnswers:
         """Return all released values for queries (q, d), charged, and cache them."""
@@ -239,8 +253,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
         Repeating released answers is not charged. The cache is cleared when records change.
         """
-        check_is_fitted(self)
-        queries = inputs.read_features(self, X)
+        queries = self._check_queries(X)
         with self._engine.lock:
             cached_answers = self._recent_answers.get(_hash_queries(queries))
         return self._answer(queries) if cached_answers is None else cached_answers

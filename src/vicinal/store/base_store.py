@@ -241,6 +241,7 @@ class BaseStore(ABC):
             If a shard of a cluster is missing. The request can be repeated.
         """
         check_analyst(self._audience_states, audience, analyst)
+        self.schema.extractor.warn_of_unexpected_values(queries)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key, coverage)])
         if isinstance(reply, VicinalError):
             raise reply

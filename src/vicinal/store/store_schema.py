@@ -151,6 +151,14 @@ class StoreExtractor:
         numbers = self._extract_numbers(raw)
         return numbers if self.public_map is None else self.public_map.transform(numbers)
 
+    def warn_of_unexpected_values(self, queries: Any) -> None:
+        """Warn of misspelt categories and of clipped numbers in a table of **public** queries."""
+        if self.kind == "table" and not isinstance(queries, ExtractedRows):
+            from vicinal.features.table_features import as_schema, warn_of_unexpected_values
+
+            schema = as_schema(self.options["schema"])
+            warn_of_unexpected_values("The queries", queries, schema)
+
     def with_columns_of(self, raw: Any) -> Self:
         """Return a copy of this extractor that has the column names of `raw`, a table of numbers.
 
@@ -340,14 +348,9 @@ class StoreSchema:
         """
         features = self.extract(raw)
         if self._empty_features is not None:
-            is_empty = (features == self._empty_features).all(axis=1)
-            if is_empty.any():
-                from vicinal.features.table_features import list_rows  # needs scikit-learn
+            from vicinal.features.table_features import refuse_rows_without_values
 
-                listed = list_rows((np.flatnonzero(is_empty) + 1).tolist())
-                problem = "A query must have a value in at least one column of the schema"
-                located = f"{problem}. Row {listed} has none: remove it."
-                raise UnusableRows(f"{problem}.", located)
+            refuse_rows_without_values(features, self._empty_features)
         return features
 
     @cached_property

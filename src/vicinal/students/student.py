@@ -181,6 +181,7 @@ class Student:
         """Return the probability of every class, float32 (n, c), for raw examples."""
         if self.extractor is not None:
             vectors = self.extractor.transform(examples)
+            self.extractor.warn_of_unexpected_values(examples)
             return replace(self, extractor=None).predict_proba(vectors)
 
         def compute_probabilities(batch: Tensor) -> Tensor:
