@@ -37,7 +37,7 @@ WIDTHS = {"votes": 4, "labels": 4, "dense": 5, "sparse": 60}
 
 
 def exact(engine):
-    return lambda: ExactIndex(KERNEL, D, tile=16, engine=engine)
+    return lambda: ExactIndex(KERNEL, D, engine=engine)
 
 
 def hashing():

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from index_tools import wiped
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import RBF, Cosine, ExactIndex, NeighbourLists, Reference
+from vicinal.neighbours import index as index_module
 from vicinal.neighbours.kernels import INTEGER_NORM, LEVELS, Precision, quantise_directions
 from vicinal.neighbours.radius import AdaptiveRadius, FixedRadius
 from vicinal.neighbours.scan import find_movers
@@ -104,7 +105,7 @@ def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
     rng = np.random.default_rng(seed)
     kernel = RBF(1.0, 3.0) if rbf else Cosine()
     X, Q = kernel.encode(rng.normal(size=(n, d))), kernel.encode(rng.normal(size=(q, d)))
-    index = ExactIndex(kernel, d, tile=tile)
+    index = ExactIndex(kernel, d)
     for part in np.array_split(X, 3):
         index.add(part)
     similarities = X.astype(np.int64) @ Q.astype(np.int64).T
@@ -112,7 +113,11 @@ def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
         squares = np.square(X.astype(np.int64)).sum(1)[:, None]
         similarities = 2 * similarities - squares - np.square(Q.astype(np.int64)).sum(1)
     thresholds = rng.integers(-(2**24), 2**23, q)
-    lists = index.search(Q, thresholds)
+    with pytest.MonkeyPatch.context() as patch:
+        # Small blocks are one task otherwise.
+        patch.setattr(index_module, "_MAX_SERIAL_BYTES", 0)
+        patch.setattr(index_module, "_MAX_TASK_RECORDS", tile)
+        lists = index.search(Q, thresholds)
     for j in range(q):
         single = lists.select_queries(j, j + 1)
         expected = np.flatnonzero(similarities[:, j] >= thresholds[j])

@@ -276,10 +276,8 @@ class Index(ABC):
             )
 
 
-TILE = 1 << 15
-"""Largest number of records in the task of a thread."""
-
-_MIN_TASK_RECORDS = 1024  # smallest number of records in a task, as far as `tile` allows
+_MAX_TASK_RECORDS = 1 << 15  # largest number of records in the task of a thread
+_MIN_TASK_RECORDS = 1024  # smallest number of records in a task
 
 _TASKS_PER_THREAD = 4  # several, so that no thread waits long for another one
 
@@ -299,8 +297,6 @@ class ExactIndex(Index):
     ----------
     kernel, n_features, engine
         See :class:`vicinal.neighbours.index.Index`.
-    tile : int
-        Largest number of records in the task of a thread.
 
     Examples
     --------
@@ -313,12 +309,6 @@ class ExactIndex(Index):
     >>> index.search(rows, FixedRadius(Cosine(), 0.5, 3).thresholds(rows)).rows
     array([0, 1, 2], dtype=int32)
     """
-
-    def __init__(
-        self, kernel: Kernel, n_features: int, tile: int = TILE, engine: str | None = None
-    ) -> None:
-        super().__init__(kernel, n_features, engine)
-        self._tile = tile
 
     def _scan(
         self, queries: IntegerMatrix, min_scores: MinScores, hit_budget: HitBudget
@@ -352,7 +342,7 @@ class ExactIndex(Index):
         if n_queries * len(self) * row_bytes <= _MAX_SERIAL_BYTES:
             return max(1, len(self))
         task_records = -(-len(self) // (get_thread_count() * _TASKS_PER_THREAD))
-        return min(self._tile, max(task_records, _MIN_TASK_RECORDS))
+        return min(_MAX_TASK_RECORDS, max(task_records, _MIN_TASK_RECORDS))
 
 
 BLOCK_BYTES = 1 << 25
