@@ -186,7 +186,7 @@ def test_unusable_records_change_nothing(service, change):
     [
         (
             b'{"vectors": [[0, 0]], "coverage": 90}',
-            "'coverage' is not valid for this path: Input should be less than 1.",
+            "'coverage' is not valid for this path: it must be less than 1.",
         ),
         (
             b'{"vectors": [[0, 0]], "secret": 1}',
@@ -194,12 +194,17 @@ def test_unusable_records_change_nothing(service, change):
         ),
         (
             b'{"vectors": [["secret"]]}',
-            "row 1, column 1 is not valid for this path: Input should be a valid number",
+            "row 1, column 1, is not valid for this path: it must be a valid number",
+        ),
+        (
+            b"{}",
+            "this path: it must have exactly one of the fields vectors, images, texts and rows.",
         ),
         (b'{"vectors": [[0, 0]', "The body is not valid for this path: Invalid JSON: EOF"),
     ],
 )
 def test_the_reason_of_a_refusal_is_in_plain_words(service, body, advice):
+    """Fails if a reply names a type of pydantic, or quotes the body."""
     detail = service.call("POST", "/v1/predict", body).body["detail"]
     assert advice in detail
     assert "secret" not in detail

@@ -1,5 +1,7 @@
 """A store of table rows through the service: description of columns, and errors of rows."""
 
+from urllib.parse import unquote
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,23 @@ def test_a_row_that_does_not_fit_names_column_and_row_and_no_value(tmp_path, cha
             assert "secret" not in str(reply.body)
         reply = service.call("POST", "/v1/predict", {"rows": [row, {**row, "ward": ["secret"]}]})
         assert "The field 'rows', row 2, is not" in reply.body["detail"]
+
+
+def test_values_that_count_as_others_are_reported(tmp_path):
+    """Fails if an age of 850 years or a misspelt ward is answered without a note."""
+    with running(tmp_path / "store", make=make_store) as service:
+        row = {**dict.fromkeys(COLUMNS), "age": 50, "ward": "west"}
+        usual = service.call("POST", "/v1/predict", {"rows": [row]})
+        assert "notes" not in usual.body
+        wrong = [{**row, "age": 850, "ward": " West"}, row, row]
+        reply = service.call("POST", "/v1/predict", {"rows": wrong})
+        assert reply.status == 200
+        notes = " ".join(reply.body["notes"])
+        assert "column 'ward': 1 row holds declared values in another spelling" in notes
+        assert "outside the declared bounds count as the nearest bound" in notes
+        assert "'age' (1)." in notes
+        lines = [",".join(COLUMNS), *(f"{age},west,,,,,," for age in (850, 3, 4))]
+        content = "\n".join(lines).encode()
+        csv = service.call("POST", "/v1/predict-csv", content, headers={"Content-Type": "text/csv"})
+        assert csv.status == 200
+        assert "'age' (1)." in unquote(csv.headers["Vicinal-Notes"])

@@ -297,12 +297,23 @@ def _check_column(
 
 
 def warn_of_unexpected_values(source: object, table: Any, schema: TableSchema) -> None:
-    """Warn of misspelt and of many undeclared categories, and of clipped numbers and dates.
+    """Warn of the values that :func:`describe_unexpected_values` describes, in a **public** table.
 
-    For a **public** table. `source`: the name of the table, or its file, for the message. `schema`:
-    declares the table's columns.
+    `source`: the name of the table, or its file, for the message.
+    """
+    for note in describe_unexpected_values(table, schema):
+        warn_caller(f"{source}: {note}")
+
+
+def describe_unexpected_values(table: Any, schema: TableSchema) -> list[str]:
+    """Return notes on misspelt and many undeclared categories, and on clipped numbers and dates.
+
+    `table`: a **public** one, because notes count its rows, in a form that
+    :class:`~vicinal.features.TableFeatures` accepts. `schema`: declares its columns; missing ones
+    are skipped.
     """
     _, n_rows, names = read_arrow_columns(table, ())
+    notes: list[str] = []
     clipped = []
     for column in schema.columns if n_rows else ():
         if column.name not in names:
@@ -313,13 +324,13 @@ def warn_of_unexpected_values(source: object, table: Any, schema: TableSchema) -
         if n_clipped and n_clipped <= _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
             clipped.append(f"{checks.quote_column(column.name)} ({n_clipped})")
         elif n_clipped or isinstance(column, kinds.CategoryColumn):
-            for misfit in _list_remarks(column, values, codes):
-                warn_caller(f"{source}: {misfit}")
+            notes += map(str, _list_remarks(column, values, codes))
     if clipped:
-        warn_caller(
-            f"{source}: values outside the declared bounds count as the nearest bound. Columns, "
-            f"with their numbers of such rows: {', '.join(clipped)}."
+        notes.append(
+            "values outside the declared bounds count as the nearest bound. Columns, with their "
+            f"numbers of such rows: {', '.join(clipped)}."
         )
+    return notes
 
 
 def refuse_rows_without_values(features: Vectors, empty_row: Vectors | None) -> None:

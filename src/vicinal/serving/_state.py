@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from vicinal.errors import StorageFailed, VicinalError
+from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.features.table_features import describe_unexpected_values
 from vicinal.serving._batcher import RequestBatcher
 from vicinal.serving._csv import decode_csv
 from vicinal.serving._limits import BodyLimits, BodyReader, RateLimit
@@ -22,6 +23,7 @@ from vicinal.serving.local_socket import LocalSocket
 from vicinal.serving.models import AnyBody, decode_rows, get_n_features, parse_body
 from vicinal.serving.settings import ServiceSettings
 from vicinal.store.base_store import BaseStore
+from vicinal.store.input_files import get_table_schema
 
 _INLINE_BODY_BYTES = 32 << 10
 """Longest body decoded in the event loop: passing it to a thread would take as long, 1 ms."""
@@ -38,6 +40,8 @@ class AppState:
         self.batcher = RequestBatcher(store, settings, self.metrics)
         body_limits = BodyLimits.from_n_features(settings, get_n_features(store))
         self.body_reader = BodyReader(settings, body_limits)
+        extractor = store.schema.extractor
+        self._table_schema = get_table_schema(extractor) if extractor.raw_form == "rows" else None
         self._local_socket = LocalSocket(store, folder, self.batcher.run)
         self._keys = KeyCache(KeyFile(folder))
         self._rate_limit = RateLimit(settings.rate, settings.burst)
@@ -97,6 +101,20 @@ class AppState:
             return decode_csv(content, self.store, id_column, self.settings.request_queries)
 
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
+
+    async def describe_rows(self, rows: Any) -> list[str]:
+        """Return notes on values of queried table rows that count as others, in a decoder thread.
+
+        `rows`: decoded queries, which are public. Empty for other rows than those of tables.
+        """
+        schema = self._table_schema
+        if schema is None:
+            return []
+        describe = partial(describe_unexpected_values, rows, schema)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._decoder, describe)
+        except InvalidInput:  # rows that the store refuses with a better message
+            return []
 
     async def call_store(
         self, method: Callable[..., T], *arguments: Any, changes_data: bool = False

@@ -43,6 +43,7 @@ from vicinal.store.requests import Query, Reply, name_coverage_columns
 from vicinal.store.status import Presence
 
 _MAX_KEY_LENGTH = 200  # characters of an Idempotency-Key, which the store keeps with the reply
+_MAX_NOTES_LENGTH = 1000  # characters in a header: proxies accept 4 KiB of headers or more
 _Endpoint = Callable[[AppState, Any, Request], Awaitable[Response]]
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
@@ -177,7 +178,11 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
         body, rows, n_rows = await state.decode_json(models.PredictRequest, content)
     query = Query(rows, key.audience, key.name, idempotency_key, body.coverage)
     reply = await _submit_query(state, query, n_rows, start_time)
-    return Response(to_json(reply.to_dict()), media_type=JSON_MEDIA_TYPE)
+    fields = reply.to_dict()
+    notes = await state.describe_rows(rows)
+    if notes:
+        fields["notes"] = notes
+    return Response(to_json(fields), media_type=JSON_MEDIA_TYPE)
 
 
 async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: float) -> Reply:
@@ -197,9 +202,9 @@ async def _submit_query(state: AppState, query: Query, n_rows: int, start_time: 
 async def predict_csv(state: AppState, key: ApiKey, request: Request) -> Response:
     """Answer the queries of a CSV file by a CSV file, as `vicinal predict` does.
 
-    The headers Vicinal-Charged, Vicinal-Left and Vicinal-Promise are the fields `charged`, `left`
-    and `promise` of a JSON reply, the last one percent-encoded. Errors of the file may name its
-    columns.
+    The headers Vicinal-Charged, Vicinal-Left, Vicinal-Promise and Vicinal-Notes are the fields
+    `charged`, `left`, `promise` and `notes` of a JSON reply, the last two percent-encoded. Errors
+    of the file may name its columns.
     """
     start_time = time.perf_counter()
     idempotency_key = _get_idempotency_key(request)
@@ -225,6 +230,9 @@ async def predict_csv(state: AppState, key: ApiKey, request: Request) -> Respons
     if reply.promise is not None:
         # Names of classes in it need not be ASCII.
         headers["Vicinal-Promise"] = quote(reply.promise)
+    notes = await state.describe_rows(rows)
+    if notes:
+        headers["Vicinal-Notes"] = quote(" ".join(notes)[:_MAX_NOTES_LENGTH])
     return Response(format_answers_csv(table), headers=headers, media_type=CSV_MEDIA_TYPE)
 
 

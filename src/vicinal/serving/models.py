@@ -55,7 +55,9 @@ class RowsBody(BaseModel):
         """Raise ValueError unless exactly one of the four formats is given."""
         formats = (self.vectors, self.images, self.texts, self.rows)
         if sum(rows is not None for rows in formats) != 1:
-            raise ValueError
+            raise ValueError(
+                "it must have exactly one of the fields vectors, images, texts and rows"
+            )
         return self
 
 
@@ -109,6 +111,11 @@ class PaidAnswers(BaseModel):
     )
     promise: str | None = Field(
         None, description="Statement on the coverage of sets or intervals, if requested."
+    )
+    notes: list[str] | None = Field(
+        None,
+        description="Notes on values of table rows that count as others, such as numbers outside "
+        "the declared bounds; absent if there are none.",
     )
 
 
@@ -313,25 +320,40 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
     try:
         body = model.model_validate_json(content)
     except pydantic.ValidationError as error:
-        # Report only the location and the rule of the first error, not the input.
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = next((name for name in first["loc"] if name in model.model_fields), None)
-        location = "The body" if field is None else f"The field '{field}'"
-        positions = [index + 1 for index in first["loc"] if isinstance(index, int)]
-        location += "".join(
-            f", {axis} {position}"
-            for axis, position in zip(("row", "column"), positions, strict=False)
-        )
-        detail = f"{location} is not valid for this path: {first['msg']}."
-        if first["type"] == "extra_forbidden":
-            detail = f"The body may have only these fields: {', '.join(model.model_fields)}."
-        raise Problem(422, "unusable", detail) from None
+        raise Problem(422, "unusable", _describe_error(error, model)) from None
     # Refuse repeated keys: pydantic keeps the last value, but a proxy may have checked the first.
     # Finding them requires a second parse, as slow as the first. It is skipped if the only strings
     # are keys (two quotes each) and there are as many as distinct fields, so none is repeated.
     if content.count(b'"') != 2 * len(body.model_fields_set):
         json.loads(content, object_pairs_hook=_refuse_repeated_keys)
     return body
+
+
+def _describe_error(error: pydantic.ValidationError, model: type[BaseModel]) -> str:
+    """Return a sentence on the location and the rule of the first error in a body, not the input.
+
+    `model`: declares the fields of the body.
+    """
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    first = errors[0]
+    if first["type"] == "extra_forbidden":
+        return f"The body may have only these fields: {', '.join(model.model_fields)}."
+    field = next((name for name in first["loc"] if name in model.model_fields), None)
+    location = "The body" if field is None else f"The field '{field}'"
+    positions = [index + 1 for index in first["loc"] if isinstance(index, int)]
+    location += "".join(
+        f", {axis} {position}" for axis, position in zip(("row", "column"), positions, strict=False)
+    )
+    if positions:
+        location += ","
+    rule = first["msg"].removeprefix("Value error, ")
+    prefix = "Input should be "
+    if rule.startswith(prefix):
+        # A value of several allowed types has an error for each of them.
+        same_field = [each for each in errors if each["loc"][:1] == first["loc"][:1]]
+        rules = dict.fromkeys(each["msg"].removeprefix(prefix) for each in same_field)
+        rule = f"it must be {' or '.join(rules)}"
+    return f"{location} is not valid for this path: {rule}."
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:

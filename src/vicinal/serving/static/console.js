@@ -224,6 +224,7 @@ async function sendQuery() {
   const startTime = performance.now();
   const reply = await post("/v1/predict", JSON.stringify(queryFields.body()), createKey());
   byId("answer").replaceChildren(answerView(reply, queryFields.classes, performance.now() - startTime));
+  byId("answer").append(...(reply.notes ?? []).map((note) => createElement("p", {}, `Note: ${note}`)));
 }
 
 // The last upload without a definite reply, with its Idempotency-Key.
@@ -245,7 +246,7 @@ async function answerFile() {
   downloadUrl = URL.createObjectURL(answers);
   const link = createElement("a", { href: downloadUrl, download: "answers.csv" }, "Download answers.csv");
   byId("file-result").replaceChildren(link,
-    ` Used ${reply.headers.get("Vicinal-Charged")} answers; ${reply.headers.get("Vicinal-Left")} remain. ${decodeURIComponent(reply.headers.get("Vicinal-Promise") ?? "")}`);
+    ` Used ${reply.headers.get("Vicinal-Charged")} answers; ${reply.headers.get("Vicinal-Left")} remain. ${decodeURIComponent(reply.headers.get("Vicinal-Promise") ?? "")} ${decodeURIComponent(reply.headers.get("Vicinal-Notes") ?? "")}`);
   link.click();
 }
 
