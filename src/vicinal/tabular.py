@@ -681,6 +681,27 @@ def check_row_order(X: Any, **columns: Any) -> None:
             )
 
 
+def refuse_features_as_targets(features: Iterable[Any], **columns: Any) -> None:
+    """Raise InvalidInput if a column of labels or ids has the name of a feature.
+
+    Predictions would be right as long as queries hold the label, and useless afterwards.
+    `features`: names of the feature columns. `columns`: of labels or ids, keyed by parameter.
+    """
+    known = set(_normalize_names(tuple(features)))
+    for argument, column in columns.items():
+        names = getattr(column, "columns", None)
+        if names is None or is_column(column):
+            names = [getattr(column, "name", None)]
+        texts = tuple(name for name in names if isinstance(name, str))
+        repeated = [name for name in _normalize_names(texts) if name in known]
+        if repeated:
+            raise InvalidInput(
+                f"The {argument!r} parameter must not be a feature: column {repeated[0]!r} is "
+                "among the features. Drop it from X, and from the schema if there is one, or set "
+                'its kind to "ignored" there.'
+            )
+
+
 def _get_index(table: Any) -> Any:
     """Return the row labels of a pandas object; None for all other objects."""
     index = getattr(table, "index", None)

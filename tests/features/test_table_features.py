@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from vicinal import IndKNNClassifier
+from vicinal import IndKNNClassifier, IndKNNRegressor, NoisySGDClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import TableFeatures, TableSchema, draft_schema
 from vicinal.features.table_features import check_table
@@ -412,3 +412,24 @@ def test_a_single_row_or_column_is_refused_with_advice(library):
     column = pytest.importorskip(library).Series([50, 20])
     with pytest.raises(InvalidInput, match="A single row is a table too"):
         compute_features(column)
+
+
+def test_labels_and_ids_among_the_features_are_refused(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    people = pandas.DataFrame(make_people(300, seed=0))
+    plan = {"classes": ["f", "m"], "n_queries": 40, "n_records": 300, "simulation_seed": 0}
+    rest = people.drop(columns="age")
+    with pytest.raises(InvalidInput, match="must not be a feature: column 'sex'"):
+        IndKNNClassifier(**plan).fit(people, people.sex, schema=SEX_SCHEMA)
+    with pytest.raises(InvalidInput, match="'subjects' parameter must not be a feature"):
+        IndKNNClassifier(**plan).fit(people, people.sex.array, people.age, schema=SEX_SCHEMA)
+    with pytest.raises(InvalidInput, match="must not be a feature: column 'age'"):
+        IndKNNRegressor((0, 100)).fit(people[["age"]], people[["age"]])
+    store = tmp_path / "s"
+    extractor = StoreExtractor("table", {"schema": SEX_SCHEMA})
+    public = extractor.transform(make_people(60, seed=1))
+    with pytest.raises(InvalidInput, match="must not be a feature: column 'sex'"):
+        Store.init(store, people, people.sex, public=public, extractor=extractor, **plan)
+    with pytest.raises(InvalidInput, match="'y' parameter must not be a feature"):
+        NoisySGDClassifier([0, 1]).fit(rest.assign(ill=1), pandas.Series([1] * 300, name="ill"))
+    assert not store.exists()

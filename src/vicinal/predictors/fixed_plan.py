@@ -47,7 +47,7 @@ from vicinal.planning.guarantees import (
 from vicinal.planning.parameter_tables import INTERACTIONS
 from vicinal.predictors import inputs
 from vicinal.progress import begin_progress
-from vicinal.tabular import check_row_order
+from vicinal.tabular import check_row_order, read_names, refuse_features_as_targets
 from vicinal.targets.classes import ClassesParameter, encode_labels
 
 ABSTAIN = -1
@@ -371,6 +371,7 @@ class FixedPlanEstimator(
         with inputs.restore_on_error(self):
             plan = self._plan_type.from_estimator(self)
             check_row_order(X, y=y, subjects=subjects)
+            refuse_features_as_targets(read_names("X", X) or (), y=y, subjects=subjects)
             records = inputs.read_fit_inputs(self, X, subjects, public)
             targets = plan.encode_targets(y, len(records))
             inputs.claim_records(self, plan, records)

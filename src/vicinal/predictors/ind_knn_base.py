@@ -34,7 +34,7 @@ from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.required_records import warn_about_small_data
 from vicinal.predictors import inputs
 from vicinal.predictors.fixed_plan import GuaranteeDisplay
-from vicinal.tabular import check_row_order
+from vicinal.tabular import check_row_order, read_names, refuse_features_as_targets
 
 _MAX_COMPARED_QUERIES = 256  # number of first queries compared with the public reference
 _MAX_CACHED_CALLS = 8  # number of latest calls of `query` whose answers are cached
@@ -93,8 +93,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             inputs.refuse_same_memory(X, public)
             check_row_order(X, y=y, subjects=subjects)
             self._table: TableFeatures | None = None
-            if schema is not None:
-                declared = as_schema(schema)
+            declared = None if schema is None else as_schema(schema)
+            names = read_names("X", X) if declared is None else declared.names
+            refuse_features_as_targets(names or (), y=y, subjects=subjects)
+            if declared is not None:
                 self._table = TableFeatures(declared)
                 rows = rows_from_schema(declared, seed=0) if public is None else public
                 public = self._table.transform(rows)

@@ -51,7 +51,7 @@ from vicinal.store.records import (
     write_id_mode,
 )
 from vicinal.store.store_schema import StoreExtractor, StoreSchema, create_schema
-from vicinal.tabular import check_row_order
+from vicinal.tabular import check_row_order, refuse_features_as_targets
 from vicinal.targets.target import CLASSES
 
 
@@ -385,6 +385,7 @@ class NewStore:
         witness_path = None if witness is None else check_path("witness", witness)
         check_row_order(X, y=y, subjects=subjects)
         schema, X = create_schema(X, public, extractor, plan)
+        refuse_features_as_targets(schema.extractor.column_names, y=y, subjects=subjects)
         records = StoredRecords.from_features(schema, X, y, subjects)
         if not checks.check_boolean("ids_differ", ids_differ):
             refuse_similar_ids(len(find_similar_ids(records.ids or ())))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -169,6 +170,15 @@ class StoreExtractor:
             return self
         names = get_explicit_names(self._map_names or read_names("X", raw))
         return self if names is None else replace(self, columns=names)
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Names of the columns from which features are computed; empty if columns have no names."""
+        if self.kind != "table":
+            return self.columns or []
+        from vicinal.features.table_features import as_schema  # needs scikit-learn
+
+        return as_schema(self.options["schema"]).names
 
     @property
     def _map_names(self) -> Names | None:
