@@ -178,6 +178,28 @@ def test_a_preview_is_public_and_has_the_narrowest_intervals(store):
         store.preview_evaluation(n_subjects=0)
 
 
+@pytest.mark.parametrize("coverage", ["overall", "per-class"])
+def test_a_preview_states_the_outcomes_that_coverage_requires(store, coverage):
+    """Fails if a preview ignores `coverage`, or states other numbers than the evaluation."""
+    before = read_budgets(store, IDS).tolist()
+    preview = store.preview_evaluation(share=1.0, coverage=coverage)
+    assert read_budgets(store, IDS).tolist() == before
+    evaluation = store.evaluate(
+        Q, T, [f"v{i}" for i in range(60)], share=1.0, accept_noise=True, coverage=coverage
+    )
+    planned, actual = (
+        [(each.name, each.to_dict()["levels"]) for each in result.coverage.histograms]
+        for result in (preview, evaluation)
+    )
+    uncertified = [
+        (name, level) for name, levels in actual for level in levels if level["threshold"] is None
+    ]
+    assert uncertified, "60 outcomes certify too much for this test"
+    assert all(level in dict(planned)[name] for name, level in uncertified)
+    with pytest.raises(InvalidInput, match="coverage"):
+        store.preview_evaluation(coverage="all")
+
+
 def test_a_refusal_counts_subjects_not_answers(tmp_path):
     """Fails if 60 answers for 3 subjects are judged, and charged, as those for 60 subjects."""
     plan = {"n_records": 400, "epsilon": 8.0, "n_queries": 200, "model_share": 0}

@@ -344,7 +344,8 @@ def evaluate(
     """Score answers against private labels. The evaluated subjects' budgets pay for the scores.
 
     A row counts if its features were queried before, by `vicinal predict` or the service.
-    --dry-run prints how wide the intervals will be at least.
+    --dry-run prints how wide the intervals will be at least, and with --coverage the number of
+    outcomes that each level requires.
     """
     if data is None and not dry_run:
         raise InvalidInput("The 'data' option must name the file of labelled rows.")
@@ -359,12 +360,13 @@ def evaluate(
             "share": share,
             "largest_error": largest_error,
             "n_subjects": people,
+            "coverage": coverage,
         }
         if data is None or dry_run:
             preview = opened.preview_evaluation(**arguments)
             echo(output.as_json(preview.to_dict()) if json else _format_preview(preview))
             return
-        arguments |= {"accept_noise": accept_noise, "coverage": coverage, "ids_differ": ids_differ}
+        arguments |= {"accept_noise": accept_noise, "ids_differ": ids_differ}
         evaluation = _evaluate_file(opened, data, label, subject, arguments)
     result = evaluation.to_dict()
     for figure in result["figures"].values():
@@ -451,6 +453,7 @@ def _format_preview(preview: NoisyEvaluation) -> str:
             noise = ", mostly noise" if preview.is_uninformative(name) else ""
             width = f"{high - low:.3f}{noise}"
         lines.append(f"{_format_title(name)}: {width}")
+    lines += _format_coverage(preview)
     return "\n".join([*lines, "", "Dry run: nothing was read, drawn or charged."])
 
 

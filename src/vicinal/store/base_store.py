@@ -388,11 +388,13 @@ class BaseStore(ABC):
         share: float = DEFAULT_SHARE,
         largest_error: float = DEFAULT_LARGEST_ERROR,
         n_subjects: int | None = None,
+        coverage: str | None = None,
     ) -> NoisyEvaluation:
         """Return the evaluation that :meth:`evaluate` would give if every answer were right.
 
         Its intervals are the narrowest that can be expected. It depends on public values only, and
-        charges nothing. The arguments are those of :meth:`evaluate`.
+        charges nothing. The arguments are those of :meth:`evaluate`. With `coverage`, it also has
+        the number of outcomes with which each coverage level could be certified.
         """
         with self._hold_exclusively():
             return preview_evaluation(
@@ -401,6 +403,7 @@ class BaseStore(ABC):
                 share=share,
                 largest_error=largest_error,
                 n_subjects=n_subjects,
+                coverage=coverage,
             )
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:

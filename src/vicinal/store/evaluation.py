@@ -613,10 +613,6 @@ def evaluate(
     Raises PrivacyRefused if all metrics would be noise, or the delta of the noise grid does not
     fit. Nothing was charged then.
     """
-    if coverage is not None:
-        refuse_uncovered_target(state)
-        kinds = [OVERALL, PER_CLASS] if state.plan.target.is_class_vote else [OVERALL]
-        coverage = checks.check_choice("coverage", coverage, kinds)
     index_of_digest, released, tally = _prepare_evaluation(
         store, state, share, largest_error, coverage
     )
@@ -655,9 +651,13 @@ def _prepare_evaluation(
     """Return the newest answer's index by query digest, all released answers, and an empty tally.
 
     The tally is the noisy counter of the tables' cells of this evaluation. Raises InvalidInput if
-    `share` or `largest_error` is out of range, or `share` exceeds the part of a full budget that a
-    subject can have in this renewal period.
+    `share` or `largest_error` is out of range, `share` exceeds the part of a full budget that a
+    subject can have in this renewal period, or the answers have no such `coverage`.
     """
+    if coverage is not None:
+        refuse_uncovered_target(state)
+        kinds = [OVERALL, PER_CLASS] if state.plan.target.is_class_vote else [OVERALL]
+        coverage = checks.check_choice("coverage", coverage, kinds)
     largest_error = checks.check_real("largest_error", largest_error, above=0, maximum=1)
     min_version = 0 if coverage is None else store.ledger.version
     index_of_digest, block_numbers, offsets = _read_answered_queries(store, state, min_version)
@@ -691,14 +691,24 @@ def preview_evaluation(
     share: float,
     largest_error: float,
     n_subjects: int | None,
+    coverage: str | None,
 ) -> NoisyEvaluation:
     """Return the evaluation that is expected if every answer is right, which has least noise.
 
     It depends on public values only, and charges nothing. `n_subjects`: number of evaluated
     subjects, at least 1; None if they have as many answers each as the plan's subjects records.
+    With `coverage`, it has the number of outcomes that each level requires, and no thresholds.
     """
-    _, released, tally = _prepare_evaluation(store, state, share, largest_error, None)
-    return _build_perfect_evaluation(state, released, tally, n_subjects)
+    _, released, tally = _prepare_evaluation(store, state, share, largest_error, coverage)
+    figures = _build_perfect_evaluation(state, released, tally, n_subjects)
+    if coverage is None or isinstance(released, ReleasedLabelSets):
+        return figures
+    # Counts of zero certify no threshold, so every level states the outcomes that it requires.
+    tables = [np.zeros(size) for size in tally.plan.sizes]
+    n_earlier = len(list_calibrations(read_evaluations(store.database, state.audience.number)))
+    histograms = released.build_histograms(tables, tally.noise, n_earlier)
+    calibration = Calibration(histograms, store.ledger.version, state.audience.used, [])
+    return replace(figures, coverage=calibration)  # type: ignore[type-var]
 
 
 def _build_perfect_evaluation(
