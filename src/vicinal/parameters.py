@@ -10,7 +10,6 @@ invalid values use the tables, too. All parameters are public.
 
 import dataclasses
 import inspect
-import itertools
 import numbers
 import textwrap
 from abc import ABC, abstractmethod
@@ -26,6 +25,8 @@ from typing import (
     TypeAlias,
     TypeVar,
     dataclass_transform,
+    get_args,
+    get_origin,
     overload,
 )
 
@@ -372,21 +373,13 @@ def parameter_table(cls: AnyClass) -> AnyClass:
     """
     decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
     annotations = vars(decorated)["__init__"].__annotations__
-    annotations.update({name: _select_input_type(str(kind)) for name, kind in annotations.items()})
+    annotations.update({name: _select_input_type(kind) for name, kind in annotations.items()})
     return decorated  # type: ignore[return-value]
 
 
-def _select_input_type(annotation: str) -> str:
-    """Return the type that callers may pass, from the `annotation` of a parameter.
-
-    "Given[A, B]" gives "A", "Auto[A]" gives "A | str"; other annotations are returned unchanged.
-    """
-    outer, _, inner = annotation.removesuffix("]").partition("[")
-    if outer == "Auto":
-        return f"{inner} | str"
-    depths = itertools.accumulate((character == "[") - (character == "]") for character in inner)
-    comma = next((i for i, depth in enumerate(depths) if depth == 0 and inner[i] == ","), None)
-    return inner[:comma] if outer == "Given" else annotation
+def _select_input_type(annotation: Any) -> Any:
+    """Return the type that callers may pass: A of an `annotation` Given[A, B], or `annotation`."""
+    return get_args(annotation)[0] if get_origin(annotation) is Given else annotation
 
 
 def get_parameters(cls: type) -> list[dataclasses.Field[Any]]:

@@ -30,9 +30,10 @@ _MISSING_TYPES = ("NoneType", "NAType", "NaTType")
 """Types of None, and of the missing values of pandas."""
 
 _ENCODE_ADVICE = (
-    "Convert numbers that are written as text with astype(float). Encode categories and dates: "
-    "pass 'schema' to fit of an Ind-KNN estimator, as vicinal.features.draft_schema drafts it from "
-    "public rows, or use TableFeatures."
+    "Convert numbers that are written as text with astype(float). Encode categories and dates by a "
+    "schema, which vicinal.features.draft_schema drafts from public rows: pass it as 'schema' to "
+    "fit of an Ind-KNN estimator, use TableFeatures(schema).transform, or give a store "
+    'extractor=StoreExtractor("table", {"schema": schema}), which also transforms its public rows.'
 )
 _SINGLE_VALUE = "Got a single value; put it into a list."
 _DENSE_ADVICE = (

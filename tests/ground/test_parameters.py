@@ -68,6 +68,13 @@ def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
 
 
 @every_estimator
+def test_signatures_show_the_types_that_callers_pass(estimator, settings):  # noqa: ARG001
+    signature = str(inspect.signature(estimator))
+    assert "Given[" not in signature
+    assert "<class" not in signature
+
+
+@every_estimator
 def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: ARG001
     section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
     described = re.findall(r"^(\w+) : (.+?)(?:, default=(.+))?$\n    (.+)", section, re.MULTILINE)

@@ -18,6 +18,7 @@ from vicinal.features import PublicMap
 from vicinal.labelling import (
     FileJournal,
     IndKNNLabeller,
+    Labeller,
     LabellingPlan,
     LabellingTask,
     ReleasedLabels,
@@ -162,6 +163,7 @@ def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
     """Other private records, the same answers: the same queries, lessons and students."""
 
+    @Labeller.register
     class Scripted:
         """Answers from a script, as if votes had come out so; private records are ignored."""
 
@@ -513,3 +515,24 @@ def test_rounds_with_other_features_have_no_model_and_say_why(world, tmp_path):
     asker = labeller(world, n_records=900)
     run(world, tmp_path / "other", asker=asker)
     assert "no private model was trained, as features change" in str(asker.guarantee())
+
+
+WRONG_TYPES = {"task": "records", "labeller": "ind-knn", "plan": None, "journal": "run"}
+
+
+@pytest.mark.parametrize("name", [*WRONG_TYPES, "begin_progress"])
+def test_wrong_types_are_refused_by_name_and_before_a_charge(world, tmp_path, name):
+    task = LabellingTask(world[0], world[2], Raw())
+    arguments = {"task": task, "labeller": labeller(world), "plan": ONE_ROUND}
+    with FileJournal(tmp_path / "run") as journal:
+        arguments |= {"journal": journal, "begin_progress": silent, name: WRONG_TYPES.get(name)}
+        with pytest.raises(InvalidInput, match=f"The '{name}' parameter must be"):
+            labelling.label(**arguments)
+        assert journal.read() is None
+
+
+def test_unusable_classes_and_extractors_are_refused(world):
+    with pytest.raises(InvalidInput, match="The 'classes' parameter must be"):
+        IndKNNLabeller(None, world[1])
+    with pytest.raises(InvalidInput, match="The 'extractor' parameter must have a method"):
+        LabellingTask(world[0], world[2], "table")

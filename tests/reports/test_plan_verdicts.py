@@ -9,7 +9,7 @@ import pytest
 
 from command_line import shown as run
 from made_up import plan_of
-from vicinal.errors import SmallDataWarning
+from vicinal.errors import PrivacyWarning, SmallDataWarning
 from vicinal.planning.plan_simulation import PlanChoice
 from vicinal.planning.required_records import (
     MIN_LEAD,
@@ -185,3 +185,17 @@ def test_the_warning_names_the_line_of_the_fit():
     with pytest.warns(SmallDataWarning) as caught:
         classifier.fit(rng.normal(size=(40, 4)), np.arange(40) % 2, public=rng.normal(size=(99, 4)))
     assert caught[0].filename == __file__
+
+
+def test_few_public_rows_and_weak_plans_are_reported():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 4))
+    labels = features[:, 0] > 0
+    plan = {"classes": [False, True], "n_queries": 50, "n_records": 40}
+    public = rng.normal(size=(9, 4))
+    with pytest.warns(SmallDataWarning, match="There are 9 public rows, and a private model takes"):
+        IndKNNClassifier(**plan, simulation_seed=0).fit(features, labels, public=public)
+    public = rng.normal(size=(20, 4))
+    for weak in ({"epsilon": 30.0}, {"delta": 0.1}):
+        with pytest.warns(PrivacyWarning, match="Choose a smaller one"):
+            IndKNNClassifier(**plan, **weak).fit(features + rng.random(), labels, public=public)

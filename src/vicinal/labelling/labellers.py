@@ -198,7 +198,7 @@ class IndKNNLabeller(Labeller):
         simulation_seed: int | None = None,
     ) -> None:
         self._classifier = IndKNNClassifier(
-            list(classes),
+            classes,
             epsilon,
             delta,
             release=release,

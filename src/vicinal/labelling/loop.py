@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import checks
 from vicinal.accounting.guarantee import Guarantee
 from vicinal.arrays import AnyArray, Floats32, Ints
 from vicinal.errors import InvalidInput
@@ -65,7 +66,12 @@ class LabellingTask:
     extractor: FeatureExtractor
 
     def __post_init__(self) -> None:
-        """Convert tables to arrays; raise InvalidInput if the examples have different shapes."""
+        """Convert tables to arrays; raise InvalidInput for unusable fields, or other shapes."""
+        if not hasattr(self.extractor, "transform"):
+            raise InvalidInput(
+                "The 'extractor' parameter must have a method 'transform', as HOGFeatures has. Got "
+                f"a {type(self.extractor).__name__}."
+            )
         if is_table(self.records) or is_table(self.pool):
             records = read_matrix("records", self.records)
             pool = align_columns("pool", self.pool, records.names, "the records")
@@ -206,6 +212,7 @@ def label(
     >>> answers.complete
     True
     """
+    checks.check_instance("plan", plan, LabellingPlan)
     if len(plan.rounds) != 1:
         raise InvalidInput("The plan must be of one round: more need a student between them.")
     run = _LabellingRun(task, labeller, plan, journal, begin_progress)
@@ -230,6 +237,19 @@ class _LabellingRun:
     begin_progress: Begin
     rounds: list[RoundAnswers] = field(default_factory=list)
     input_digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for an argument of a wrong type."""
+        types = {
+            "task": LabellingTask,
+            "labeller": Labeller,
+            "plan": LabellingPlan,
+            "journal": FileJournal,
+        }
+        for name, cls in types.items():
+            checks.check_instance(name, getattr(self, name), cls)
+        if not callable(self.begin_progress):
+            raise InvalidInput("The 'begin_progress' parameter must be a function.")
 
     def complete_round(self, round_index: int, students: list[StudentModel]) -> None:
         """Choose the queries of a round, unless it has begun, and query the labeller for them."""

@@ -200,24 +200,31 @@ def compute_total_guarantee(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
 MAX_EPSILON = 20.0
 
 
-def refuse_weak_plan(
+def describe_weak_plan(
     epsilon: float, delta: float, n_records: int | None, name: str = "epsilon"
-) -> None:
-    """Raise PrivacyRefused for a guarantee (`epsilon`, `delta`) too weak to protect subjects.
+) -> str:
+    """Return why a guarantee (`epsilon`, `delta`) is too weak to protect subjects, or "".
 
-    `n_records`: as declared, or None. `name`: the parameter with epsilon, for the message.
+    `n_records`: a public number, or None. `name`: the parameter with epsilon, for the message.
     """
-    problem = ""
     if epsilon > MAX_EPSILON:
-        problem = (
+        return (
             f"The {name!r} parameter, {epsilon:g}, lets what is believed of a person change by a "
             f"factor of e^{epsilon:g}; above {MAX_EPSILON:g} hardly anybody is protected."
         )
-    elif n_records is not None and delta > 1 / n_records:
-        problem = (
+    if n_records is not None and delta > 1 / n_records:
+        return (
             f"The 'delta' parameter, {delta:g}, is above 1/n for the {n_records} records declared: "
             "it would even allow publishing one record chosen at random."
         )
+    return ""
+
+
+def refuse_weak_plan(
+    epsilon: float, delta: float, n_records: int | None, name: str = "epsilon"
+) -> None:
+    """Raise PrivacyRefused for a guarantee that :func:`describe_weak_plan` calls too weak."""
+    problem = describe_weak_plan(epsilon, delta, n_records, name)
     if problem:
         raise PrivacyRefused(
             f"{problem} Choose a smaller one, or set the 'accept_weak_plan' parameter if you mean "

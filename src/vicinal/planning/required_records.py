@@ -7,6 +7,7 @@ The lead of a vote is the difference of the numbers of votes for the first and t
 import math
 
 from vicinal.errors import SmallDataWarning, warn_caller
+from vicinal.linear.private_model import MIN_PUBLIC_ROWS
 from vicinal.planning.engine_factory import PlannedEngine
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice
@@ -74,11 +75,20 @@ def find_min_records(plan: IndKNNPlan) -> int:
 def warn_about_small_data(planned: PlannedEngine) -> None:
     """Warn if a fitted classifier has so few records that noise decides many of its answers.
 
-    `planned`: the classifier's engine. Its number of records was declared or released with noise,
-    so the warning costs no privacy. A plan with a declared noise multiplier gets none: its noise
-    was chosen by the caller.
+    Also warn if only the number of public rows prevented a private model. `planned`: the
+    classifier's engine. Its number of records was declared or released with noise, so the warning
+    costs no privacy. A plan with a declared noise multiplier gets none: its noise was chosen by the
+    caller.
     """
     plan = planned.plan
+    has_few_rows = 0 < plan.n_public < MIN_PUBLIC_ROWS
+    if plan.no_model_reason and has_few_rows and not plan.find_model_obstacle():
+        warn_caller(
+            f"There are {plan.n_public} public rows, and a private model takes {MIN_PUBLIC_ROWS}, "
+            "so neighbours answer alone, with more noise. Pass more public rows, or none with a "
+            "schema: rows are then generated from it.",
+            SmallDataWarning,
+        )
     if (
         not plan.target.is_class_vote
         or plan.noise_multiplier is not None

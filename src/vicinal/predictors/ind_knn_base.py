@@ -28,7 +28,7 @@ from vicinal.interactions.fit_registry import REGISTRY
 from vicinal.interactions.row_matching import RecordDigests
 from vicinal.neighbours.kernels import IntegerMatrix
 from vicinal.planning.engine_factory import PlannedEngine, build_engine, convert_to_float32
-from vicinal.planning.guarantees import create_ind_knn_guarantee
+from vicinal.planning.guarantees import create_ind_knn_guarantee, describe_weak_plan
 from vicinal.planning.parameter_tables import IndKNNParameters
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.required_records import warn_about_small_data
@@ -118,6 +118,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         fit that has been charged.
         """
         plan = IndKNNPlan.from_estimator(self)
+        has_guarantee = plan.simulation_seed is None and plan.interactions
+        weakness = describe_weak_plan(plan.epsilon, plan.delta, plan.n_records)
+        if has_guarantee and weakness:
+            warn_caller(f"{weakness} Choose a smaller one.", PrivacyWarning)
         records = inputs.read_fit_inputs(self, X, subjects, public)
         targets = plan.target.encode(y, len(records))
         claimed = inputs.claim_records(self, plan, records)

@@ -5,8 +5,6 @@ q queries; `noise`, float64 (q,), is the standard deviation of the noise on each
 sum. Both are in votes: a neighbour of kernel weight 1 adds its vector once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ sums of target vectors for q queries; `noise`, float64 (q,), is the standard dev
 on each coordinate of a sum. Both are in votes: a neighbour of kernel weight 1 adds its vector once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
