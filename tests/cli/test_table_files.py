@@ -391,6 +391,28 @@ def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tm
     assert made.exit_code == 0 or "1 row holds" in checked.output
 
 
+@pytest.mark.parametrize("cell", ["high", "<0.5", "", None, "inf", "3.5", -4])
+def test_the_check_and_init_agree_on_every_number_to_predict(cell, tmp_path):
+    rows = [{"age": i, "stay": i / 3} for i in range(30)]
+    rows[7]["stay"] = cell
+    data, schema = tmp_path / "data.csv", tmp_path / "schema.json"
+    write_csv(data, rows)
+    age = {"kind": "whole", "low": 0, "high": 30}
+    plain = {"format": "vicinal table schema", "version": 1, "columns": {"age": age}}
+    schema.write_text(json.dumps(plain))
+    command = "schema", "--check", str(data), "--schema", str(schema), "--target", "stay=0..10"
+    checked = CliRunner().invoke(app, [*command])
+    made = CliRunner().invoke(
+        app, ["init", str(tmp_path / "store"), "--data", str(data), "--features", "table",
+              "--schema", str(schema), "--reference", "from-schema", "--target", "stay=0..10",
+              "--queries", "5", "--model-share", "0", "-q"],
+    )  # fmt: skip
+    assert checked.exit_code == made.exit_code, (checked.output, made.output)
+    assert made.exit_code == 0 or "column 'stay': 1 row holds" in checked.output
+    assert CliRunner().invoke(app, [*command, "--label", "stay"]).exit_code == 2
+    assert "NAME=LOW..HIGH" in CliRunner().invoke(app, [*command[:-1], "stay"]).output
+
+
 @pytest.mark.parametrize(
     ("content", "code", "hint"),
     [

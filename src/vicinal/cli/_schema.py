@@ -62,6 +62,10 @@ def schema(
     label: Annotated[
         list[str] | None, Option(help="Column of labels; several, by semicolons or repeated.")
     ] = None,
+    target: Annotated[
+        list[str] | None,
+        Option(help="Numbers to predict, as for init.", metavar="NAME=LOW..HIGH,..."),
+    ] = None,
     classes: Annotated[list[str] | None, Option(help="Class names, to check the labels.")] = None,
     subject: Annotated[str | None, Option(help="Column of subject ids.")] = None,
     curator: Annotated[bool, Option("--curator", help="List the row numbers. Private.")] = False,
@@ -72,6 +76,12 @@ def schema(
     from vicinal.features.table_features import check_table
 
     label_names = label[0].split(";") if label and len(label) == 1 else label or []
+    if target:
+        if label or classes:
+            raise InvalidInput(
+                "The --target option is for numbers: leave out --label and --classes."
+            )
+        label_names = _parse_target_names(target)
     labels = [normalize_column_name(name) for name in label_names]
     subject = None if subject is None else normalize_column_name(subject)
     role_columns = [*labels, *([] if subject is None else [subject])]
@@ -89,8 +99,10 @@ def schema(
     if schema is None:
         raise InvalidInput("The 'check' option needs a --schema to check the table against.")
     class_names = parse_class_names(classes) if classes else None
-    declared, table = _read_private_table(check, schema, labels, role_columns)
-    misfits = check_table(table, declared, labels, subject, class_names)
+    number_labels = labels if target or len(labels) > 1 else []  # several labels are 0 and 1
+    declared, table = _read_private_table(check, schema, number_labels, role_columns)
+    class_labels = [name for name in labels if name not in number_labels]
+    misfits = check_table(table, declared, class_labels, subject, class_names, number_labels)
     is_refused = any(misfit.stops for misfit in misfits)
     coincidences = None
     if reference is not None and not is_refused:
@@ -102,21 +114,30 @@ def schema(
         )
 
 
+def _parse_target_names(texts: Sequence[str]) -> list[str]:
+    """Return the names of the targets in --target, whose bounds are checked as `init` does."""
+    from vicinal.parameters import split_list
+    from vicinal.targets.numbers import BoundsOfTargets
+
+    check = BoundsOfTargets()
+    items = [item for text in texts for item in split_list(text)]
+    return list(check("target", check.parse_items(items)).names or ())
+
+
 def _read_private_table(
-    path: Path, schema: Path, labels: Sequence[str], role_columns: Sequence[str]
+    path: Path, schema: Path, number_labels: Sequence[str], role_columns: Sequence[str]
 ) -> tuple[TableSchema, pa.Table]:
     """Return the schema and the private table from their files `schema` and `path`.
 
-    The schema must not describe `role_columns`, those of `labels` and subject ids.
+    The schema must not describe `role_columns`, those of labels and subject ids. `number_labels`:
+    the columns of labels that are numbers.
     """
     from vicinal.datasets.tables import read_table
     from vicinal.features.table_schema import TableSchema
 
     declared = TableSchema.load(schema).require_features()
     declared.refuse_features(role_columns)
-    number_columns = set(filter(declared.reads_numbers, declared.names))
-    if len(labels) > 1:  # several labels are numbers 0 and 1
-        number_columns.update(labels)
+    number_columns = {*filter(declared.reads_numbers, declared.names), *number_labels}
     return declared, read_table(path, declared.file, number_columns.__contains__)
 
 

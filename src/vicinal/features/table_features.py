@@ -226,22 +226,22 @@ def check_table(
     labels: Sequence[str] = (),
     subject: str | None = None,
     classes: Sequence[Any] | None = None,
+    number_labels: Sequence[str] = (),
 ) -> list[Misfit]:
     """Return all problems of a private table, and remarks that do not stop it from being used.
 
-    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `labels`: the column
-    of labels, or several of numeric targets. `subject`: the column of subject ids. `classes`: the
-    names of all classes; without them, all labels are accepted.
+    `table`: in a form that :class:`~vicinal.features.TableFeatures` accepts. `labels`: columns of
+    class names. `subject`: the column of subject ids. `classes`: the names of all classes; without
+    them, all labels are accepted. `number_labels`: columns of numbers, or of labels 0 and 1.
     """
     _, n_rows, names = read_arrow_columns(table, ())
     if n_rows == 0:
         return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
     readers: dict[str, Callable[[pa.ChunkedArray], ParsedColumn]] = {}
     for name in map(checks.normalize_text, labels):
-        if len(labels) == 1:
-            readers[name] = partial(cells.find_label_faults, classes=classes)
-        else:
-            readers[name] = lambda column: cells.parse_numbers(column).mark_missing()
+        readers[name] = partial(cells.find_label_faults, classes=classes)
+    for name in map(checks.normalize_text, number_labels):
+        readers[name] = lambda column: cells.parse_numbers(column).mark_missing()
     if subject is not None:
         id_column = checks.normalize_text(subject)
         readers[id_column] = lambda column: cells.find_id_faults(column).mark_missing()
