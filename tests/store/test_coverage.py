@@ -758,6 +758,28 @@ def test_class_names_with_the_separator_get_sets_in_json_alone(tmp_path):
     assert all(set(row) <= set(names) for row in json.loads(answered.stdout)["sets"])
 
 
+def test_labels_outside_their_sets_are_counted(tmp_path):
+    """Fails if the label "ill" beside the set "well" is printed without an explanation."""
+    names = np.array(["well", "ill"])
+    with Store.init(
+        tmp_path / "store", X[:200], names[(X[:200, 0] > 1.2).astype(int)], IDS[:200], public=R,
+        n_records=200, epsilon=8.0, n_queries=900, classes=names, class_prior=[0.9, 0.1],
+        cost=[1, 1000],
+    ) as opened:  # fmt: skip
+        opened.predict(Q)
+        truth = names[(Q[:, 0] > 1.2).astype(int)]
+        opened.evaluate(Q, truth, VISITORS, share=1, coverage="overall")
+        reply = opened.predict_set(NEW[:50], coverage=0.8)
+    pairs = zip(reply.labels, reply.sets, strict=True)
+    n_outside = sum(label not in contents for label, contents in pairs)
+    assert n_outside > 1, "the costs are too small for this test"
+    rows = "\n".join(",".join(map(str, row)) for row in NEW[:50].tolist())
+    (tmp_path / "new.csv").write_text(f"a,b,c\n{rows}")
+    command = ["predict", str(tmp_path / "store"), "--data", str(tmp_path / "new.csv")]
+    answered = CliRunner().invoke(app, [*command, "--coverage", ".8"])
+    assert f"{n_outside} labels are not in their sets: with --cost" in answered.stderr
+
+
 def test_stores_without_probabilities_refuse_coverage_with_advice(tmp_path):
     answers = {"classes": ([0, 1] * 100, {"release": "label", "classes": [0, 1]})}
     answers["labels"] = ([[0, 1], [1, 0]] * 100, {"labels": ["a", "b"]})

@@ -309,6 +309,14 @@ def _format_reply(keys: list[bytes], reply: Reply, account: _Account) -> str:
         example = next((list(map(str, names)) for names in sets if len(names) > 1), None)
         if example is not None:
             lines.append(f"The set {';'.join(example)} means {' or '.join(example)}: not excluded.")
+        n_outside = sum(
+            label not in names for label, names in zip(reply.labels, sets, strict=False)
+        )
+        if n_outside:
+            verb = "label is not in its set" if n_outside == 1 else "labels are not in their sets"
+            lines.append(
+                f"{n_outside} {verb}: with --cost, a label need not be the most probable class."
+            )
     return "\n".join(lines)
 
 
