@@ -575,6 +575,7 @@ def charge_neighbours(
     - `prices`: noise scales and prices of the q queries.
     - `width`: number of coordinates c: of classes, or of a record's vector.
     """
+    subject_arrays = subjects.arrays
     targets: Any = subjects.targets
     charge_single = charge_single_record_votes
     charge_multirecord = charge_multirecord_votes
@@ -596,7 +597,7 @@ def charge_neighbours(
         scratch = Scratch.allocate(width)
         hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
         charges = charge_hits(
-            hits, targets, subjects.arrays, weights, prices, *slot_residue, scratch, sums
+            hits, targets, subject_arrays, weights, prices, *slot_residue, scratch, sums
         )
         # Checked before the sums are used: they would contain an uncharged remainder.
         scratch.check_clean()

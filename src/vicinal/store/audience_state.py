@@ -189,8 +189,9 @@ class AudienceState:
             return stored, None, None
         decision = self.engine.decision
         if self.private_model is None:
-            labels = decision.decide_labels(stored, self.noise_scale)
-            return labels, stored, decision.compute_probabilities(stored, self.noise_scale)
+            scale = self.noise_scale
+            labels = decision.decide_labels(stored, scale)
+            return labels, stored, decision.compute_probabilities(stored, scale)
         votes, probabilities = np.split(stored, 2, axis=1)
         if decision.is_plurality:
             labels = votes.argmax(axis=1)

@@ -132,13 +132,13 @@ class VNNIEngine(ScanEngine):
         `indices`, int32 (k,): indices of the records to compare; None for all. Raises TooManyHits
         if there are more than `hit_budget` allows.
         """
-        n_rows = len(records) if indices is None else len(indices)
+        n_rows = len(records.row_ids) if indices is None else len(indices)
         indices = _ALL_RECORDS if indices is None else indices
         check_memory(block.packed.rows.shape[1], records, indices)
         arrays = (records.features, records.offsets, records.row_ids)
         hits = self._find_hits(block, CompiledRecords(*arrays, indices, n_rows), hit_budget)
         hit_budget.check()
-        ordered_hits: Hits = order_by_query(hits, len(block))
+        ordered_hits: Hits = order_by_query(hits, len(block.min_scores))
         return ordered_hits
 
     def write_similarities(
@@ -157,7 +157,13 @@ class VNNIEngine(ScanEngine):
         check_memory(rows.shape[1], records, _ALL_RECORDS)
         arrays = (lists.starts, lists.rows, lists.similarities)
         _write_similarities(
-            records.features, records.offsets, first_row, len(records), rows, factor, *arrays
+            records.features,
+            records.offsets,
+            first_row,
+            len(records.row_ids),
+            rows,
+            factor,
+            *arrays,
         )
 
     def _find_hits(
@@ -167,7 +173,7 @@ class VNNIEngine(ScanEngine):
 
         `block`: the prepared queries.
         """
-        is_small = len(block) <= MAX_SINGLE_QUERIES
+        is_small = len(block.min_scores) <= MAX_SINGLE_QUERIES
         find_hits = _scan_one_query_at_a_time if is_small else _scan_panels
         hits: Ints32 = find_hits(records, block.packed, hit_budget.remaining)
         return hits
