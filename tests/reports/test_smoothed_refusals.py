@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports.smoothed_audit import _KINDS, build_from_spec
+from vicinal.reports.smoothed_audit import _KINDS, audit_smoothed_dp, build_from_spec
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -131,6 +131,13 @@ def test_refused(name):
 def test_a_specification_is_refused_with_its_missing_fields(category, spec, message):
     with pytest.raises(InvalidInput, match=message):
         build_from_spec(category, spec)
+
+
+def test_an_audit_is_refused_with_its_missing_fields():
+    spec = {"mechanism": {}, "population": {}, "n": 5, "epsilon": [1]}
+    message = "The audit lacks the fields 'epsilons' and does not have the fields 'epsilon'"
+    with pytest.raises(InvalidInput, match=message):
+        audit_smoothed_dp(spec)
 
 
 def test_the_page_lists_every_kind_and_its_fields():

@@ -336,7 +336,8 @@ def test_a_service_answers_and_takes_targets(tmp_path, kind):
         ({"classes": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry classes"),
         ({"bounds": (0, 1)}, {"release": "label"}, "is for classes, and records carry numbers"),
         ({"labels": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry several"),
-        ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan"),
+        ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan. Leave"),
+        ({"bounds": (0, 1)}, {"n_query": 9}, "one of a plan. Did you mean 'n_queries'?"),
     ],
 )
 def test_an_option_of_another_kind_of_target_is_named_with_its_kind(target, option, said):

@@ -1,5 +1,6 @@
 """The plan of an Ind-KNN estimator: checked parameters, the target of records, derived numbers."""
 
+import difflib
 import math
 from collections.abc import Hashable, Mapping
 from functools import partial
@@ -103,11 +104,14 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             if name not in names_by_kind[target.kind]:
                 accepting = [kind for kind, names in names_by_kind.items() if name in names]
                 kinds = " and ".join(KINDS[kind].description for kind in accepting)
-                problem = f"is for {kinds}" if kinds else "is not one of a plan"
-                raise InvalidInput(
-                    f"The {name!r} parameter {problem}, and records carry {target.description} "
-                    "here. Leave it out."
-                )
+                if kinds:
+                    raise InvalidInput(
+                        f"The {name!r} parameter is for {kinds}, and records carry "
+                        f"{target.description} here. Leave it out."
+                    )
+                similar = difflib.get_close_matches(name, names_by_kind[target.kind], n=1)
+                remedy = f"Did you mean {similar[0]!r}?" if similar else "Leave it out."
+                raise InvalidInput(f"The {name!r} parameter is not one of a plan. {remedy}")
         return cls.from_values(dict(values), target=target)
 
     def replanned(self, **parameters: Any) -> Self:

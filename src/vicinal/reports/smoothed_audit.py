@@ -37,11 +37,9 @@ def audit_smoothed_dp(spec: object) -> dict[str, Any]:
     - ``database`` (optional): one database, as its numbers of records by type, or as its labels for
       votes of k neighbours. Its own delta, which is private, is also computed.
     """
-    if not isinstance(spec, dict) or not _REQUIRED <= set(spec) <= _FIELDS:
-        raise InvalidInput(
-            f"The audit must be an object with the fields {sorted(_REQUIRED)} and perhaps "
-            f"{sorted(_FIELDS - _REQUIRED)}. Got others."
-        )
+    if not isinstance(spec, dict):
+        raise InvalidInput("The audit must be a JSON object.")
+    _check_fields("The audit", spec, required=sorted(_REQUIRED), known=sorted(_FIELDS))
     epsilons = spec["epsilons"]
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
@@ -144,6 +142,23 @@ def _restore_log(log10: float | None) -> float:
     return -math.inf if log10 is None else log10 * LOG_10
 
 
+def _check_fields(
+    subject: str, fields: dict[str, Any], required: Sequence[str], known: Sequence[str]
+) -> None:
+    """Raise InvalidInput if a `required` field is missing, or a field is not `known`.
+
+    `subject`: the object with the `fields`, for the message.
+    """
+    problems = [
+        ("lacks the fields", [name for name in required if name not in fields]),
+        ("does not have the fields", [name for name in fields if name not in known]),
+    ]
+    texts = [f"{verb} {', '.join(map(repr, names))}" for verb, names in problems if names]
+    if texts:
+        names = ", ".join(map(repr, known))
+        raise InvalidInput(f"{subject} {' and '.join(texts)}. Its fields are {names}.")
+
+
 def build_from_spec(category: str, spec: object) -> Any:
     """Return the mechanism, population, sampler or rule that a JSON specification describes.
 
@@ -163,19 +178,10 @@ def build_from_spec(category: str, spec: object) -> Any:
     build = kinds[spec["kind"]]
     subject = f"The {category!r} parameter of kind {spec['kind']!r}"
     parameters = signature(build).parameters
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is Parameter.empty and name not in fields
+    required = [
+        name for name, parameter in parameters.items() if parameter.default is Parameter.empty
     ]
-    unknown = [name for name in fields if name not in parameters]
-    if missing or unknown:
-        problems = [("lacks the fields", missing), ("does not have the fields", unknown)]
-        text = " and ".join(
-            f"{verb} {', '.join(map(repr, names))}" for verb, names in problems if names
-        )
-        known = ", ".join(map(repr, parameters))
-        raise InvalidInput(f"{subject} {text}. Its fields are {known}.")
+    _check_fields(subject, fields, required, list(parameters))
     try:
         return build(**fields)
     except KeyError as error:
