@@ -398,6 +398,7 @@ def predict_with(kind, tmp_path):
 def test_queries_with_other_spellings_warn_and_empty_ones_are_refused(kind, tmp_path):
     predict = predict_with(kind, tmp_path)
     predict({"age": [30, 70], "sex": ["f", "m"]})
+    predict({"age": [50], "sex": [None]})
     with pytest.warns(UserWarning, match="The queries: column 'sex': 2 rows hold") as found:
         predict({"age": [31, 71], "sex": ["F", "M"]})
     assert len(found) == 1

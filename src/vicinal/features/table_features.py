@@ -320,6 +320,8 @@ def describe_unexpected_values(table: Any, schema: TableSchema) -> list[str]:
             continue
         values = read_arrow_columns(table, [column.name])[0][column.name]
         codes = column.parse_cells(values).codes
+        if np.isnan(codes).all():  # permitted, and usual in a single query
+            continue
         n_clipped = int(column.find_out_of_bounds(codes).sum())
         if n_clipped and n_clipped <= _MAX_UNEXPECTED_SHARE * (~np.isnan(codes)).sum():
             clipped.append(f"{checks.quote_column(column.name)} ({n_clipped})")
