@@ -195,6 +195,14 @@ class AlteredEngine(ScanEngine):
         return self._alter(*self._engine.scan(block, records, room))
 
 
+class RepeatingEngine(AlteredEngine):
+    """The float32 engine, which counts every hit twice: more hits than there are pairs."""
+
+    def scan(self, block, records, room):
+        super().scan(block, records, room)
+        return super().scan(block, records, room)
+
+
 FAULTS = {
     "a value": lambda counts, names, values: (counts, names, values + (names == 100)),
     "a name": lambda counts, names, values: (counts, names + 1, values),
@@ -215,6 +223,11 @@ def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
             get_engine(INT8, "vnni")
     finally:
         _choice._get_exact_engine.cache_clear()
+
+
+def test_an_engine_with_more_hits_than_pairs_is_passed_over():
+    """Fails if its error ends the choice of an engine, instead of leaving it to the others."""
+    assert not _choice.is_exact(RepeatingEngine(lambda *hits: hits))
 
 
 def test_float32_features_take_the_float32_engine_and_names_are_checked():

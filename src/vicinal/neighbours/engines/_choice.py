@@ -33,6 +33,7 @@ from vicinal.neighbours.scan import (
     QueryBlock,
     ScanEngine,
     ScanRecords,
+    TooManyHits,
     merge_blocks,
 )
 
@@ -273,9 +274,11 @@ def _is_exact_on_pattern(
     min_scores = np.sort(similarities, axis=1)[:, n_records // 2].copy()
     row_ids = np.arange(n_records, dtype=np.int32) + 100
     block = engine.prepare(queries, min_scores, factor)
-    hits = engine.scan(
-        block, ScanRecords(features, offsets, row_ids), HitBudget(n_records * n_queries)
-    )
+    records = ScanRecords(features, offsets, row_ids)
+    try:
+        hits = engine.scan(block, records, HitBudget(n_records * n_queries))
+    except TooManyHits:  # more than there are pairs
+        return False
     query_indices, record_indices = np.nonzero(similarities >= min_scores[:, None])
     expected = (
         np.bincount(query_indices, minlength=n_queries),
