@@ -1,5 +1,6 @@
 """A private model trained on shards: that of one store, bit for bit, and charged once."""
 
+import math
 import os
 import shutil
 import signal
@@ -159,10 +160,17 @@ def template(tmp_path_factory):
     return tools.clustered(folder, 2, place=tools.scattered(2, 2), make=make)
 
 
+def take_few_steps(patch):
+    """Train in few steps, with the noise of all: processes of shards know the usual number only."""
+    noise = property(lambda budget: math.sqrt(STEPS / (2 * budget.training_budget)))
+    patch.setattr(private_model.TrainingBudget, "step_noise", noise)
+    patch.setattr(private_model, "STEPS", N_FEW_STEPS)
+
+
 @pytest.fixture
 def path(template, tmp_path, monkeypatch):
     """Path of a new cluster of two shards, whose models are trained in few steps."""
-    monkeypatch.setattr(private_model, "STEPS", N_FEW_STEPS)
+    take_few_steps(monkeypatch)
     return tools.transplanted(template, tmp_path / "cluster")
 
 
@@ -171,7 +179,7 @@ def trained_store(tmp_path_factory):
     """Model and remaining budgets of one store after the first training, of few steps."""
     folder = tmp_path_factory.mktemp("opened") / "store"
     with pytest.MonkeyPatch.context() as patch, make(folder) as store:
-        patch.setattr(private_model, "STEPS", N_FEW_STEPS)
+        take_few_steps(patch)
         store.open_audience("second", **PLAN)
         return describe_model(store), store_tools.left_of(store, "second")
 
