@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import shard_tools
 import store_tools as tools
 from benchmarks.attacks_doors import seen
-from shard_tools import COORDINATOR, find_witness
+from shard_tools import COORDINATOR, get_witness_path
 from vicinal.distributed import Coordinator
 from vicinal.distributed.transports import local_transports
 
@@ -41,7 +41,7 @@ def replace(path: Path, part: str, source: Path, witness: Path) -> None:
     """Put a folder in the place of a part, with a copy of a witness in the place of its own."""
     shutil.rmtree(path / part)
     shutil.copytree(source, path / part)
-    shard_tools.moved(path / part, witness, find_witness(path, part))
+    shard_tools.moved(path / part, witness, get_witness_path(path, part))
 
 
 def copied(place: Path) -> str:
@@ -61,14 +61,14 @@ def both_open(place: Path) -> str:
 def twice(place: Path) -> str:
     """Put a copy of shard 0 in the place of shard 1."""
     path = made(place)
-    replace(path, "shard-1", path / "shard-0", find_witness(path, "shard-0"))
+    replace(path, "shard-1", path / "shard-0", get_witness_path(path, "shard-0"))
     return seen(lambda: ask(path, 5))
 
 
 def foreign(place: Path) -> str:
     """Put a shard of another cluster in the place of shard 1."""
     path, other = made(place), made(place / "other")
-    replace(path, "shard-1", other / "shard-1", find_witness(other, "shard-1"))
+    replace(path, "shard-1", other / "shard-1", get_witness_path(other, "shard-1"))
     return seen(lambda: ask(path, 5))
 
 
@@ -78,7 +78,7 @@ def put_back(part: str) -> Callable[[Path], str]:
     def attack(place: Path) -> str:
         path = made(place)
         shutil.copytree(path / part, place / "old")
-        shutil.copy(find_witness(path, part), place / "old.witness")
+        shutil.copy(get_witness_path(path, part), place / "old.witness")
         ask(path, 5)
         replace(path, part, place / "old", place / "old.witness")
         return seen(lambda: ask(path, 10))
@@ -119,7 +119,7 @@ def second_machine(place: Path) -> str:
     path = made(place)
     elsewhere = place / "elsewhere"
     shutil.copytree(path / "shard-0", elsewhere)
-    shard_tools.moved(elsewhere, find_witness(path, "shard-0"), place / "elsewhere.witness")
+    shard_tools.moved(elsewhere, get_witness_path(path, "shard-0"), place / "elsewhere.witness")
     ask(path, 5)
     links = lambda paths: local_transports([elsewhere, *paths[1:]])  # noqa: E731 (short)
 

@@ -16,7 +16,7 @@ from vicinal.distributed.folders import (
     COORDINATOR,
     ClusterDescription,
     MemberFolder,
-    find_witness,
+    get_witness_path,
     list_shard_folders,
 )
 from vicinal.distributed.messages import Verify
@@ -40,7 +40,7 @@ def transplanted(source, target):
     """Copy a cluster with its witnesses, as to the same path of another machine."""
     shutil.copytree(source, target)
     for part in (COORDINATOR, *(one.name for one in source.glob("shard-*"))):
-        moved(target / part, find_witness(source, part), find_witness(target, part))
+        moved(target / part, get_witness_path(source, part), get_witness_path(target, part))
     return target
 
 

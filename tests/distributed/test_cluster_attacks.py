@@ -15,7 +15,7 @@ import store_tools as tools
 from vicinal import errors
 from vicinal.distributed import Coordinator, ShardMissing, _fan_out, restore_cluster, split
 from vicinal.distributed.cluster_backups import accept_cluster_loss
-from vicinal.distributed.folders import COORDINATOR, MemberFolder, find_witness
+from vicinal.distributed.folders import COORDINATOR, MemberFolder, get_witness_path
 from vicinal.distributed.messages import Erase, Ping, SubjectStatuses
 from vicinal.distributed.transports import local_transports
 from vicinal.ledger.tables import Tables
@@ -43,7 +43,7 @@ def path(made, tmp_path):
 
 
 def locate_member(path, part):
-    return path / part, find_witness(path, part)
+    return path / part, get_witness_path(path, part)
 
 
 def save_member(path, part, place):
@@ -100,7 +100,7 @@ def test_a_shard_in_the_place_of_another_is_refused(path, tmp_path, how):
     (path / "shard-1").rename(path / "aside")
     if how == "twice":
         shutil.copytree(path / "shard-0", path / "shard-1")
-        old, new = (find_witness(path, name) for name in ("shard-0", "shard-1"))
+        old, new = (get_witness_path(path, name) for name in ("shard-0", "shard-1"))
         shard_tools.moved(path / "shard-1", old, new)
     elif how == "changed places":
         (path / "shard-0").rename(path / "shard-1")
@@ -142,7 +142,7 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
     """Fails if two copies of a shard can both be charged, in any order of messages."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, find_witness(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, get_witness_path(path, "shard-0"), tmp_path / "elsewhere.witness")
 
     def to_copy(paths):
         return local_transports([copy, *paths[1:]])
@@ -158,7 +158,7 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     """Fails if a copy can take a shard's place between two answers."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, find_witness(path, "shard-0"), tmp_path / "elsewhere.witness")
+    shard_tools.moved(copy, get_witness_path(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
         original, link = cluster._clients[0].transport, local_transports([copy])[0]
@@ -176,8 +176,8 @@ def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
             cluster.predict(queries)
     shutil.rmtree(path / "shard-1")
     shutil.copytree(copy / "shard-1", path / "shard-1")
-    witness = find_witness(path, "shard-1")
-    shard_tools.moved(path / "shard-1", find_witness(copy, "shard-1"), witness)
+    witness = get_witness_path(path, "shard-1")
+    shard_tools.moved(path / "shard-1", get_witness_path(copy, "shard-1"), witness)
     assert_refused(path, "Shard 1")
 
 
@@ -580,7 +580,7 @@ def test_an_accepted_loss_spends_every_budget_and_goes_on(path, tmp_path):
 def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
     """Fails if a coordinator that was put back stays behind the turns that its shards know."""
     continue_and_restore(path, COORDINATOR, tmp_path)
-    find_witness(path, "shard-0").unlink()
+    get_witness_path(path, "shard-0").unlink()
     with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4
         assert cluster.erase(["person-3"]) > 0

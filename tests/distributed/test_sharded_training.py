@@ -495,7 +495,7 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
 @pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
 def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
     """Folder and witness: its sums could be published with another noise, or without a charge."""
-    at = (path / part, tools.find_witness(path, part))
+    at = (path / part, tools.get_witness_path(path, part))
 
     train_until_killed(path, monkeypatch, 1)
     for number, place in enumerate(at):

@@ -235,7 +235,7 @@ def test_a_change_that_fails_leaves_the_log_as_it_was_kept(tmp_path):
         assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
         raise KeyError
 
-    with pytest.raises(KeyError), database.delay_log_writes():
+    with pytest.raises(KeyError), database.delay_checkpoints():
         fail()
     assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [before]
     database.close()

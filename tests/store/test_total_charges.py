@@ -220,7 +220,7 @@ def test_verify_compares_the_total_with_audiences(tmp_path, name, told):
             account.note_charged_total(int(account.remaining[slot]))
             account.remaining[slot] = 0
             account.mark_charged_to_total()
-        store._forget_queries()
+        store._note_change()
         faults = store.verify().faults
         assert faults
         assert all(told in fault for fault in faults)

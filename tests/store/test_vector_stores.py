@@ -119,7 +119,7 @@ def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
         with completed_change(ledger, "test"):
             content = {part: value} if isinstance(value, str) else _encode_arrays({part: value})
             write_components(ledger.database, ledger.audiences["default"].number, content)
-        store._forget_queries()
+        store._note_change()
     with pytest.raises(StoreDamaged, match="Restore a backup"):
         Store.open(tmp_path / "store")
 

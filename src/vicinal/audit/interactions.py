@@ -525,6 +525,7 @@ class TwoWorlds:
 
         - `table`: charges of labels; None if votes are released. A label that follows from a single
           shifted vote is charged a share of the vote's charge, and adds this share of its square.
+          The share depends on the shift and on the share of the budget that is not yet spent.
         - `n_classes`: number of values of a release of votes; releases with another number of
           values, such as gradients, are never labels.
         """
@@ -533,6 +534,7 @@ class TwoWorlds:
             shift = release.shift
             square = float(np.square(shift).sum())
             if table and shift.shape == (1, n_classes) and np.count_nonzero(shift) == 1:
+                # All squared shifts that a budget allows add up to twice the budget.
                 remaining_share = 1 - total / (2 * table.budget)
                 square *= float(table.compute_share(float(np.abs(shift).max()), remaining_share))
             total += square

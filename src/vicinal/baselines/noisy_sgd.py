@@ -279,8 +279,9 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return self._get_plan().count_noise_samples(n_features)
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
-        """Return D training features and a bias column, whole grid steps, float32 (n, D + 1).
+        """Return D training features and a bias column in integer steps, float32 (n, D + 1).
 
+        A feature value of 1 is ``FLOAT32.compute_unit_norm(D)`` steps.
         `features`, float (n, d): private features or queries. Each row of the result depends on the
         same row of `features` and on public rows alone.
         """

@@ -46,7 +46,7 @@ def read_epoch(database: Database) -> bytes:
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Store an epoch in a shard, inside a transaction; b"" to accept any coordinator."""
+    """Store an epoch in a shard, in the caller's transaction; b"" to accept any coordinator."""
     database.put(_EPOCH_KEY, epoch.hex())
 
 
@@ -187,7 +187,7 @@ class ShardRecords:
         return records
 
     def replace_all(self, cluster: str, records: Iterable[ShardRecord]) -> None:
-        """Replace the stored id of the cluster and all records, inside a transaction."""
+        """Replace the stored id of the cluster and all records, in the caller's transaction."""
         self._records = list(records)
         self._written_rows = []
         self._database.put(CLUSTER, cluster)
@@ -203,7 +203,7 @@ class ShardRecords:
             self.write()
 
     def write(self) -> None:
-        """Write the records, if one has changed since the last call, inside a transaction."""
+        """Write the records, if any changed since the last call, in the caller's transaction."""
         rows = [record.to_row() for record in self._records]
         if rows != self._written_rows:
             self._database.replace(Tables.SHARDS, rows)

@@ -1,4 +1,8 @@
-"""Charging of queries and evaluations on all shards of a cluster, and the coordinator's ledger."""
+"""Charging of queries and evaluations on all shards of a cluster, and the coordinator's ledger.
+
+An evaluation counts labelled rows in tables, for example by true and answered class. A *cell* is
+one entry of such a table.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,16 +127,17 @@ def charge_evaluation_on_shards(
     tally: NoisyTally,
     counted: CountedRows,
 ) -> Steps:
-    """Have every shard charge its subjects for an evaluation; return the private sum of all cells.
+    """Have every shard charge its subjects for an evaluation; return the private sum of each cell.
 
     The sums are int64 (cells,), in grid steps. Unknown subjects are charged on the shard that their
     records would be added to. The name of the request is a digest of the coordinator's clock and a
     keyed digest of its content. An interrupted evaluation therefore finds its own sums when it is
     repeated, and no subject is charged twice.
 
-    `ledger`: the coordinator's. `audience`: whose budgets are charged. `changes`: sends the
-    requests to all shards. `tally`: the mechanism, which determines the noise scale and with it the
-    charge. `counted`: the cells and the subject of every evaluated row; private.
+    `ledger`: the coordinator's. `audience`: whose budgets are charged. `changes`: sends requests,
+    as for a change of the data, and finds the subjects' shards. `tally`: the mechanism, which
+    determines the noise scale and with it the charge. `counted`: the cells and the subject of every
+    evaluated row; private.
 
     Raises ShardMissing if a shard is missing: an evaluation never omits some of the subjects.
     """

@@ -110,7 +110,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     create_new_folder(target)
     backups = (source / layout.COORDINATOR, *layout.list_shard_folders(source, cluster.shards))
     for member_backup in backups:
-        witness = layout.find_witness(target, member_backup.name)
+        witness = layout.get_witness_path(target, member_backup.name)
         create_private_folder(witness.parent.resolve())
         member_path = target / member_backup.name
         folders.append(

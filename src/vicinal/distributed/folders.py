@@ -107,7 +107,7 @@ def list_shard_folders(path: Path, n_shards: int) -> list[Path]:
     return [path / f"shard-{number}" for number in range(n_shards)]
 
 
-def find_witness(path: Path, member: str) -> Path:
+def get_witness_path(path: Path, member: str) -> Path:
     """Return the path of the witness file of a member of the cluster at `path`.
 
     `member`: name of the member's folder, such as :data:`COORDINATOR` or "shard-0".

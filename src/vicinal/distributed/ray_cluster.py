@@ -287,7 +287,8 @@ def _check_token() -> None:
 def _check_address(address: str) -> None:
     """Raise StorageFailed with the cause if an engine's `address`, HOST:PORT, cannot be reached.
 
-    Without this check Ray tries for a minute and then reports no cause.
+    Without this check Ray tries for a minute and then reports no cause. An address without a port,
+    such as "auto", is not checked. Raises InvalidInput for a malformed address.
     """
     try:
         url = urlsplit(address if "//" in address else f"//{address}")

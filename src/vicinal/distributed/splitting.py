@@ -106,7 +106,7 @@ def split(
     shards = checks.check_integer("shards", shards, minimum=1, maximum=layout.MAX_SHARDS)
     target = check_path("path", path)
     check_new_folder(target)
-    witnesses = layout.find_witness(target, layout.COORDINATOR).parent
+    witnesses = layout.get_witness_path(target, layout.COORDINATOR).parent
     if witnesses.exists() and any(witnesses.iterdir()):
         raise InvalidInput(
             f"{witnesses} holds the witnesses of another cluster, wherever that is now. Choose "
@@ -250,7 +250,7 @@ def _write_shards(
     erased_rows = source.database.read_rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(layout.list_shard_folders(target, n_shards)):
-        witness = layout.find_witness(target, path.name)
+        witness = layout.get_witness_path(target, path.name)
         folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
         with create_store(folder.folder, source.schema) as store:
             erased = [row for row in erased_rows if hash_to_shard(row[0], n_shards) == number]
@@ -335,7 +335,7 @@ def _write_coordinator(
     `records`: the coordinator's records of the shards.
     """
     path = target / layout.COORDINATOR
-    witness = layout.find_witness(target, layout.COORDINATOR)
+    witness = layout.get_witness_path(target, layout.COORDINATOR)
     folder = layout.MemberFolder.create(path, cluster, source.folder.read_key(), witness)
     with create_store(folder.folder, source.schema) as store:
         with store.database.transaction():

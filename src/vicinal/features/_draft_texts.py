@@ -199,7 +199,7 @@ def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
     `texts`: the distinct numbers of a column, with decimal points.
     """
     notes = []
-    if any(map(values.is_rounded, texts)):
+    if any(map(values.loses_digits, texts)):
         notes.append(values.ROUNDED)
     has_points = any("." in text for text in texts)
     if has_points and all(map(_POINTS_BEFORE_THREE_DIGITS.fullmatch, texts)):

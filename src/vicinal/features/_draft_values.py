@@ -220,12 +220,15 @@ def note_rounded_numbers(column: pa.ChunkedArray, draft: Draft) -> Draft:
     if pa.types.is_integer(column.type):
         are_rounded = any(abs(value) > _MAX_EXACT for value in values)
     else:
-        are_rounded = any(map(is_rounded, values))
+        are_rounded = any(map(loses_digits, values))
     return draft.add_notes(ROUNDED if are_rounded else "")
 
 
-def is_rounded(value: object) -> bool:
-    """Return whether float64 rounds a decimal number, given as a number or as a text."""
+def loses_digits(value: object) -> bool:
+    """Return whether a decimal number, given as a number or a text, loses digits as float64.
+
+    0.1 loses none: the shortest text of the nearest double is 0.1 again.
+    """
     text = str(value).strip()
     if not cells.PLAIN_NUMBER.fullmatch(text):
         return False

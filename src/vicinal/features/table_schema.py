@@ -268,7 +268,11 @@ class _ColumnParser:
 
     @classmethod
     def from_declaration(cls, name: str, declared: object) -> Self:
-        """Return the parser of a column's JSON value `declared`, whose kind has all its options."""
+        """Return the parser of a column's JSON value `declared`.
+
+        Raises InvalidInput for an unknown kind, and for an option that columns of the kind cannot
+        have.
+        """
         parser = cls(name, declared if isinstance(declared, Mapping) else {})
         kind = parser.options.get("kind")
         if kind not in tuple(_KINDS):  # a list or object as "kind" has no hash

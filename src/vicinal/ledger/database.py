@@ -270,10 +270,11 @@ class Database(ABC):
         """Make the connection writable, and remove uncommitted writes from the disk."""
 
     @contextmanager
-    def delay_log_writes(self) -> Iterator[None]:
-        """Return a context in which no write is copied from the log to the main file.
+    def delay_checkpoints(self) -> Iterator[None]:
+        """Return a context without checkpoints, which copy a write-ahead log to the main file.
 
-        Its body must :meth:`scrub` the database, which empties the log.
+        Its body must :meth:`scrub` the database, which makes the only copy and empties the log: so
+        pages are copied once. Has no effect on a database without such a log.
         """
         yield
 

@@ -210,7 +210,7 @@ class SQLiteDatabase(Database):
             return self._connection.execute(f"PRAGMA {setting}").fetchall()
 
     @contextmanager
-    def delay_log_writes(self) -> Iterator[None]:
+    def delay_checkpoints(self) -> Iterator[None]:
         """Return a context in which nothing is copied from the log to the database file."""
         ((pages,),) = self._pragma("wal_autocheckpoint")
         self._pragma("wal_autocheckpoint = 0")

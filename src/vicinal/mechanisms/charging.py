@@ -586,16 +586,16 @@ def charge_neighbours(
     n_threads = max(1, min(get_thread_count(), len(neighbours.rows) // _MIN_HITS_PER_THREAD))
     bounds = compute_tile_bounds(neighbours, len(subjects.slots), n_threads)
 
-    def charge_block(
-        charge_hits: Callable[..., Any], block_bounds: Steps, *slot_residue: object
+    def charge_tiles(
+        charge_hits: Callable[..., Any], tile_bounds: Steps, *slot_residue: object
     ) -> tuple[Any, Steps]:
         """Return the result of `charge_hits`, one of the four functions above, and its sums.
 
-        `block_bounds`: the :class:`NeighbourArrays` bounds of the tiles to process.
+        `tile_bounds`: the :class:`NeighbourArrays` bounds of the tiles to process.
         """
         sums = np.zeros((len(neighbours), width), dtype=np.int64)
         scratch = Scratch.allocate(width)
-        hits = NeighbourArrays(block_bounds, neighbours.rows, neighbours.similarities)
+        hits = NeighbourArrays(tile_bounds, neighbours.rows, neighbours.similarities)
         charges = charge_hits(
             hits, targets, subject_arrays, weights, prices, *slot_residue, scratch, sums
         )
@@ -606,14 +606,16 @@ def charge_neighbours(
     n_tiles = len(bounds) - 1
     # Every thread gets consecutive tiles.
     tile_groups = np.array_split(np.arange(n_tiles), min(n_tiles, n_threads))
-    blocks = [bounds[group[0] : group[-1] + 2] for group in tile_groups]
-    results = map_in_threads(lambda block_bounds: charge_block(charge_single, block_bounds), blocks)
+    group_bounds = [bounds[group[0] : group[-1] + 2] for group in tile_groups]
+    results = map_in_threads(
+        lambda tile_bounds: charge_tiles(charge_single, tile_bounds), group_bounds
+    )
     if any(n_skipped for (_, _, n_skipped), _ in results):
         # Subjects are divided by the remainder of their slot, so that subjects enrolled together,
         # with adjacent slots, go to different threads.
         residues = [(remainder, n_threads) for remainder in range(n_threads)]
         results += map_in_threads(
-            lambda slot_residue: charge_block(charge_multirecord, bounds, slot_residue), residues
+            lambda slot_residue: charge_tiles(charge_multirecord, bounds, slot_residue), residues
         )
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
     return np.sum([sums for _, sums in results], axis=0), spent

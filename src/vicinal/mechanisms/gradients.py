@@ -11,8 +11,8 @@ product is exact.
 Arguments of several functions: `integer_weights`, float64 (d, c), public weights in steps of 2^-18;
 `sums`, int64 (d, c), sums of gradients in grid steps; `scores`, float64 (n, c), scores of n records
 in integer steps; `score_unit`, value of one such step; `label` or `labels`, class indices, int32;
-`rows`, int16 (n, d), integer features; `steps_per_unit`, grid steps per unit of the integer
-gradient if it is not clipped; `max_norm`, the clipping bound in grid steps. `noise` is the source
+`rows`, int16 (n, d), integer features; `unclipped_factor`, the factor from derivatives to integers
+e if a gradient is not clipped; `max_norm`, the clipping bound in grid steps. `noise` is the source
 of the Gaussian noise.
 """
 
@@ -120,7 +120,7 @@ class NoisyGradient:
         self.records = records
         self.n_classes = n_classes
         self._score_unit = 1 / (unit * WEIGHT_STEPS)
-        self._steps_per_unit = self.steps / (self.clip * unit)
+        self._unclipped_factor = self.steps / (self.clip * unit)
         self._noise = noise
         self._sampler = sampler
 
@@ -167,7 +167,7 @@ class NoisyGradient:
             self.records.targets[row_indices],
             self.records.norms[row_indices],
             self._score_unit,
-            self._steps_per_unit,
+            self._unclipped_factor,
             float(self.steps),
         )
         sums += (rows.T @ residuals).astype(np.int64)
@@ -182,7 +182,7 @@ class NoisyGradient:
             rows,
             self.records.targets[own_records],
             self._score_unit,
-            self._steps_per_unit,
+            self._unclipped_factor,
             float(self.steps),
             sums,
         )
@@ -214,7 +214,7 @@ def compute_softmax_residuals(scores, label, score_unit):  # type: ignore[no-unt
 
 
 @compiled
-def compute_clipped_residuals(scores, labels, norms, score_unit, steps_per_unit, max_norm):  # type: ignore[no-untyped-def]
+def compute_clipped_residuals(scores, labels, norms, score_unit, unclipped_factor, max_norm):  # type: ignore[no-untyped-def]
     """Replace scores by integer derivatives e of clipped gradients, in place.
 
     For each record the norm of the gradient, ``norms[i] * |e|``, is at most `max_norm`. The records
@@ -226,7 +226,7 @@ def compute_clipped_residuals(scores, labels, norms, score_unit, steps_per_unit,
         for c in range(scores.shape[1]):
             square += scores[i, c] * scores[i, c]
         size = norms[i] * math.sqrt(square)
-        factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
+        factor = unclipped_factor if unclipped_factor * size <= max_norm else max_norm / size
         for c in range(scores.shape[1]):
             scores[i, c] = np.trunc(scores[i, c] * factor * _ROUNDING_MARGIN)
 
@@ -259,13 +259,13 @@ def sum_gradient(residuals, rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_clipped_gradient(scores, rows, labels, score_unit, steps_per_unit, max_norm, sums):  # type: ignore[no-untyped-def]
+def add_clipped_gradient(scores, rows, labels, score_unit, unclipped_factor, max_norm, sums):  # type: ignore[no-untyped-def]
     """Add the clipped gradient of a subject with several records to `sums`; overwrite `scores`."""
     for i in range(len(scores)):
         compute_softmax_residuals(scores[i], labels[i], score_unit)
     gradient = sum_gradient(scores, rows)
     size = math.sqrt((gradient * gradient).sum())
-    factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
+    factor = unclipped_factor if unclipped_factor * size <= max_norm else max_norm / size
     for j in range(rows.shape[1]):
         for c in range(scores.shape[1]):
             sums[j, c] += np.int64(gradient[j, c] * factor * _ROUNDING_MARGIN)

@@ -7,10 +7,10 @@ Proof note: linear_model.md. Sources: Feldman & Zrnic 2021, section 4 (full-batc
 by their own norm); Goodfellow 2015 (norms of gradients that are outer products).
 
 All summed quantities are integers. A record's features are an integer row x, the derivatives of its
-loss with respect to the scores an integer vector e, and its gradient is the outer product x e^T, of
-norm |x| |e|. The *slot* of a subject is its index in the array `remaining`. The *delta slack* of a
-step is the part of delta that pays for rounding its noise to the grid; `slack_accountant` is its
-account, and `noise` the source of the noise.
+loss with respect to the scores are scaled to an integer vector e, and its gradient in grid steps is
+the outer product x e^T, of norm |x| |e|. The *slot* of a subject is its index in the array
+`remaining`. The *delta slack* of a step is the part of delta that pays for rounding its noise to
+the grid; `slack_accountant` is its account, and `noise` the source of the noise.
 
 Arguments that several functions have:
 
@@ -22,7 +22,8 @@ Arguments that several functions have:
 - `targets`, int32 (n, 1) or (n, c): class indices, or target vectors in steps of 2^-30.
 - `is_squared_loss`, bool: whether the targets are vectors.
 - `remaining`, int64 (subjects,): remaining budget units by slot, charged in place.
-- `steps_per_unit`, float: grid steps per unit of the integer gradient if it is not clipped.
+- `unclipped_factor`, float: factor from derivatives of the loss to the integers e, and from the
+  gradient of several records to grid steps, if the gradient is not clipped.
 - `max_norm`, float: largest norm of a contribution, in grid steps.
 - `rate`, float: units charged for a squared grid step of a contribution.
 - `reserve`, int: units that training leaves to every subject.
@@ -273,11 +274,11 @@ class GradientRelease:
 
     @property
     def _loss_and_price(self) -> tuple[bool, float, float, float, int]:
-        """Loss and price: `is_squared_loss`, `steps_per_unit`, `max_norm`, `rate` and `reserve`."""
+        """Loss and price: `is_squared_loss`, `unclipped_factor`, `max_norm`, `rate`, `reserve`."""
         mechanism = self.mechanism
-        steps_per_unit = mechanism.steps_per_clip / (mechanism.clip * mechanism.unit)
+        unclipped_factor = mechanism.steps_per_clip / (mechanism.clip * mechanism.unit)
         max_norm = float(min(mechanism.steps_per_clip, self.scale))
-        return mechanism._is_squared_loss, steps_per_unit, max_norm, self.rate, mechanism.reserve
+        return mechanism._is_squared_loss, unclipped_factor, max_norm, self.rate, mechanism.reserve
 
 
 def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
@@ -296,7 +297,7 @@ def _round_weights(weights: Floats) -> tuple[Int16Matrix, float]:
 @compiled
 def charge_records(  # type: ignore[no-untyped-def]
     scores, derivatives, squares, targets, slots, remaining,
-    score_unit, is_squared_loss, steps_per_unit, max_norm, rate, reserve,
+    score_unit, is_squared_loss, unclipped_factor, max_norm, rate, reserve,
 ):  # fmt: skip
     """Compute and charge the clipped integer derivatives e of subjects with one record.
 
@@ -325,7 +326,9 @@ def charge_records(  # type: ignore[no-untyped-def]
                 block_scores, targets[first:, 0], score_unit, residuals, power_bits, sizes
             )
         block_squares = squares[first : first + count]
-        _clip_to_integers(residuals, block_squares, steps_per_unit, max_norm, sizes, squared_norms)
+        _clip_to_integers(
+            residuals, block_squares, unclipped_factor, max_norm, sizes, squared_norms
+        )
         for i in range(count):
             # Exact: |e|^2 is an integer below 2^30, and |x|^2 |e|^2 is below 2^50.
             cost = compute_charge(np.int64(squared_norms[i]) * squares[first + i], rate)
@@ -421,8 +424,8 @@ def _compute_exponentials(scores, max_scores, score_unit, power_bits, results): 
 
 
 @compiled
-def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squared_norms):  # type: ignore[no-untyped-def]
-    """Scale derivatives to grid steps in place, clip them and truncate them to integers.
+def _clip_to_integers(residuals, squares, unclipped_factor, max_norm, scratch, squared_norms):  # type: ignore[no-untyped-def]
+    """Scale derivatives to integers e in place, so that the gradients x e^T are clipped.
 
     - `residuals`, float64 (c, at least n): derivatives of the loss; integers afterwards.
     - `scratch`, float64 (at least n,): buffer.
@@ -440,7 +443,7 @@ def _clip_to_integers(residuals, squares, steps_per_unit, max_norm, scratch, squ
         largest = min(max_norm / math.sqrt(np.float64(squares[i])), _MAX_INT16)
         # 1e-300 avoids a division by zero where a record is fitted perfectly; zeros remain zeros.
         max_factor = largest / max(math.sqrt(scratch[i]), 1e-300)
-        scratch[i] = min(steps_per_unit, max_factor) * _ROUNDING_MARGIN
+        scratch[i] = min(unclipped_factor, max_factor) * _ROUNDING_MARGIN
     for c in range(len(residuals)):
         for i in range(len(squares)):
             residuals[c, i] = np.trunc(residuals[c, i] * scratch[i])
@@ -465,7 +468,7 @@ def _shrink_to_charge(vector, available, cost, square, rate):  # type: ignore[no
 @compiled
 def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
     scores, rows, targets, starts, slots, remaining,
-    score_unit, is_squared_loss, steps_per_unit, max_norm, rate, reserve, sums,
+    score_unit, is_squared_loss, unclipped_factor, max_norm, rate, reserve, sums,
 ):  # fmt: skip
     """Clip, charge to `remaining` and add to `sums` the gradients of subjects with several records.
 
@@ -490,7 +493,7 @@ def charge_multirecord_subjects(  # type: ignore[no-untyped-def]
                 compute_softmax_residuals(residuals[j], targets[first + j, 0], score_unit)
         gradient = sum_gradient(residuals, rows[first:last]).ravel()
         size = math.sqrt((gradient * gradient).sum())
-        factor = steps_per_unit if steps_per_unit * size <= max_norm else max_norm / size
+        factor = unclipped_factor if unclipped_factor * size <= max_norm else max_norm / size
         cost = _scale_and_charge(gradient, factor * _ROUNDING_MARGIN, 1, rate)
         available = max(remaining[slot] - reserve, 0)
         if cost > available:

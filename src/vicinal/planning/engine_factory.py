@@ -213,10 +213,12 @@ def create_engine(
     Only the number of records is estimated from the private records, with noise and at a charge, if
     the plan does not declare it.
 
+    - `shard`: the records in memory, with their index and the subjects' budgets.
     - `plan`: with the share of its private model set.
     - `n_features`, `public`: number of features, and public points, in the metric of `kernel`.
     - `model`: the trained private model, or None.
-    - `vote_share`: share of each budget that is available for votes if there is no `model`.
+    - `vote_share`: share of each budget for votes if there is no `model`; below 1 if a plan is
+      checked before its model is trained.
     """
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or create_noise_source(plan.simulation_seed)
@@ -334,7 +336,7 @@ class EnginePlanner:
         """Return the rule that turns votes into labels, from the expected sum of all votes."""
 
         def measure_total() -> float:
-            """Return the expected sum of all votes of a query, measured on public points."""
+            """Return the expected sum of all votes of a query; `count` without public points."""
             if self.reference is None:
                 return count
             usage = measure_participation(self.reference, radius, self.n_features)

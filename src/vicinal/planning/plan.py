@@ -348,9 +348,12 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return self.n_queries
 
     def choose_neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        """Return the number of neighbours k that suits the budgets.
+        """Return the automatic number of neighbours k, which trades noise against nearness.
 
-        `reference`: public points, on whose intrinsic dimension k depends, or None.
+        k is proportional to the noise multiplier that the budgets pay for and to the dimension of
+        the data. The target gives the factor, `neighbors_per_noise`, and limits k, as each of its
+        `n_groups` needs neighbours (:mod:`vicinal.engine.noise_schedule`). `reference`: public
+        points, on which the dimension is estimated, or None. `budget_share`: share for votes.
         """
         budget = self.compute_record_budget(budget_share)
         n_groups = self.target.n_groups

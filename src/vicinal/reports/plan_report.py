@@ -363,9 +363,13 @@ def _format_records(plan: IndKNNPlan) -> str:
 
 
 def describe_rare_classes(
-    plan: IndKNNPlan, class_shares: Sequence[float], names: Sequence[object]
+    plan: IndKNNPlan, class_prior: Sequence[float], names: Sequence[object]
 ) -> list[str]:
-    """Return a line on each of the classes `names` whose share is too small for a plan."""
+    """Return a line on each of the classes `names` that is too rare for a plan.
+
+    `class_prior`: declared share of each class among all records, which is also its usual share
+    among a query's neighbours.
+    """
     choice = PlanChoice.from_plan(plan)
     min_excess = _SIGNIFICANT_EXCESS * choice.noise / choice.n_neighbors
     subject = "the votes of this plan" if plan.model_share else "this plan"
@@ -375,6 +379,6 @@ def describe_rare_classes(
     return [
         f"class {name!r} is too rare for {subject}. It has {share:.1%} of a query's neighbours, "
         f"and needs {min(share + min_excess, 1.0):.1%} to exceed the noise significantly. {remedy}"
-        for name, share in zip(names, class_shares, strict=True)
+        for name, share in zip(names, class_prior, strict=True)
         if share + min_excess > _MAX_RARE_RATIO * share
     ]

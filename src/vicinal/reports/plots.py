@@ -40,7 +40,11 @@ def create_figure(
 
 
 def plot_accuracy_by_class(counts_by_class: Mapping[str, AnswerCounts]) -> bytes:
-    """Return an SVG plot of the accuracy of each class with answers, with a 95 % interval."""
+    """Return an SVG plot of the accuracy by true class, with 95 % intervals.
+
+    `counts_by_class`: numbers of correct and of all answers, by name of the true class. Classes
+    without answers are left out.
+    """
     nonempty = {name: counts for name, counts in counts_by_class.items() if counts.total}
     height = 0.9 + 0.3 * max(len(nonempty), 2)
     figure, axes = create_figure("right answers", height=height, grid="x")

@@ -33,8 +33,8 @@ def bound_gaussian_success(budget: float, delta: float) -> float:
     """Return an upper bound on the success probability of membership inference, from prior 1/2.
 
     It is Phi(mu / 2) + delta with mu = sqrt(2 B) for Gaussian noise (Dong, Roth and Su 2022).
-    `budget`: B, the zCDP budget of a subject. `delta`: that of the plan's guarantee; noise on an
-    integer grid adds less than 1 % of it to the exact Gaussian value.
+    `budget`: B, the zCDP budget of a subject. `delta`: allowance for noise on an integer grid: the
+    part of the guarantee's delta that is reserved for it, or all of delta for a looser bound.
     """
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
 

@@ -90,20 +90,20 @@ def decide_erasure(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) 
         slots, hashes, folded = ledger.list_enrolled(subjects)
         rows = shard.find_rows_at(slots)
         size = len(shard)
-        slot_of_row = shard.subject_table.slots[rows]
+        record_slots = shard.subject_table.slots[rows]
         with shard.erase_rows(rows):
             ledger.erase_slots(slots, hashes, folded)
-        write_erasure(ledger, rows, slot_of_row, size, hashes)
+        write_erasure(ledger, rows, record_slots, size, hashes)
     return len(rows)
 
 
 def write_erasure(
-    ledger: Ledger, rows: Ints, slot_of_row: Ints32, size: int, hashes: Sequence[bytes]
+    ledger: Ledger, rows: Ints, record_slots: Ints32, size: int, hashes: Sequence[bytes]
 ) -> None:
-    """Write the note of an erasure; update the checksum of records, and forget added digests.
+    """Write the note of an erasure; update the checksum of records; blank digests of additions.
 
     Call it within the ledger transaction that removes the subjects from the table. `rows`,
-    int64 (m,): indices of the records to erase. `slot_of_row`, int32 (m,): slot of the subject of
+    int64 (m,): indices of the records to erase. `record_slots`, int32 (m,): slot of the subject of
     each. `size`: number of records before the erasure. `hashes`: keyed hashes of the subjects, 32
     bytes each. Raises StorageFailed if an earlier erasure is pending: its note has the rows that
     are still to be overwritten, so a second note must not replace it.
@@ -112,7 +112,7 @@ def write_erasure(
         raise StorageFailed(
             "An earlier erasure is not finished. Open the store again, which finishes it."
         )
-    update_slot_checksum(ledger.database, slot_of_row, erased=True)
+    update_slot_checksum(ledger.database, record_slots, erased=True)
     forget_addition_digests(ledger.database)
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
     erasure = Erasure(_MOVING, size, encode_array(rows), encoded_hashes, ledger.clock + 1)
@@ -165,7 +165,7 @@ def _truncate_files(erasure: Erasure, database: Database, record_files: RecordFi
 
 
 def forget_addition_digests(database: Database) -> None:
-    """Replace the digests of all added records, within the transaction of an erasure.
+    """Blank the stored digests of all additions, within the transaction of an erasure.
 
     Idempotency keys stay used: the digest of each key, and the version of its addition, remain.
     """

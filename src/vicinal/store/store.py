@@ -252,7 +252,7 @@ class Store(BaseStore):
                     addition.write(database, ledger.version + 1)
                 write_id_mode(database, has_ids=records.ids is not None)
                 add_records(self._store, records)
-            self._forget_queries()
+            self._note_change()
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return the number of erased records, which is private.
@@ -273,9 +273,9 @@ class Store(BaseStore):
         """
         ids = self._check_erasable_ids(subjects)
         store = self._store
-        with self._hold_exclusively(), self._change_data(), store.database.delay_log_writes():
+        with self._hold_exclusively(), self._change_data(), store.database.delay_checkpoints():
             n_erased = erasure.decide_erasure(store.ledger, store.shard, ids)
-            self._forget_queries()
+            self._note_change()
             erasure.finish_erasure(store.database, store.record_files, store.witness)
             traces = list(status.find_id_traces(store))
             if traces:
@@ -319,24 +319,21 @@ class Store(BaseStore):
         name = state.audience.name
         with self._change_data():
             self._audience_states[name] = refresh_model(self._store, self._lock, state)
-            self._forget_queries()
+            self._note_change()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
         """Open the audience `name` durably, with its private model and the checked plan."""
         with delay_warnings(), self._change_data():
             self._audience_states[name] = add_audience(self._store, self._lock, name, plan_json)
-            self._forget_queries()
+            self._note_change()
 
     def _verify_files(
         self, erased: list[SubjectId], rows: IntegerMatrix | None
     ) -> status.Verification:
         return status.verify(self._store, erased, rows)
 
-    def _forget_queries(self) -> None:
-        """Make answered queries count as new after a change of data; report it to the witness.
-
-        The change must be committed.
-        """
+    def _note_change(self) -> None:
+        """Report a committed change of data to the witness; make answered queries count as new."""
         for state in self._audience_states.values():
             state.answers.forget_queries()
         self._store.report_change()

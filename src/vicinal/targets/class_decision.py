@@ -110,7 +110,8 @@ class ClassDecision:
 def _broadcast_noise(noise: npt.ArrayLike, n_queries: int) -> Floats:
     """Return the noise standard deviation of each of `n_queries` queries, float64 (q,).
 
-    `noise`, float or float (q,): the deviation. Raises InvalidInput if one is NaN or not above 0.
+    `noise`, float or float (q,): the deviation. Raises InvalidInput if one is NaN or not above 0;
+    infinity is allowed.
     """
     query_noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n_queries,))
     for scale in np.unique(query_noise[~np.isposinf(query_noise)]):
