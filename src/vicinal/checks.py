@@ -169,7 +169,7 @@ def check_class_names(classes: object, name: str = "classes") -> AnyArray:
 
     Class names are a public input and are never derived from private labels. Names that cannot be
     told apart in a file, such as "true" and "TRUE", are refused. `classes`: at least two integers
-    or strings.
+    or strings, the value of the parameter `name`.
     """
     if classes is None or isinstance(classes, str) or not isinstance(classes, Iterable):
         raise _build_parameter_error(

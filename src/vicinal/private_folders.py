@@ -30,7 +30,7 @@ def make_private_folder(folder: Path) -> Path:
 
 
 def find_foreign_file(folder: Path) -> Path | None:
-    """Return a file in a directory that belongs to another account than this one or root.
+    """Return a file whose owner is neither this account nor root, directly in a directory.
 
     None if there is none, and on systems without owners. Raises OSError if a file cannot be
     examined.

@@ -284,9 +284,10 @@ class Transcript(NoiseSource):
         return self._noise.discrete_gaussian(scale, size)
 
     def add_to(self, sums: Ints, scale: int) -> Ints:
-        """Return the released values, int64, for private sums, and record the release.
+        """Return the released values, a new int64 array, for private `sums`; record the release.
 
-        `scale`: standard deviation of the discrete Gaussian noise, in units of `sums`.
+        `sums`, int64 of any shape, in grid steps, do not change. `scale`: standard deviation of the
+        discrete Gaussian noise, in grid steps.
         """
         number = len(self.released)
         private_sums = sums.copy()

@@ -273,9 +273,9 @@ def test_printed_ends_are_rounded_outward(log10):
         with localcontext(prec=40):
             exact = Decimal(log).exp()
             assert low < exact < high <= low * Decimal("1.001")
-    assert format_interval(math.log(0.5) - 1e-13, math.log(0.5), is_number=True) == "0.5"
-    assert format_interval(math.log(0.12341), math.log(0.12341), is_number=True) == "0.1235"
-    assert format_interval(-math.inf, math.log(0.12341), is_number=True) == "0 to 0.1235"
+    assert format_interval(math.log(0.5) - 1e-13, math.log(0.5), merge_close_ends=True) == "0.5"
+    assert format_interval(math.log(0.12341), math.log(0.12341), merge_close_ends=True) == "0.1235"
+    assert format_interval(-math.inf, math.log(0.12341), merge_close_ends=True) == "0 to 0.1235"
 
 
 @pytest.mark.parametrize("q_minus_p", [0.4, 0.01, 1e-14])

@@ -489,7 +489,8 @@ class ThreeWayComparisons(SampledTests):
     def _bound_outside_square(self, low: float, high: float) -> Floats:
         """Return an upper bound (n,) on log G outside of [low, high]^2, for every order.
 
-        Centres where both classes lead are left to `_bound_if_both_lead`. Section 4.
+        Centres where both classes lead are left to `_bound_if_both_lead`. The others are divided
+        into *strips*: one coordinate is beyond the square, the other in an interval. Section 4.
         """
         edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIP_WIDTH)) + 1)
         low_end, high_end = np.array([low]), np.array([high])
@@ -535,13 +536,14 @@ class ThreeWayComparisons(SampledTests):
         rare = np.log(2) + bound_rare_log_term(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
 
-    def _bound_log_term(self, log_weight: Floats, *log_ratios: Floats) -> Floats:
-        """Return an upper bound (m, n) on the log of one outcome's term of G, for every order.
+    def _bound_log_term(self, max_log_weight: Floats, *extreme_log_ratios: Floats) -> Floats:
+        """Return an upper bound (m, n) on the log of one outcome's term of G on m sets of centres.
 
-        It is `log_weight` (m,), log b, plus the largest log psi at `log_ratios` log L, (m,) each.
+        `max_log_weight` (m,): upper bound on log b in each set. `extreme_log_ratios`, (m,) each:
+        log L at the ends of its range in each set; one array if psi is largest at that end.
         """
-        log_psi = [compute_log_psi(log_ratio[:, None], self.orders) for log_ratio in log_ratios]
-        return np.asarray(log_weight[:, None] + np.maximum.reduce(log_psi))
+        log_psi = [compute_log_psi(ratio[:, None], self.orders) for ratio in extreme_log_ratios]
+        return np.asarray(max_log_weight[:, None] + np.maximum.reduce(log_psi))
 
 
 def _compute_log_abs_expm1(x: Floats) -> Floats:

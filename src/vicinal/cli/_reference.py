@@ -82,10 +82,10 @@ class ExtractorOptions:
     ) -> StoreExtractor:
         """Return the extractor, without a map.
 
-        Column names come from the options or else from the file `public` of public rows. They never
-        come from the file `private`, if one is read, because its first line may be a record instead
-        of a header. `other_columns`: columns of labels, targets and subjects, or None. Raises
-        InvalidInput if the private file is a table and no option names its feature columns.
+        Names of feature columns come from the options, or else from the file `public` of public
+        rows, all but `other_columns` (of labels, targets and subjects, or None). The file `private`
+        of records, or None, is not read, because its first line may be a record instead of a
+        header: raises InvalidInput if it is a table and its feature columns are named by neither.
         """
         from vicinal.datasets.tables import normalize_column_name, read_table
         from vicinal.features.table_schema import TableSchema

@@ -699,10 +699,11 @@ def allow(
     audience: options.Audience = "default",
     accept_lost_charges: options.AcceptLoss = False,
 ) -> None:
-    """Set an analyst's quota: the number of new answers."""
+    """Set an analyst's quota of new answers, those already given included. Repeats are free."""
     with records.open_store(store, accept_lost_charges=accept_lost_charges) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
-    echo(f"{analyst} may get {'any number of' if quota == -1 else quota} new answers.")
+    number = "any number of" if quota == -1 else quota
+    echo(f"{analyst} may get {number} new answers, past ones included.")
 
 
 def refresh(

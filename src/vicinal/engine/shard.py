@@ -233,7 +233,10 @@ class Shard(LocalShardBase):
         return slots
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
-        """Erase all records of `subjects` (ids) from memory; return the private number of them."""
+        """Erase all records and the enrolment of `subjects` (ids) from memory.
+
+        Returns the number of erased records, which is private.
+        """
         rows = self.find_rows_at(self._register.list_slots(subjects))
         with self.erase_rows(rows):
             self._register.erase(subjects)

@@ -68,7 +68,10 @@ class Interaction:
         self._claim.is_released = True
 
     def withdraw(self) -> None:
-        """Give up the claim; no effect if something was released."""
+        """Give up the claim; no effect if anything except a noisy count was released.
+
+        After a noisy count the claim stays in the registry; an equal later claim continues it.
+        """
         if not self._claim.is_released:
             self.is_withdrawn = True
             self._claim.holders.discard(self)

@@ -57,7 +57,7 @@ class Answers:
     `labels`, int64 (q,): class indices; `ABSTAINED` where there is no answer. `margins`,
     float64 (q,): the noisy lead of the best class over the second, in votes or in standard
     deviations of the noise; None where votes are not released. `soft_labels`, float64 (q, c): class
-    probabilities from released votes and the private model together; None without either.
+    probabilities by the private model, pooled with released votes; None unless there are both.
     """
 
     labels: Ints
@@ -426,10 +426,14 @@ class PrivateKNNLabeller(Labeller):
     def begin_round(
         self,
         record_features: AnyArray,
-        public_features: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
-        planned_round: Round,  # noqa: ARG002 (the plan is known)
+        public_features: AnyArray,  # noqa: ARG002
+        planned_round: Round,  # noqa: ARG002
     ) -> None:
-        # An incomplete round is resumed for its remaining queries.
+        """Begin the next round of the plan, or resume an incomplete one; there is no model.
+
+        Fits the round's classifier to `record_features` (n, d). `public_features` are not needed,
+        nor is `planned_round`: the number of answered queries determines the round.
+        """
         rounds = self._plan.rounds
         n_begun = len(self._n_answered)
         if not n_begun or self._n_answered[-1] == rounds[n_begun - 1].queries:
@@ -439,7 +443,7 @@ class PrivateKNNLabeller(Labeller):
         current_round = rounds[len(self._n_answered) - 1]
         classifier = self._make_classifier(current_round)
         classifier.set_params(n_queries=current_round.queries - self._n_answered[-1])
-        self._fits.join(classifier)
+        self._fits.join(classifier)  # the fits of all rounds are one interaction
         self._classifier = classifier.fit(record_features, self._labels, self._subjects)
 
     def label(self, queries: AnyArray) -> Answers:

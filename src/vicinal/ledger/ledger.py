@@ -403,7 +403,7 @@ class Ledger:
         self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def set_quota(self, audience: Audience, analyst: str, quota: int | None) -> None:
-        """Set the number of answers that an analyst, by name, may get.
+        """Set the number of answers that an analyst, by name, may get, with those already given.
 
         `quota`: the number; None: as many as the audience may get.
         """

@@ -125,7 +125,7 @@ class Posterior:
 
 
 def list_posteriors(released: ReleasedGradients) -> list[Posterior]:
-    """Return a posterior density for each correlation that a subject's records may have."""
+    """Return the posterior of intercepts and scale by each correlation of a subject's gradients."""
     probabilities = softmax(released.step_scores)
     squares = compute_residual_squares(probabilities)
     mean_squares = (probabilities * squares).sum(axis=-1, keepdims=True)

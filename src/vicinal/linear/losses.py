@@ -139,8 +139,8 @@ class TrainingLoss(ABC):
     ) -> Floats:
         """Return the model's predictions as votes, float64 (q, w), to be added to private votes.
 
-        Each prediction is multiplied by its effective number of votes: the sample size whose mean
-        has the same variance.
+        Each prediction is multiplied by its effective number of votes: `n_expected` times the
+        variance of the mean private vote, noise included, over the variance of the prediction.
         """
 
     @abstractmethod
@@ -242,7 +242,7 @@ class ClassLoss(TrainingLoss):
     ) -> Floats:
         """Return the model's class probabilities times their effective number of votes, (q, c).
 
-        That number follows from the variance that a Dirichlet distribution gives probabilities.
+        The variance of the probabilities is that of a Dirichlet distribution.
         """
         probabilities = predictions.values
         dirichlet_votes = _TABLE_DIRICHLET_VOTES if predictions.uses_columns else _DIRICHLET_VOTES
@@ -354,9 +354,10 @@ class VectorLoss(TrainingLoss):
 def _compute_model_votes(
     variance: AnyFloats, noise_std: AnyFloats, n_expected: AnyFloats
 ) -> Floats:
-    """Return the number of votes whose mean is as precise as a prediction, (q,) or one number.
+    """Return the effective number of votes (:meth:`TrainingLoss.convert_to_votes`) of a prediction.
 
-    It need not be whole. `variance`, (q,) or one number: of a predicted probability or coordinate.
+    It is (q,) or one number, not always whole, and limited to a multiple of `noise_std`.
+    `variance`, (q,) or one number: of a predicted probability or coordinate.
     """
     neighbour_variance = np.square(noise_std / n_expected) + _NEIGHBOUR_MISMATCH_STD**2
     n_votes = n_expected * neighbour_variance / np.maximum(variance, _MIN_PROBABILITY)

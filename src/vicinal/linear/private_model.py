@@ -9,9 +9,10 @@ Everywhere in this module: encoded rows, such as `X` (n, d), are integer feature
 kernel, by which neighbours are searched. Model features are the D features of
 :class:`ModelFeatures`, in integer steps; `model_features`, (n, D), are those of `X`, computed if
 None. c is the number of scores: classes, or coordinates of a vector. A step of the training is one
-gradient at the current `weights`, (D, c); its `release` has the noise scale and the charge rate.
-The grid steps of sums are units of the integer noise. `slack` is the accountant of the delta that
-rounding to this grid costs.
+gradient at the current `weights`, float64 (D, c), reals that are not yet rounded to the steps of
+:class:`LinearModel`; its `release` has the noise scale and the charge rate. The grid steps of sums
+are units of the integer noise. `slack` is the accountant of the delta that rounding to this grid
+costs.
 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
@@ -435,7 +436,7 @@ def train_private_model(
     mechanism = gradients.mechanism
 
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
-        """Charge all subjects; return a gradient and its noise for :func:`train_on_gradients`."""
+        """Charge all subjects; return the noisy mean gradient, and the noise scale of the sum."""
         release = mechanism.prepare_release(training.step_noise)
         mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
         return mean, release.noise

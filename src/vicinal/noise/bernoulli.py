@@ -79,9 +79,9 @@ def _fill_bernoulli(words, cursor, samples, n_done, numerator):  # type: ignore[
 
 @compiled
 def _spread_bits(bits):  # type: ignore[no-untyped-def]
-    """Return a uint64 whose bytes are the 8 lowest bits of `bits` (uint64), as 0 or 1."""
+    """Return a uint64 whose byte i, 0 or 1, is bit i of `bits`, a uint64 below 256."""
     lowest_bits = np.uint64(0x0101_0101_0101_0101)  # of all bytes
-    # Byte i keeps bit i alone. Adding 127 carries this bit into the highest bit of its byte.
+    # Byte i is set to bit i alone. Adding 127 carries this bit into the highest bit of its byte.
     separated = (bits * lowest_bits) & np.uint64(0x8040_2010_0804_0201)
     return ((separated + np.uint64(0x7F7F_7F7F_7F7F_7F7F)) >> np.uint64(7)) & lowest_bits
 

@@ -134,7 +134,7 @@ def _format_interval(log10_interval: dict[str, Any]) -> str:
     if log10_upper is not None and log10_upper < _PRACTICALLY_ZERO_LOG10:
         return f"practically 0 (below 1e{math.ceil(log10_upper)})"
     log_lower = _restore_log(log10_interval["log10_lower"])
-    return format_interval(log_lower, _restore_log(log10_upper), is_number=True)
+    return format_interval(log_lower, _restore_log(log10_upper), merge_close_ends=True)
 
 
 def _restore_log(log10: float | None) -> float:

@@ -463,13 +463,14 @@ def bound_majorant_mean(
 
 
 def _find_negligible_start(start: int, last: int, is_negligible: Callable[[int], bool]) -> int:
-    """Return the smallest k from `start` to `last` with `is_negligible(k)`, or `last` (bisection).
+    """Return the smallest k >= `start` with `is_negligible(k)`, by bisection in a limited range.
 
+    If there is none below both `last` and `start` + `_MAX_SEARCH_RANGE`, the smaller of these is
+    returned, where the bound need not be negligible: the interval gets wider then.
     `is_negligible` is monotone: it stays true for larger k.
     """
     if is_negligible(start) or start >= last:
         return min(start, last)
-    # The range is limited: where the bound stays too large in it, the interval gets wider instead.
     heavy, light = start, min(last, start + _MAX_SEARCH_RANGE)
     while light - heavy > 1:
         middle = (heavy + light) // 2

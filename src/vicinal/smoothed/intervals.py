@@ -149,8 +149,8 @@ class Delta:
 
     def __str__(self) -> str:
         """Return both ends and the method as text, such as ``0.03846 (exact)``."""
-        is_number = self.method == EXACT
-        text = format_interval(self.log_lower, self.log_upper, is_number=is_number)
+        is_exact = self.method == EXACT
+        text = format_interval(self.log_lower, self.log_upper, merge_close_ends=is_exact)
         return f"{text} ({self.method})"
 
 
@@ -180,14 +180,14 @@ _MAX_NUMBER_WIDTH = 1e-6
 _DIGITS = 4  # significant digits of printed numbers
 
 
-def format_interval(log_lower: float, log_upper: float, *, is_number: bool) -> str:
+def format_interval(log_lower: float, log_upper: float, *, merge_close_ends: bool) -> str:
     """Return the ends exp(`log_lower`) and exp(`log_upper`) as text, rounded outward.
 
-    `is_number`: whether the ends differ by rounding only. Then one number is printed: the smallest
-    of four significant digits that is not below the lower end. It is exact if four digits suffice,
-    and an upper bound otherwise.
+    `merge_close_ends`: whether one number is printed for an interval narrower than
+    `_MAX_NUMBER_WIDTH`: the smallest of four significant digits that is not below the lower end. It
+    is exact if four digits suffice, and an upper bound otherwise.
     """
-    if is_number and (log_lower == log_upper or log_upper - log_lower < _MAX_NUMBER_WIDTH):
+    if merge_close_ends and (log_lower == log_upper or log_upper - log_lower < _MAX_NUMBER_WIDTH):
         return format_power_of_ten(log_lower, round_up=True)
     low = format_power_of_ten(log_lower, round_up=False)
     return f"{low} to {format_power_of_ten(log_upper, round_up=True)}"

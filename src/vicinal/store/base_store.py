@@ -419,7 +419,7 @@ class BaseStore(ABC):
     def allow(self, analyst: str, quota: int | None, *, audience: str = DEFAULT) -> None:
         """Set the `quota` of an analyst (name): the largest number of new answers.
 
-        None: only the limit of the audience applies.
+        Those already given are included. None: only the limit of the audience applies.
         """
         state = get_audience_state(self._audience_states, audience)
         name = normalize_name("analyst", analyst)

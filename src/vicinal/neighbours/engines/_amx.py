@@ -206,7 +206,7 @@ done:
 
 @cache
 def _compile_text() -> Any:
-    """Return the compiled text, which owns the memory of the code; takes about 15 ms."""
+    """Return the LLVM engine that owns the machine code of the text; takes about 15 ms."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target_machine = binding.Target.from_default_triple().create_target_machine(

@@ -112,11 +112,13 @@ def _make_panel_product(n_query_vectors: int) -> Any:
     def panel(typing, addresses, biases, count, queries, n_dwords, limits, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
         """Return a mask for each record: bit j is set if its sum with query j reaches limit j.
 
-        - `addresses`, `biases`: addresses of each record's address, int64, and initial sum, int32.
+        Every argument but `count` and `n_dwords` is the address of an array:
+
+        - `addresses`, int64 (count,), `biases`, int32 (count,): address and initial sum of each
+          record.
         - `count`: number of records; if it is less than `PANEL_RECORDS`, the last one is repeated.
-        - `queries`, `limits`, `sums`: addresses of the packed queries, of an int32 for each query,
-          and of int32 (PANEL_RECORDS, queries), to which the sums of records with any bit set are
-          written.
+        - `queries`: the packed queries. `limits`, int32: a limit for each query.
+        - `sums`, int32 (PANEL_RECORDS, queries): gets the sums of records with any bit set.
         - `n_dwords`: number of dwords of a record.
         """
         signature = _types.UniTuple(types.uint64, PANEL_RECORDS)(*[types.intp] * 7)
@@ -207,7 +209,7 @@ def _emit_masks(
     """Emit the comparison of sums with limits; return a 64-bit mask of queries for each record.
 
     - `sums`: vectors of 16 int32 sums, `n_query_vectors` for each record.
-    - `limits`: address of an int32 for each query.
+    - `limits`: address of an array of int32, a limit for each query.
     - `stored_sums`: address to which the sums of records that reach any limit are written.
     """
     limits = builder.inttoptr(limits, _SUMS.as_pointer())

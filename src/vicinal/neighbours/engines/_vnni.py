@@ -15,7 +15,7 @@ exactly.
 
 A *hit* is a pair of query and record with factor * <x, q> - offset(x) >= min_score.
 
-Arguments of the functions: `records` and `queries`, the tuples :class:`CompiledRecords` and
+Arguments of compiled functions: `records` and `queries`, the tuples :class:`CompiledRecords` and
 :class:`PackedQueries`. `remaining_hits`, int64 (1,), is the hit budget (the number of hits that may
 still be kept), reduced by the hits, or -1 once it is exceeded; then no hits are returned. The first
 `n_hits` rows of `hits`, int32 (capacity, 3), are hits (query, row id, similarity).
@@ -129,8 +129,9 @@ class VNNIEngine(ScanEngine):
     ) -> Hits:
         """Return the hits of the prepared queries in `block` among `records`, ordered by query.
 
-        `indices`, int32 (k,): indices of the records to compare; None for all. Raises TooManyHits
-        if there are more than `hit_budget` allows.
+        They are counts (q,), row ids (hits,) and similarities (hits,). `indices`, int32 (k,):
+        indices of the records to compare; None for all. Reduces `hit_budget`, the number of hits
+        that may still be kept; raises TooManyHits if there are more.
         """
         n_rows = len(records.row_ids) if indices is None else len(indices)
         indices = _ALL_RECORDS if indices is None else indices

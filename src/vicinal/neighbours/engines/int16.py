@@ -193,7 +193,7 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
     """Return the intrinsic that adds the product of `n_rows` rows and 16 * `n_vectors` columns."""
 
     @_intrinsic
-    def panel(typing, left, stride, packed, lanes, n_dwords, sums, sums_stride, count):  # type: ignore[no-untyped-def] # noqa: ARG001
+    def panel(typing, left, stride, packed, pair_stride, n_dwords, sums, sums_stride, count):  # type: ignore[no-untyped-def] # noqa: ARG001
         """Add the products of up to `n_rows` of `count` rows with columns to int32 sums.
 
         The arguments are those of :func:`_multiply_panel`. If there are fewer rows, the last one is
@@ -203,7 +203,7 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             """Emit the code of one call: sums from memory, the loop, sums to memory."""
-            left, stride, packed, lanes, n_dwords, sums, sums_stride, count = arguments
+            left, stride, packed, pair_stride, n_dwords, sums, sums_stride, count = arguments
             last_row = builder.sub(count, ir.Constant(_I64, 1))
             row_pointers = [
                 _emit_row_pointer(builder, left, stride, i, last_row, _I32) for i in range(n_rows)
@@ -221,7 +221,7 @@ def _make_panel_product(n_rows: int, n_vectors: int) -> Any:
             ]
             right = builder.inttoptr(packed, _SUMS.as_pointer())
             final_sums = emit_dword_sums(
-                builder, row_pointers, right, lanes, n_dwords, initial_sums, _emit_dot
+                builder, row_pointers, right, pair_stride, n_dwords, initial_sums, _emit_dot
             )
             for pointer, total in zip(sum_pointers, final_sums, strict=True):
                 builder.store(total, pointer).align = 64
@@ -305,26 +305,28 @@ def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _multiply_panel(left, stride, count, packed, lanes, n_dwords, sums, sums_stride, n_vectors):  # type: ignore[no-untyped-def]
+def _multiply_panel(  # type: ignore[no-untyped-def]
+    left, stride, count, packed, pair_stride, n_dwords, sums, sums_stride, n_vectors
+):
     """Add the products of `count` rows with 16 * `n_vectors` columns to int32 sums.
 
     - `left`, `packed`, `sums`: addresses of the first row, of the columns' first dwords (pairs of
       int16), and of the first row's sums.
     - `stride`, `sums_stride`: distance of the next row, and of its sums, in bytes.
-    - `lanes`: distance of the columns' next dwords, in vectors of 16 int32.
+    - `pair_stride`: distance of the columns' next dwords, in vectors of 16 int32.
     - `n_dwords`: number of dwords of a row that are multiplied.
     """
     # One vector of columns leaves registers free, so twice the rows share its load.
     for i in range(0, count, _NARROW_GROUP_ROWS if n_vectors == 1 else _GROUP_ROWS):
         rows, row_sums, n_remaining = left + i * stride, sums + i * sums_stride, count - i
         if n_vectors == 4:
-            panel4(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
+            panel4(rows, stride, packed, pair_stride, n_dwords, row_sums, sums_stride, n_remaining)
         elif n_vectors == 3:
-            panel3(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
+            panel3(rows, stride, packed, pair_stride, n_dwords, row_sums, sums_stride, n_remaining)
         elif n_vectors == 2:
-            panel2(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
+            panel2(rows, stride, packed, pair_stride, n_dwords, row_sums, sums_stride, n_remaining)
         else:
-            panel1(rows, stride, packed, lanes, n_dwords, row_sums, sums_stride, n_remaining)
+            panel1(rows, stride, packed, pair_stride, n_dwords, row_sums, sums_stride, n_remaining)
 
 
 @compiled
