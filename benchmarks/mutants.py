@@ -58,6 +58,7 @@ NEAREST = {
         "engine",
     ),
     "linear/private_model.py": (
+        "linear/test_descent.py",
         "linear/test_private_model.py",
         "linear/test_private_model_leak.py",
     ),
@@ -99,7 +100,7 @@ _TURNED: dict[type, type] = {
     ast.NotEq: ast.Eq, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
 _OTHER = {"min": "max", "max": "min", "ceil": "floor", "floor": "ceil", "minimum": "maximum",
-          "maximum": "minimum", "afford": "min", "trunc": "ceil"}  # fmt: skip
+          "maximum": "minimum", "find_affordable_norm": "min", "trunc": "ceil"}  # fmt: skip
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
