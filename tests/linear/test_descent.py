@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vicinal import IndKNNRegressor
 from vicinal.linear.descent import RETAINED_INFORMATION, STEPS, KalmanWeights
 from vicinal.linear.losses import ClassLoss, VectorLoss
 from vicinal.linear.model_features import softmax
@@ -174,3 +175,16 @@ def test_doubts_are_the_variance_that_gradients_have_left_in_a_row_s_score(
         np.testing.assert_allclose(found, variances, rtol=1e-9)
     assert found[:M].mean() == pytest.approx(variances[:M].mean(), rel=0.02)
     assert len(np.unique(found.round(12))) > 1 or n_variance_directions == 0
+
+
+@pytest.mark.parametrize("records_per_subject", [1, 16])
+def test_subjects_with_many_records_do_not_hold_numbers_back(records_per_subject):
+    """Fails if the curvature ignores that a subject's gradient is clipped as a whole (.74)."""
+    n = 1000 * records_per_subject
+    rows, subjects = RNG.normal(size=(n, 3)), np.repeat(np.arange(1000), records_per_subject)
+    model = IndKNNRegressor(
+        (0, 1), n_queries=300, n_records=n, records_per_subject=records_per_subject,
+        simulation_seed=0,
+    )  # fmt: skip
+    model.fit(rows, np.full(n, 0.9), subjects, public=RNG.normal(size=(500, 3)))
+    assert model.predict(RNG.normal(size=(300, 3))).mean() == pytest.approx(0.9, abs=0.02)

@@ -142,7 +142,7 @@ def trial(**more):
     rng = np.random.default_rng(1)
     y = np.arange(300) % 2
     X = rng.normal(size=(300, 4)) + 6 * y[:, None] - 3  # 12 deviations apart
-    plan = {"n_queries": 400, "n_records": 300, "model_share": 0, "epsilon": 200.0, **more}
+    plan = {"n_queries": 400, "n_records": 300, "model_share": 0, "epsilon": 20.0, **more}
     return IndKNNClassifier([0, 1], **plan), X, y, X + rng.normal(size=X.shape)
 
 
@@ -185,7 +185,7 @@ TOOLS = {
     "permutation_test_score": lambda model, X, y, public: permutation_test_score(
         model, X, y, params={"public": public}, n_permutations=2, **CURVES
     )[0],
-    "GridSearchCV": several(GridSearchCV, param_grid={"epsilon": [100.0, 200.0]}, cv=3),
+    "GridSearchCV": several(GridSearchCV, param_grid={"epsilon": [10.0, 20.0]}, cv=3),
     "CalibratedClassifierCV": several(CalibratedClassifierCV, cv=3),
     "CalibratedClassifierCV, one model": several(CalibratedClassifierCV, cv=3, ensemble=False),
     "CalibratedClassifierCV, temperature": several(
@@ -245,7 +245,7 @@ def test_a_validation_curve_says_why_it_has_no_scores():
     """Of all tools this one shows refused fits as NaN, and says nothing."""
     model, X, y, public = trial()
     model.set_fit_request(public=True)
-    given = {"param_name": "epsilon", "param_range": [100.0, 200.0], "params": {"public": public}}
+    given = {"param_name": "epsilon", "param_range": [10.0, 20.0], "params": {"public": public}}
     with warnings.catch_warnings(record=True, action="always") as told:
         train, test = validation_curve(model, X, y, **given, **CURVES)
     assert np.isnan([train, test]).all()

@@ -50,7 +50,7 @@ class KalmanWeights:
     - `loss`: the training loss. Classes start with equal shares even if others are declared, since
       a model trained from declared shares would rank rows differently.
     - `n_records`: number of records that gradients are averaged over.
-    - `clip`: norm to which gradients are clipped.
+    - `clip`: norm to which the gradient of a typical record is clipped.
     - `noise_std`: standard deviation of the noise on each entry of a mean gradient.
 
     `weights`, float64 (D, c): the current weights.

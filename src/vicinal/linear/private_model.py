@@ -53,6 +53,14 @@ MIN_CLIP, MAX_CLIP = 0.25, 1.0
 """Minimum and maximum clip, relative to a typical gradient norm (at most 1.5). Almost all gradients
 are longer than the minimum, so a smaller clip would scale noise and signal equally."""
 
+RECORDS_EXPONENT = 1.5
+"""Planned charge of a subject with r records: r to this power times the charge of one record, as
+the square of a gradient's or vote's norm grows.
+
+Half-way between independent records, or ones that are never near the same query (1), and equal ones
+(2). See docs/decisions/0008-automatic-plan.md for measurements on the data set `rwm5yr`.
+"""
+
 _OWN_ARRAYS = ("weights", "used", "doubts")
 _INTERCEPTS = "intercepts"
 
@@ -316,6 +324,11 @@ class TrainingBudget:
         return self.share / self.n_trainings * self.budget
 
     @property
+    def subject_norm_ratio(self) -> float:
+        """Typical norm of a subject's gradient, as a multiple of that of one of its records."""
+        return float(math.sqrt(self.records_per_subject**RECORDS_EXPONENT))
+
+    @property
     def step_noise(self) -> float:
         """Noise standard deviation of a gradient, in units of the clipping norm.
 
@@ -471,7 +484,11 @@ def train_on_gradients(
         uses_kernel = features.kernel is not None
         score_std = loss.prior_component_score_std if uses_kernel else loss.prior_score_std
         blocks = list(zip(features.block_sizes, score_std, strict=True))
-        kalman = KalmanWeights(rows, steps_per_unit, blocks, loss, n_records, clip, noise_std)
+        # The longer the gradients of subjects are, the more clipping shortens those of records.
+        record_clip = clip / training.subject_norm_ratio
+        kalman = KalmanWeights(
+            rows, steps_per_unit, blocks, loss, n_records, record_clip, noise_std
+        )
         stride = choose_row_stride(len(rows), loss.n_scores, STEPS)
         bias = float(rows[0, -1]) / steps_per_unit
         step_scores = []

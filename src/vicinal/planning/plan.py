@@ -23,6 +23,7 @@ from vicinal.linear.private_model import (
     MAX_TRAINING_SHARE,
     MIN_PUBLIC_ROWS,
     PRIVATE_VOTE_SHARE,
+    RECORDS_EXPONENT,
     PrivateModel,
     TrainingBudget,
 )
@@ -39,13 +40,6 @@ from vicinal.planning.parameter_tables import (
 )
 from vicinal.targets.kinds import KINDS
 from vicinal.targets.target import Target, VectorTarget
-
-RECORDS_EXPONENT = 1.5
-"""Planned charge of a subject with r records: r to this power times the charge of one record.
-
-Half-way between records that are never near the same query (1) and records that always are (2). See
-docs/decisions/0008-automatic-plan.md for measurements on the data set `rwm5yr`.
-"""
 
 _SHARES_TOLERANCE = 0.001  # Largest difference between 1 and the sum of declared shares of classes
 

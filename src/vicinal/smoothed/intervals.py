@@ -184,7 +184,7 @@ def format_interval(log_lower: float, log_upper: float, *, merge_close_ends: boo
     """Return the ends exp(`log_lower`) and exp(`log_upper`) as text, rounded outward.
 
     `merge_close_ends`: whether one number is printed for an interval narrower than
-    `_MAX_NUMBER_WIDTH`: the smallest of four significant digits that is not below the lower end. It
+    1e-6: the smallest of four significant digits that is not below the lower end. It
     is exact if four digits suffice, and an upper bound otherwise.
     """
     if merge_close_ends and (log_lower == log_upper or log_upper - log_lower < _MAX_NUMBER_WIDTH):
