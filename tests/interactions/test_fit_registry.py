@@ -36,6 +36,16 @@ def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_release
         begin(registry, records())
 
 
+def test_a_claim_that_does_not_count_any_more_is_dropped():
+    """Fails if digests of records stay in memory for ever, after as many fits as there are."""
+    registry = FitRegistry()
+    for _ in range(3):
+        held = begin(registry, records())
+        held.withdraw()
+    begin(registry, records())
+    assert len(registry._claims) == 1
+
+
 def test_a_withdrawn_claim_does_not_count_and_releases_nothing():
     """Fails if a withdrawal is ignored while something still refers to the interaction."""
     registry = FitRegistry()

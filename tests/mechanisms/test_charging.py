@@ -1,11 +1,13 @@
 """Contributions and charges are the same for every split of a block's neighbours."""
 
+import dataclasses
 import time
 
 import numpy as np
 import pytest
 
 from vicinal import mechanisms, testing
+from vicinal.accounting.budget import UNITS
 from vicinal.accounting.label_filter import build_charge_table
 from vicinal.mechanisms import charging
 from vicinal.mechanisms.charging import ALL_SUBJECTS, group_hits_by_subject, sort_ascending
@@ -47,15 +49,25 @@ def table():
 
 
 @pytest.fixture(params=["votes", "labels", "vectors"])
-def release(request, table):
-    """Return a kind of release, and a release of this kind."""
+def kind(request):
+    return request.param
+
+
+def prepare_release(kind, table, noise_std):
+    """Return a release of some kind with the noise `noise_std`, (QUERIES,), in votes."""
     grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.create_noise_source(1)
     slack = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
-    if request.param == "labels":
+    if kind == "labels":
         mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise, slack)
     else:
         mechanism = NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
-    return request.param, mechanism.prepare_release(np.full(QUERIES, 30.0))
+    return mechanism.prepare_release(noise_std)
+
+
+@pytest.fixture
+def release(kind, table):
+    """Return a kind of release, and a release of this kind."""
+    return kind, prepare_release(kind, table, np.full(QUERIES, 30.0))
 
 
 def charge_split(release, patch, *, threads, tile, ascending=True):
@@ -78,6 +90,27 @@ def test_no_split_changes_a_number(release, monkeypatch, ascending):
     for threads, tile in ((1, 7), (2, N), (3, 50), (5, 1)):
         split = charge_split(release, monkeypatch, threads=threads, tile=tile, ascending=ascending)
         assert split == unsplit
+
+
+def test_slices_of_a_block_are_charged_as_the_whole(kind, table):
+    """Fails if the queries of a slice have noise scales or prices of other queries."""
+    priced = prepare_release(kind, table, np.geomspace(10.0, 500.0, QUERIES))
+    rng = np.random.default_rng(5)
+    neighbours, subjects = make_block(rng), make_subjects(rng, kind)
+    subjects.remaining[::2] = UNITS  # labels cost their share of the price only where much is left
+    whole = dataclasses.replace(subjects, remaining=subjects.remaining.copy())
+    expected_sums, expected_spent = priced.contribute_and_charge(neighbours, whole)
+    all_sums, all_spent = [], 0
+    for first in range(0, QUERIES, 8):
+        part = priced.select_queries(slice(first, first + 8))
+        lists = neighbours.select_queries(first, first + 8)
+        sums, spent = part.contribute_and_charge(lists, subjects)
+        all_sums.append(sums)
+        all_spent += spent
+        np.testing.assert_array_equal(part.scales, priced.scales[first : first + 8])
+    np.testing.assert_array_equal(np.concatenate(all_sums), expected_sums)
+    np.testing.assert_array_equal(subjects.remaining, whole.remaining)
+    assert all_spent == expected_spent
 
 
 def test_rows_that_do_not_ascend_must_not_be_cut(release, monkeypatch):

@@ -382,6 +382,21 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     assert store.verify()
 
 
+def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
+    """Fails if a stored request names another block than the one that the ledger wrote."""
+    path = tmp_path / "store"
+    store = make(path)
+    store.open_audience("press", **{**tools.PLAN, "n_records": 300})
+    store.predict(Q[:3])
+    queries = [Query(Q[2:5], idempotency_key="k"), Query(Q[:4], "press", idempotency_key="k")]
+    replies = store.predict_many(queries)
+    assert [reply.charged for reply in replies] == [2, 4]
+    with reopen(store, path) as again:
+        for reply, repeated in zip(replies, again.predict_many(queries), strict=True):
+            assert repeated.charged == 0
+            np.testing.assert_array_equal(repeated.votes, reply.votes)
+
+
 def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_path):
     plan = {"n_queries": 100_000, "noise_multiplier": 0.3, "epsilon": 0.5}
     with make(tmp_path / "store", **plan) as store:
