@@ -48,6 +48,16 @@ def test_a_transaction_is_all_or_nothing(database):
     assert database.get("one") == "2"
 
 
+def test_rows_of_many_values_are_all_found_ordered_by_key(database):
+    """Fails if an erased subject among many is not found: it would get a second budget."""
+    database.create_tables()
+    hashes = [number.to_bytes(32, "big") for number in range(600)]
+    rows = [(hashed, audience, 7) for hashed in hashes for audience in (1, -2)]
+    database.insert(Tables.DEPARTED, rows)
+    found = list(database.iterate_matches(Tables.DEPARTED, "hash", [*hashes, b"unknown"]))
+    assert found == sorted(rows)
+
+
 def test_values_come_back_as_they_were(database):
     database.create_tables()
     row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")

@@ -379,7 +379,16 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     assert isinstance(refused, PrivacyRefused)
     assert answered.charged == 2
     assert units(store, "person-7", "press") == before
+    assert not store._store.database.read_rows(Tables.REQUESTS), "a refused request has no answers"
     assert store.verify()
+
+
+def test_requests_of_one_batch_share_the_quota_of_their_analyst(store):
+    store.allow("ann", 5)
+    replies = store.predict_many([Query(Q[i : i + 2], analyst="ann") for i in (0, 2, 4)])
+    assert [reply.charged for reply in replies[:2]] == [2, 2]
+    assert isinstance(replies[2], PrivacyRefused)
+    assert store.quota("ann").analyst_used == 4
 
 
 def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
