@@ -273,7 +273,7 @@ def build_metric_kernel(public: FloatMatrix) -> Cosine:
     return Cosine(int8_precision(public))
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelGate:
     """Decides which queries go to the private vote, and which the public model answers alone.
 

@@ -115,7 +115,9 @@ def write_erasure(
     update_slot_checksum(ledger.database, record_slots, erased=True)
     forget_addition_digests(ledger.database)
     encoded_hashes = base64.b64encode(b"".join(hashes)).decode()
-    erasure = Erasure(_MOVING, size, encode_array(rows), encoded_hashes, ledger.clock + 1)
+    erasure = Erasure(
+        _MOVING, size, encode_array(rows.astype("<i8")), encoded_hashes, ledger.clock + 1
+    )
     erasure.write(ledger.database)
 
 
