@@ -106,7 +106,7 @@ def read_records(
     with add_file_to_errors(path, public=public):
         dataset = load_table(path, label, subject, targets=targets, form=form, **options)
     if public and warn and "schema" in options:
-        warn_of_unexpected_values(path, dataset.features, options["schema"])
+        warn_of_unexpected_values(path.name, dataset.features, options["schema"])
     return dataset
 
 
