@@ -1,5 +1,7 @@
 """Kalman updates of the weights: the limit on a quadratic loss, and behavior under noise alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -188,3 +190,11 @@ def test_subjects_with_many_records_do_not_hold_numbers_back(records_per_subject
     )  # fmt: skip
     model.fit(rows, np.full(n, 0.9), subjects, public=RNG.normal(size=(500, 3)))
     assert model.predict(RNG.normal(size=(300, 3))).mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_declared_records_change_neither_noise_nor_clip():
+    """They change the curvature alone: noise and clip of what is charged are those of a subject."""
+    budget = create_budget(0.03, 800, create_class_loss(2))
+    budgets = [replace(budget, records_per_subject=number) for number in (1, 16, 1e6)]
+    assert len({(budget.step_noise, budget.compute_clip(20)) for budget in budgets}) == 1
+    assert [budget.subject_norm_ratio for budget in budgets[:2]] == [1, 8]
