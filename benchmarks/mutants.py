@@ -41,12 +41,11 @@ NEAREST = {
     ),
     "mechanisms/count.py": (
         "engine/test_algorithm3.py",
-        "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_alone_and_together.py",
     ),
     "mechanisms/votes.py": (
-        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
         "mechanisms/test_charging.py",
         "engine",
     ),
@@ -54,7 +53,7 @@ NEAREST = {
     "mechanisms/linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
     "mechanisms/noisy_labels.py": (
         "ground/test_refusals.py",
-        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
         "engine",
     ),
     "linear/private_model.py": (
