@@ -7,6 +7,7 @@ import pytest
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make
 from vicinal import IndKNNClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput
+from vicinal.planning.plan import IndKNNPlan
 from vicinal.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:The public reference is too small")
@@ -99,7 +100,7 @@ def test_methods(store, method, name):
 def test_estimators(estimator, declared, name):
     for value in WRONG:
         given = {**declared, "n_queries": 9, "n_records": 300, "model_share": 0, name: value}
-        is_accepted(name, lambda given=given: estimator(**given).fit(X, Y, PEOPLE, public=R))
+        is_accepted(name, lambda given=given: IndKNNPlan.from_estimator(estimator(**given)))
 
 
 @pytest.mark.parametrize(("estimator", "declared"), ESTIMATORS)
