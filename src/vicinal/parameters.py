@@ -210,18 +210,10 @@ class Unless(Check):
 
 @dataclass(frozen=True, slots=True)
 class Checked(Check):
-    """Requirement given by a function of name and value, which returns the checked value.
-
-    `type_words`: the type as in numpydoc.
-    """
+    """Requirement given by a function of name and value, which returns the checked value."""
 
     function: Callable[[str, Any], Any]
-    type_words: str
-
-    @property
-    def type_name(self) -> str:
-        """The type as text, as declared."""
-        return self.type_words
+    type_name: str
 
     def __call__(self, name: str, value: object) -> Any:
         """Return the value that the function returns for `name` and `value`."""

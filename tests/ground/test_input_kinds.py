@@ -77,9 +77,12 @@ KINDS = {
 
 
 KINDS_OF_COMMON_READER = (
-    "pandas, of several types", "polars", "Arrow, decimals", "a list of mappings",
+    "pandas, of several types",
+    "polars",
+    "Arrow, decimals",
+    "a list of mappings",
     "a structured array",
-)  # fmt: skip
+)
 
 
 def made(kind):

@@ -318,11 +318,14 @@ def read_by_list(folder, subject_id):
 
 
 INTERFACES = (
-    read_by_csv, read_by_parquet, read_by_npz, read_by_list,
+    read_by_csv,
+    read_by_parquet,
+    read_by_npz,
+    read_by_list,
     lambda _, subject_id: parse_subject_ids([subject_id]),  # of an HTTP request
     lambda _, subject_id: collect_subject_ids([str(subject_id)], None),  # of a command
     lambda _, subject_id: [subject_id],
-)  # fmt: skip
+)
 UNUSUAL = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", ".."}
 
 
