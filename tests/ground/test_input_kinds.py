@@ -171,12 +171,6 @@ def changed(cell):
     return lambda values: frame(values).assign(a=[cell] * len(values))
 
 
-def twice(values):
-    return frame(np.c_[values, values[:, :1]][:, : values.shape[1]]).set_axis(
-        ["a"] * values.shape[1], axis=1
-    )
-
-
 REFUSED = {
     "text": (changed("secret"), "text in column 'a'.*'schema'.*TableFeatures"),
     "digits": (changed("4711"), r"text in column 'a'.*astype\(float\)"),
