@@ -44,15 +44,10 @@ def path(answered, tmp_path):
     return tmp_path
 
 
-def silenced(opened):
-    opened._audience_states["default"].engine.votes.noise_source = NoNoise()
-    return opened
-
-
 def evaluated(opened, who=WHO, share=0.3, coverage=None):
-    return silenced(opened).evaluate(
-        ROWS, LABELS, who, share=share, accept_noise=True, coverage=coverage
-    )
+    """Return an evaluation without noise by a store or a cluster."""
+    opened._audience_states["default"].engine.votes.noise_source = NoNoise()
+    return opened.evaluate(ROWS, LABELS, who, share=share, accept_noise=True, coverage=coverage)
 
 
 def of_store(path, coverage=None):

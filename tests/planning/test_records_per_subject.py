@@ -10,7 +10,6 @@ from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting.budget import UNITS
 from vicinal.cli.main import app
-from vicinal.errors import InvalidInput
 from vicinal.planning.plan_simulation import PlanChoice
 
 PEOPLE, EACH = 300, 4
@@ -50,22 +49,6 @@ def test_the_mechanism_does_not_read_it():
     np.testing.assert_array_equal(*left)
     assert right.budget_ == wrong.budget_
     assert str(right.guarantee()) == str(wrong.guarantee())
-
-
-@pytest.mark.parametrize("declared", [1, 1.5, EACH, 1e6])
-def test_nobody_pays_more_than_a_budget_whatever_is_declared(declared):
-    made = fitted(declared)
-    made.predict(Q)
-    remaining = made._engine.shard.ledger.remaining
-    assert len(remaining) == PEOPLE
-    assert remaining.min() >= 0
-    assert remaining.max() < UNITS
-
-
-@pytest.mark.parametrize("wrong", [0, 0.5, -1, np.nan, np.inf, "many", None])
-def test_a_number_below_one_is_refused(wrong):
-    with pytest.raises(InvalidInput, match="records_per_subject"):
-        fitted(wrong)
 
 
 def test_the_plan_is_that_of_a_smaller_budget():
