@@ -3,15 +3,16 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
-from typer.testing import CliRunner
 
 from audit_tools import Shift
+from command_line import invoked
 from vicinal import Store, audit
 from vicinal.accounting.budget import zcdp_budget as budget
 from vicinal.audit._attacks import NoisySGDAttack, compute_first_class_probabilities
@@ -33,7 +34,6 @@ from vicinal.audit.claims import (
 from vicinal.audit.ind_knn import IndKNNAudit
 from vicinal.audit.interactions import REFERENCE_COSINE, compute_directions
 from vicinal.audit.schedule import CONFIDENCE, run_audits, run_control
-from vicinal.cli.main import app
 from vicinal.distributed.shard_server import ShardServer
 from vicinal.engine.engine import QueryEngine
 from vicinal.engine.shard import LocalShardBase
@@ -386,15 +386,13 @@ def test_broken_versions_stop_when_they_are_caught():
     assert found.runs == 3200
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+run = partial(invoked, "audit")
 
 
 def test_the_command_says_what_it_measured_and_what_it_would_have_seen(tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
     found = run(plan, "--minutes", 1e-3, "--confidence", 0.999, "--json")
-    assert found.exit_code == 0, found.output
     (claim,) = json.loads(found.stdout)["claims"]
     assert 0 < claim["lower"] <= claim["claim"]
     assert claim["ratio"] == claim["lower"] / claim["claim"]
@@ -403,8 +401,7 @@ def test_the_command_says_what_it_measured_and_what_it_would_have_seen(tmp_path)
 
 
 def test_one_run_of_a_few_canaries_contradicts_nothing_and_says_that_it_tells_little():
-    found = run("--one-run", "--canaries", 8, "--json")
-    assert found.exit_code == 4, found.output
+    found = run("--one-run", "--canaries", 8, "--json", code=4)
     (claim,) = json.loads(found.stdout)["claims"]
     assert claim["local"]
     assert claim["lower"] <= claim["claim"]
@@ -434,8 +431,7 @@ def test_bad_input_is_one_clear_line(tmp_path, given, words):
     if isinstance(given, str):
         (tmp_path / "plan.json").write_text(given)
         given = (tmp_path / "plan.json",)
-    found = run(*given)
-    assert found.exit_code == 2
+    found = run(*given, code=2)
     assert words in found.stderr
     assert found.stderr.count("\n") == 1
 
@@ -444,23 +440,16 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_audit_and_no_stor
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("vicinal.audit.run_audits", None, raising=False)
-    found = run("--out", tmp_path / "missing" / "report.json")
-    assert found.exit_code == 2
+    found = run("--out", tmp_path / "missing" / "report.json", code=2)
     assert "report.json cannot be written" in found.stderr
     assert not list(tmp_path.iterdir())
-    found = run(tmp_path)
-    assert found.exit_code == 2
-    assert "There is no store at" in found.stderr
+    assert "There is no store at" in run(tmp_path, code=2).stderr
 
 
 def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
     monkeypatch.setattr(audit.AuditResult, "is_conclusive", False)
-    found = run(plan, "--minutes", 1e-3)
-    assert found.exit_code == 4
-    assert "too few runs to find a fault" in found.stdout
+    assert "too few runs to find a fault" in run(plan, "--minutes", 1e-3, code=4).stdout
     monkeypatch.setattr(audit.AuditResult, "is_consistent", False)
-    found = run(plan, "--minutes", 1e-3)
-    assert found.exit_code == 1
-    assert "CONTRADICTED: 1 of 1" in found.stdout
+    assert "CONTRADICTED: 1 of 1" in run(plan, "--minutes", 1e-3, code=1).stdout

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
-from vicinal.cli.main import app
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.neighbours import Reference
 from vicinal.planning import plan_simulation as _plan_simulation
@@ -84,10 +83,10 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     options = ("--records", "2000", "--queries", "200", "--classes", "3", "--epsilon", "4")
     setup_beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
     found = [
-        CliRunner().invoke(app, ["plan", *options, *setup_beside, "--model-share", ".7", *more])
+        printed("plan", *options, *setup_beside, "--model-share", ".7", *more)
         for more in ((), ("--label", "y"))
     ]
-    blind, real = (json.loads(each.stdout)["plan"] for each in found)
+    blind, real = (json.loads(each)["plan"] for each in found)
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
     # The part of its .7 that training is not expected to use pays for votes.

@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting.budget import UNITS
-from vicinal.cli.main import app
 from vicinal.planning.plan_simulation import PlanChoice
 
 PEOPLE, EACH = 300, 4
@@ -90,7 +89,7 @@ def test_a_store_and_its_commands_take_it(tmp_path):
         assert store.plans[0]["records_per_subject"] == EACH
     arguments = ["plan", "--records", 9000, "--queries", 50, "--classes", 2, "--json"]
     one, four = (
-        json.loads(CliRunner().invoke(app, [str(a) for a in [*arguments, *more]]).stdout)["plan"]
+        json.loads(printed(*arguments, *more))["plan"]
         for more in ([], ["--records-per-subject", 4])
     )
     assert four["noise_multiplier"] > one["noise_multiplier"]

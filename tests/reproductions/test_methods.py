@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from experiments.__main__ import app as experiments
 from experiments.accuracy import calibrated, grid, losses
 from experiments.accuracy.calibrated import Facts
@@ -135,14 +135,10 @@ def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
         "accuracy", "--methods", "default", "--methods", "not-private",
         "--epsilon", "4", "--queries", "100", "--runs", "1", "--out", str(tmp_path),
     ]  # fmt: skip
-    printed = CliRunner().invoke(experiments, arguments)
-    assert printed.exit_code == 0, printed.output
-    assert "Ind-KNN, default" in printed.stdout
-    refused = CliRunner().invoke(experiments, arguments)
-    assert refused.exit_code == 2
-    assert "--resume" in refused.output
+    assert "Ind-KNN, default" in printed(*arguments, program=experiments)
+    assert "--resume" in printed(*arguments, code=2, program=experiments)
     more = [*arguments, "--resume", "--methods", "labels", "--json"]
-    found = json.loads(CliRunner().invoke(experiments, more).stdout)
+    found = json.loads(printed(*more, program=experiments))
     assert found["simulation"]
     assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
     assert (tmp_path / "accuracy.txt").exists()
