@@ -736,7 +736,7 @@ def test_labels_outside_their_sets_are_counted(tmp_path):
     ids=["label alone", "label sets"],
 )
 def test_a_store_without_probabilities_refuses_coverage_with_advice(tmp_path, target_of, target):
-    with make_store(tmp_path / "store", target_of, target) as opened:
+    with make_store(tmp_path / "store", target_of, target, model_share=0) as opened:
         left = opened.quota().left
         with pytest.raises(InvalidInput, match="needs classes with probabilities"):
             opened.predict(Q[:2], coverage=0.9)

@@ -417,23 +417,22 @@ def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
 
 
 def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_path):
-    plan = {"n_queries": 100_000, "noise_multiplier": 0.3, "epsilon": 0.5}
+    plan = {"n_queries": 100_000, "noise_multiplier": 0.17, "epsilon": 0.5}
     with make(tmp_path / "store", **plan) as store:
-        queries = points(64 * 12, 31)[0].reshape(64, 12, 1, 4)
+        queries = points(32 * 8, 31)[0].reshape(32, 8, 1, 4)
 
         def client(number):
             for query in queries[number]:
                 store.predict(query, analyst=f"client-{number}")
 
-        with ThreadPoolExecutor(64) as threads:
-            list(threads.map(client, range(64)))
+        with ThreadPoolExecutor(32) as threads:
+            list(threads.map(client, range(32)))
         audience = store._store.ledger.audiences["default"]
         spent, _ = sum_logged_charges(store._store.database, audience.number)
         units_left = sum_exactly(audience.account.remaining)
         assert spent + audience.checkpointed + units_left == 150 * UNITS
-        assert (audience.account.remaining == 0).any() or units_left < 15 * UNITS, (
-            "not nearly spent"
-        )
+        is_spent = (audience.account.remaining == 0).any() or units_left < 15 * UNITS
+        assert is_spent, "the test must come near the end of budgets"
         assert store.verify()
 
 

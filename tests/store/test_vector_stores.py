@@ -220,13 +220,6 @@ def test_a_vector_that_is_too_long_is_found_by_verify():
     assert target.find_error(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
 
 
-def test_made_up_targets_are_usable():
-    for kind, (y, target) in KINDS.items():
-        schema = declared_target(target)
-        made_up = schema.encode(schema.make_examples(5), 5)
-        assert made_up.width == schema.encode(y, N).width, kind
-
-
 NAMES = ["a", "b", "c"]
 TARGETS = {
     "numbers": (["--target", "age=0..110,readmitted=0..1"], TABLE),
