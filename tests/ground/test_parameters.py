@@ -92,7 +92,7 @@ def test_settings_do_not_change():
     assert settings.epsilon == 1.0
 
 
-NO_NUMBERS = (math.nan, "1", True, [1])
+NO_NUMBERS = (math.nan, "1", b"1", True, [1], {}, object())
 REFUSED = {
     "ClassNames": (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3),
     "NumberPerClass": (

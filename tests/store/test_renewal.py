@@ -17,7 +17,7 @@ from store_tools import left_of as left
 from vicinal.accounting.budget import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.distributed import restore_cluster, split
-from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged, StoreOutdated
+from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged
 from vicinal.planning.guarantees import compute_share_epsilon
 from vicinal.store import Renewal, Store
 from vicinal.store.folder import Folder
@@ -251,22 +251,12 @@ def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, 
         assert (found := store.verify()), found.faults
 
 
-def test_an_older_copy_renews_nothing(tmp_path, calendar):
-    """A backup, and a copy of the folder, from before a date: refused, or spent for good."""
+def test_a_store_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):
     with make_renewing_store(tmp_path / "store") as store:
         store.predict(Q[:15])
         store.backup(tmp_path / "backup")
-    shutil.copytree(tmp_path / "store", tmp_path / "copy")
     calendar(10)
-    with Store.open(tmp_path / "store") as store:
-        store.predict(Q[15:20])
-    with pytest.raises(PrivacyRefused, match="older than the store"):
-        Store.restore(tmp_path / "backup", tmp_path / "new", witness=tmp_path / "store.witness")
-    shutil.rmtree(tmp_path / "store")
-    shutil.move(tmp_path / "copy", tmp_path / "store")
-    with pytest.raises(StoreOutdated):
-        Store.open(tmp_path / "store")
-    with Store.open(tmp_path / "store", accept_loss=True) as store:
+    with Store.restore(tmp_path / "backup", tmp_path / "new", accept_loss=True) as store:
         for days in (10, 20, 30, 1000):
             calendar(days)
             store.add(X[:1], Y[:1], [f"new {days}"])

@@ -466,6 +466,7 @@ BAD = {
     "long analyst": lambda s: s.predict(Q[:1], analyst="x" * 201),
     "key": lambda s: s.predict(Q[:1], idempotency_key="a\nb"),
     "labels": lambda s: s.add(X[:2], ["canary", "b"], [1, 2]),
+    "evaluated labels": lambda s: s.evaluate(Q[:1], ["canary"], ["v"], accept_noise=True),
     "few labels": lambda s: s.add(X[:2], [0], [1, 2]),
     "subjects": lambda s: s.add(X[:2], [0, 1], ["canary"]),
     "long subject": lambda s: s.add(X[:1], [0], ["canary" * 500]),

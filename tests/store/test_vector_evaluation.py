@@ -1,4 +1,4 @@
-"""Evaluation of stores of every kind of target: released counts and charges."""
+"""Evaluation of stores of numbers and of several labels: released counts and charges."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,6 @@ KINDS = {
     "numbers": (numbers, {"bounds": {"age": (0, 110), "stay": (0, 10)}}),
     "log": (lambda rows: numbers(rows)[:, 0], {"bounds": (1, 110), "scale": "log"}),
     "labels": (labels, {"labels": ["left", "up", "near"]}),
-    "classes": (lambda rows: labels(rows)[:, 0], {"classes": [0, 1]}),
 }
 
 
@@ -71,9 +70,6 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     rows, row_targets = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
     evaluation = store.evaluate(rows, row_targets, [*VISITORS, *IDS[:5]], accept_noise=True)
     assert evaluation.people == pytest.approx(60)
-    if kind == "classes":  # more of these in test_evaluation.py
-        assert np.trace(evaluation.confusion) == pytest.approx((answers == truth).sum())
-        return
     figures = evaluation.compute_metrics(evaluation.counts)
     if kind == "labels":
         assert isinstance(evaluation, LabelSetEvaluation)
@@ -124,8 +120,7 @@ def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
     before, truth = left_of(store), KINDS[kind][0](Q)
     given = {"X": Q, "y": truth, "subjects": VISITORS, "accept_noise": True}
     cases = [{"y": truth[:3]}, {"y": None}, {"share": 0.0}, {"X": Q[:, :2]}]
-    cases += [{"subjects": None}, {"subjects": VISITORS[:3]}]
-    cases += [{"y": truth + 5}] if kind == "classes" else [{"largest_error": 0.0}]
+    cases += [{"subjects": None}, {"subjects": VISITORS[:3]}, {"largest_error": 0.0}]
     for case in cases:
         with pytest.raises(InvalidInput):
             store.evaluate(**{**given, **case})

@@ -7,7 +7,6 @@ import pytest
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make
 from vicinal import IndKNNClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput
-from vicinal.planning.plan import IndKNNPlan
 from vicinal.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:The public reference is too small")
@@ -87,20 +86,6 @@ def test_methods(store, method, name):
         if not is_accepted(name, method, store, **{**METHODS[method], name: value}):
             assert store.is_consistent
             assert (store.version, store.audiences) == before
-
-
-@pytest.mark.parametrize(
-    ("estimator", "declared", "name"),
-    [
-        (estimator, declared, name)
-        for estimator, declared in ESTIMATORS
-        for name in list_parameters(estimator)
-    ],
-)
-def test_estimators(estimator, declared, name):
-    for value in WRONG:
-        given = {**declared, "n_queries": 9, "n_records": 300, "model_share": 0, name: value}
-        is_accepted(name, lambda given=given: IndKNNPlan.from_estimator(estimator(**given)))
 
 
 @pytest.mark.parametrize(("estimator", "declared"), ESTIMATORS)
