@@ -173,7 +173,7 @@ class World:
 
 def one_run(
     world: World,
-    learner: Learner[Any],
+    learner: Learner,
     epsilon: float,
     rounds: int,
     run: int,
@@ -202,7 +202,7 @@ def one_run(
 def carried_out(
     world: World,
     labeller: Labeller,
-    learner: Learner[Any],
+    learner: Learner,
     plan: LabellingPlan,
     epsilon: float,
     run: int,
