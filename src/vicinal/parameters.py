@@ -236,18 +236,21 @@ class ClassNames(Check):
 
         A range such as "0-9" stands for all integers from the first to the last.
         """
-        first, _, last = text.partition("-")
-        if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_RANGE:
-            return list(range(int(first), int(last) + 1))
+        first_text, _, last_text = text.partition("-")
+        first = _checks.parse_label(first_text)
+        last = _checks.parse_label(last_text)
+        if type(first) is int and type(last) is int and 0 <= last - first < _MAX_RANGE:
+            return list(range(first, last + 1))
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> list[Any]:
-        """Return the names in `texts`, one in each, commas included; as integers if all are."""
+        """Return the names in `texts`, one in each, commas included; as integers if all are.
+
+        Integers are those that labels in files are read as (:func:`~vicinal.checks.parse_label`).
+        """
         names = [text.strip() for text in texts]
-        are_integers = all(
-            name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names
-        )
-        return [int(name) for name in names] if are_integers else list(names)
+        meanings = [_checks.parse_label(name) for name in names]
+        return meanings if all(type(meaning) is int for meaning in meanings) else names
 
     def __call__(self, name: str, value: object) -> Any:
         """Return the class names `value` as an array (c,); raise InvalidInput for other values."""

@@ -136,7 +136,6 @@ ARGUMENTS = [
     ("map", "X", PUBLIC), ("map", "queries", WHOLE),
     ("store", "X", WHOLE), ("store", "public", PUBLIC), ("store", "queries", PUBLIC[:5]),
 ]  # fmt: skip
-each_argument = pytest.mark.parametrize(("what", "argument", "values"), ARGUMENTS)
 NAMED = {"queries": "X"}
 """What messages call an argument."""
 
@@ -157,9 +156,9 @@ def result(tmp_path):
     return call
 
 
-@each_argument
+@pytest.mark.parametrize(("what", "argument", "values"), ARGUMENTS)
 def test_every_kind_of_table_is_read_alike(what, argument, values, result):
-    """All kinds as one argument; as the others, those that only the common reader can read."""
+    """All kinds for a map; for other arguments, those that only the common reader can read."""
     expected = result(what, argument, values)
     for kind in KINDS if what == "map" else KINDS_OF_COMMON_READER:
         answers = result(what, argument, KINDS[kind](values))
@@ -211,16 +210,27 @@ def assert_refused(message, function, *arguments):
     assert "4711" not in str(refused.value)
 
 
-@each_argument
-@pytest.mark.parametrize("case", REFUSED)
+def combine(cases, cases_of_common_reader):
+    """Return a decorator with all `cases` of a map and of targets, and few of other arguments.
+
+    All arguments have one reader of numbers; the few cases show an argument that avoids it.
+    """
+    combinations = [
+        (what, argument, values, case)
+        for what, argument, values in ARGUMENTS
+        for case in (cases if what == "map" or argument == "y" else cases_of_common_reader)
+    ]
+    return pytest.mark.parametrize(("what", "argument", "values", "case"), combinations)
+
+
+@combine(REFUSED, ["text", "dates", "sparse", "masked"])
 def test_a_table_that_holds_no_numbers_is_refused_with_advice(what, argument, values, case, result):
     make, words = REFUSED[case]
     name = NAMED.get(argument, argument)
     assert_refused(f"(?s)'{name}' parameter.*({words})", result, what, argument, make(values))
 
 
-@each_argument
-@pytest.mark.parametrize("case", MISSING)
+@combine(MISSING, ["NaN", "a nullable gap"])
 def test_missing_numbers_are_named_with_their_column(what, argument, values, case, result):
     name = NAMED.get(argument, argument)
     column = "" if argument == "y" else ".*'a'"
