@@ -46,6 +46,8 @@ REQUIRED = dataclasses.MISSING
 
 _DOC_WIDTH = 100  # characters of a line in generated docstrings, as in the source
 
+_MAX_RANGE = 10_000  # largest number of class names that a range such as "0-9" may denote
+
 AUTO = "auto"
 """Value of a parameter that is chosen automatically."""
 
@@ -108,14 +110,7 @@ class Real(Check):
 
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float; raise InvalidInput, naming `name`, if it is out of bounds."""
-        return _checks.check_real(
-            name,
-            value,
-            above=self.above,
-            below=self.below,
-            minimum=self.minimum,
-            maximum=self.maximum,
-        )
+        return _checks.check_real(name, value, **dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +213,6 @@ class Checked(Check):
     def __call__(self, name: str, value: object) -> Any:
         """Return the value that the function returns for `name` and `value`."""
         return self.function(name, value)
-
-
-_MAX_RANGE = 10_000  # Largest number of class names that a range such as "0-9" may denote
 
 
 @dataclass(frozen=True, slots=True)
