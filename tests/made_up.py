@@ -72,6 +72,14 @@ def components_for_few(patch):
     patch.setattr("vicinal.linear.model_features.MIN_KERNEL_FEATURES", 1)
 
 
+def shorten_second_training(patch):
+    """Have the second student of an ensemble for vectors trained in a tenth of its steps."""
+    from vicinal.students import learner
+
+    recipe = dataclasses.replace(learner._SECOND_VECTOR_RECIPE, steps=50)
+    patch.setattr(learner, "_SECOND_VECTOR_RECIPE", recipe)
+
+
 def corners(seed, size, d=8, classes=3):
     """Return points around one corner a class, 3 from the origin, and their classes."""
     rng = np.random.default_rng(seed)

@@ -49,8 +49,12 @@ class Place(NamedTuple):
 class Cell:
     """One method on one split.
 
-    - `score`: AUC, the mean of all classes' where there are several; of numbers R squared.
-    - `accuracy`: NaN for numbers.
+    Attributes
+    ----------
+    score : float
+        AUC, the mean of all classes' where there are several; of numbers R squared.
+    accuracy : float
+        NaN for numbers.
     """
 
     table: str

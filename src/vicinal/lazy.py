@@ -41,25 +41,6 @@ def build_lazy_exports(
     return import_name, lambda: sorted({*vars(module), *modules}), sorted(modules)
 
 
-def load_when_used(package: str, *names: str) -> None:
-    """Defer the loading of a package's modules until an attribute is used.
-
-    `names`: the modules in `package`. `from package import *` does not load them. For programs with
-    one thread only: a second thread could use a module while it loads.
-    """
-    from importlib.util import LazyLoader, find_spec, module_from_spec
-
-    parent = import_module(package)
-    for name in names:
-        module_name = f"{package}.{name}"
-        spec = find_spec(module_name)
-        if module_name not in sys.modules and spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-            module = sys.modules[module_name] = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            setattr(parent, name, module)
-
-
 def import_from_extra(extra: str, package: str, purpose: str) -> Any:
     """Import and return an optional package; raise MissingExtra if it is not installed.
 

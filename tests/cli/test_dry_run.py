@@ -10,12 +10,11 @@ import pytest
 from pyarrow import parquet
 
 from command_line import invoked as run
+from command_line import option_words
 from made_up import patients, raising
 from store_tools import copied
 from vicinal.cli import output
 from vicinal.store import Store
-
-PLAN = ("--classes", "ill,well", "--epsilon", 4, "--queries", 60, "--records", 400)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +32,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def init(folder, name, private="private.parquet"):
-    table = ("--features", "table", "--schema", folder / "schema.json")
-    who = ("--label", "y", "--subject", "who", "--public", folder / "public.parquet")
-    return "init", folder / name, "--data", folder / private, *who, *table, *PLAN
-
-
-def commands(folder, store):
-    return {"init": init(folder, "new"), "audience": ("audience", store, "more", "--queries", 30)}
+def init(folder, name, private="private.parquet", **changes):
+    """Return the words of `init`; `changes` replace options, or leave them out if []."""
+    options = {
+        "data": folder / private, "label": "y", "subject": "who", "features": "table",
+        "public": folder / "public.parquet", "schema": folder / "schema.json",
+        "classes": "ill,well", "epsilon": 4, "queries": 60, "records": 400, **changes,
+    }  # fmt: skip
+    return "init", folder / name, *option_words(**options)
 
 
 def contents(folder):
@@ -56,39 +55,38 @@ def contents(folder):
 def test_a_dry_run_says_the_price_and_leaves_everything_as_it_was(folder, name, monkeypatch):
     monkeypatch.setattr(os, "urandom", raising(AssertionError("something was drawn")))
     before = contents(folder)
-    command = commands(folder, folder / "store")[name]
+    audience = ("audience", folder / "store", "more", "--queries", 30)
+    command = init(folder, "new") if name == "init" else audience
     shown = " ".join(run(*command, "--dry-run").stdout.split())
     assert "Dry run: nothing was written, drawn or charged." in shown
     assert "noise" in shown
-    priced = json.loads(run(*command, "--dry-run", "--json").stdout)
+    priced = dry_run(*command)
     assert priced["costs"] or priced["plan"]["participations"] > 0
     assert contents(folder) == before
 
 
+def dry_run(*command):
+    return json.loads(run(*command, "--dry-run", "--json").stdout)
+
+
 def test_an_init_is_priced_by_the_plan_and_whoever_is_in_the_table(folder):
     """Fails if what a dry run prints depends on private records, or is not what `plan` says."""
-    ours, theirs = (
-        json.loads(run(*init(folder, "new", private), "--dry-run", "--json").stdout)
-        for private in ("private.parquet", "others.parquet")
-    )
-    assert ours == theirs
+    ours = dry_run(*init(folder, "new"))
+    assert ours == dry_run(*init(folder, "new", "others.parquet"))
     assert 0.8 < ours["plan"]["outlook"]["accuracy"] <= 1
-    _, _, _, _, *same = init(folder, "new")
-    without = [each for each in same if each not in ("--subject", "who")]
-    planned = json.loads(run("plan", *without, "--json").stdout)
+    _, _, *options = init(folder, "new", data=[], subject=[])
+    planned = json.loads(run("plan", *options, "--json").stdout)
     assert planned["plan"] == ours["plan"]
     assert len(planned["alternatives"]) > 5
 
 
 def test_a_dry_run_without_public_labels_shows_the_accuracy_on_similar_tables(folder):
-    replacements = {folder / "public.parquet": folder / "features.parquet", 400: 2000}
-    command = [replacements.get(each, each) for each in init(folder, "new")]
+    command = init(folder, "new", public=folder / "features.parquet", records=2000)
     shown = " ".join(run(*command, "--dry-run").stdout.split())
     assert "accuracy not simulated, because the public rows have no labels (--label)" in shown
     assert "unchanged" not in shown
     assert re.search(r"similar data accuracy \d+ % to \d+ %, for half of the tables", shown)
-    priced = json.loads(run(*command, "--dry-run", "--json").stdout)
-    assert priced["plan"]["similar_tables"]["n_tables"] == 15
+    assert dry_run(*command)["plan"]["similar_tables"]["n_tables"] == 15
 
 
 def test_a_dry_run_accepts_the_public_rows_that_init_accepts(folder, tmp_path):
@@ -100,19 +98,12 @@ def test_a_dry_run_accepts_the_public_rows_that_init_accepts(folder, tmp_path):
     for name, values in (("y", labels), ("who", ids)):
         table = table.set_column(table.column_names.index(name), name, [values])
     parquet.write_table(table, tmp_path / "public.parquet")
-    command = [
-        tmp_path / "public.parquet" if each == folder / "public.parquet" else each
-        for each in init(folder, "gaps")
-    ]
+    command = init(folder, "gaps", public=tmp_path / "public.parquet")
     priced = run(*command, "--dry-run")
-    assert (
-        "Simulations and comparisons leave out 2 public rows without label or id." in priced.stderr
-    )
+    note = "Simulations and comparisons leave out 2 public rows without label or id."
+    assert note in priced.stderr
     assert "the public rows have about 3 rows per subject" in priced.stdout
-    assert (
-        json.loads(run(*command, "--dry-run", "--json").stdout)["plan"]["outlook"]["subjects"]
-        == 100
-    )
+    assert dry_run(*command)["plan"]["outlook"]["subjects"] == 100
     run(*command, "-q")
 
 
@@ -121,8 +112,8 @@ def test_a_dry_run_refuses_what_the_command_refuses(folder):
     cases = [
         (("audience", store, "default"), 2),
         (("audience", store, "more", "--epsilon", 50), 3),
-        ((*init(folder, "store"),), 2),
-        ((*init(folder, "new"), "--delta", 0.5), 3),
+        (init(folder, "store"), 2),
+        (init(folder, "new", delta=0.5), 3),
     ]
     for command, code in cases:
         refused = run(*command, "--dry-run", code=code)
@@ -131,19 +122,18 @@ def test_a_dry_run_refuses_what_the_command_refuses(folder):
 
 def test_a_million_declared_records_need_no_yes(folder):
     """Their store keeps delta, whatever number of records is planned with later."""
-    many = [each if each != 400 else 1_000_000 for each in init(folder, "many")]
-    priced = json.loads(run(*many, "--dry-run", "--json").stdout)
+    many = init(folder, "many", records=1_000_000)
+    priced = dry_run(*many)
     assert priced["plan"]["delta"] == pytest.approx(1e-7, rel=1e-12)
     run(*many)
     with Store.open(folder / "many") as store:
         assert store.plans[0]["delta"] == store.guarantee().delta == priced["plan"]["delta"]
-    refused = run(*init(folder, "more"), "--records", 1_000_000, "--delta", 1e-5, code=3)
+    refused = run(*init(folder, "more", records=1_000_000, delta=1e-5), code=3)
     assert "--yes" in refused.stderr
 
 
 def test_a_private_number_of_records_is_not_looked_up(folder):
-    command = [each for each in init(folder, "new") if each not in ("--records", 400)]
-    shown = run(*command, "--dry-run").stdout
+    shown = run(*init(folder, "new", records=[]), "--dry-run").stdout
     for size in ("300 records", "100,000 records"):
         assert size in shown
     assert "400 records" not in shown
@@ -155,8 +145,8 @@ def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(
     labels[20:] = "well"
     table = table.set_column(table.column_names.index("y"), "y", [labels.tolist()])
     parquet.write_table(table, tmp_path / "rare.parquet")
-    command = ["plan", *PLAN, "--features", "table", "--schema", folder / "schema.json"]
-    command += ["--public", tmp_path / "rare.parquet", "--label", "y"]
+    _, _, *options = init(folder, "new", data=[], subject=[], public=tmp_path / "rare.parquet")
+    command = ["plan", *options]
     shown = run(*command).stdout
     assert "% if every answer were the commonest" in " ".join(shown.split())
     assert "If published figures confirm these shares, use --class-prior 0.0" in shown
@@ -164,7 +154,7 @@ def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(
 
 
 def test_a_model_is_announced_before_anything_is_read(folder):
-    told = run(*init(folder, "nowhere"), "--data", folder / "missing.parquet", code=2).stderr
+    told = run(*init(folder, "nowhere", "missing.parquet"), code=2).stderr
     assert "up to 90% of each budget trains a private model" in told
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from command_line import option_words
 from command_line import printed as run
 from vicinal.accounting import account
 from vicinal.cli.labelling import StudentOptions
@@ -32,9 +33,9 @@ def files(tmp_path_factory):
 
 
 def command(files, folder, *more, what="label"):
-    private, public = files / "private.npz", files / "public.npz"
-    data = ["--private", private, "--public", public, "--classes", "0-2", "--folder", folder]
-    return [what, *data, "--out", folder.with_suffix(".out"), *more]
+    given = {"private": files / "private.npz", "public": files / "public.npz", "classes": "0-2"}
+    given |= {"folder": folder, "out": folder.with_suffix(".out")}
+    return [what, *option_words(**given), *more]
 
 
 KNN = ("--labeller", "private-knn", "--neighbors", 30, "--sampling-rate", 0.3, "--epsilon", 8)
@@ -133,11 +134,8 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
     leads = []
     for declared in ((), ("--records-per-subject", 9)):
         folder = tmp_path / f"run{len(leads)}"
-        run(
-            *command(
-                files, folder, "--queries", 50, "--records", 900, "--model-share", 0, *declared
-            )
-        )
+        given = option_words(queries=50, records=900, model_share=0)
+        run(*command(files, folder, *given, *declared))
         leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
     assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
 

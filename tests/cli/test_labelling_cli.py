@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from command_line import printed as run
 from experiments.__main__ import app as experiments
-from made_up import raising
+from made_up import raising, shorten_second_training
 from vicinal.cli._reference import PublicLabels
 from vicinal.cli.labelling import _evaluate_student
 from vicinal.labelling import load_answers
@@ -33,47 +33,45 @@ def files(tmp_path_factory):
 
 def data(files, kind):
     private, public = files / f"{kind}-private.npz", files / f"{kind}-public.npz"
-    return ["--private", private, "--public", public, "--classes", "0-9"]
+    return {"private": private, "public": public, "classes": "0-9"}
 
 
-def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp_path):
+def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp_path, monkeypatch):
     """Fails if a report shows accuracy alone, or learns from the labels that it compares with."""
     pytest.importorskip("torch", reason="students need the extra 'students'")
+    shorten_second_training(monkeypatch)
     answers, known = tmp_path / "answers.npz", files / "vectors-known.npz"
-    private = ["--private", files / "vectors-private.npz", "--classes", "0-9"]
-    asking = ["--folder", tmp_path / "run", "--out", answers, "--queries", QUESTIONS]
-    command = ["label", *private, "--public", known, *asking, "--epsilon", 4]
-    text = run(*command)
+    given = {**data(files, "vectors"), "public": known, "out": answers, "queries": QUESTIONS}
+    task = {**given, "folder": tmp_path / "run", "epsilon": 4}
+    text = run("label", **task)
     assert "Answers by class: 0 " in text
     assert "Accuracy 0." in text
     assert "Right by class: 0 " in text
-    assert answers.stat().st_mode & 0o777 == files.joinpath("vectors-known.npz").stat().st_mode & (
-        0o777
-    ), "answers are public"
-    with pytest.MonkeyPatch.context() as patch:
+    assert answers.stat().st_mode == known.stat().st_mode, "answers are public"
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", raising(OSError(errno.ENOSPC, "No space left on device")))
-        message = " ".join(run(*command, code=2).split())
+        message = " ".join(run("label", **task, code=2).split())
     assert message.endswith(
         "answers.npz cannot be written: No space left on device. A repeated command resumes from "
         "its folder and charges nothing again."
     )
     first = load_answers(answers)
-    told = json.loads(run(*command, "--json"))
+    told = json.loads(run("label", "--json", **task))
     np.testing.assert_array_equal(first.margins, load_answers(answers).margins, "nobody was asked")
-    assert "another run" in run(*command, "--epsilon", 3, code=2)
+    assert "another run" in run("label", **{**task, "epsilon": 3}, code=2)
     assert (told["queries"], told["kept"]) == (QUESTIONS, QUESTIONS * 3 // 4)
     assert (told["guarantee"]["epsilon"], told["guarantee"]["holds"]) == (4.0, True)
     assert (load_digits().target[1300:][first.rows] == first.labels).mean() > 0.6
-    training = ["student", answers, "--out", tmp_path / "s.pt"]
-    told = json.loads(run(*training, "--public", known, "--json"))
+    student = {"out": tmp_path / "s.pt"}
+    told = json.loads(run("student", answers, "--json", public=known, **student))
     assert set(told["agreement"]) == {"matches", "answers"}, "it is no accuracy of new examples"
     figures = told["figures"]
     assert figures["total"] == 497 - QUESTIONS
     assert figures["accuracy"] > 0.5
     assert sum(one["total"] for one in figures["by_class"].values()) == figures["total"]
     pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
-    training += ["--onnx", tmp_path / "s.onnx"]
-    alone = json.loads(run(*training, "--public", files / "vectors-public.npz", "--json"))
+    student |= {"public": files / "vectors-public.npz", "onnx": tmp_path / "s.onnx"}
+    alone = json.loads(run("student", answers, "--json", **student))
     assert (tmp_path / "s.onnx").stat().st_size > 1000
     from vicinal import students
 
@@ -81,10 +79,9 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert alone["answers"] == QUESTIONS * 3 // 4
     assert alone["figures"] is None
     assert alone["agreement"] == told["agreement"]
-    asking[1] = tmp_path / "refused"
-    eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
-    assert "must hold class names" in run(*eight, code=2)
-    assert not asking[1].exists()
+    eight = {**given, "classes": "0-8", "folder": tmp_path / "refused"}
+    assert "must hold class names" in run("label", **eight, code=2)
+    assert not (tmp_path / "refused").exists()
 
 
 def test_a_student_of_a_wholly_queried_pool_has_no_accuracy_beside_it():
@@ -104,11 +101,11 @@ def test_a_student_of_a_wholly_queried_pool_has_no_accuracy_beside_it():
 
 def test_rounds_on_images_with_a_report(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
-    where = "--folder", tmp_path / "run", "--out", tmp_path / "student.pt"
-    vectors = "transfer", *data(files, "vectors"), *where, "--method", "uda"
-    assert "cannot be augmented" in run(*vectors, code=2)
-    known = "--public", files / "images-known.npz", "--epsilon", 2, "--steps", 8, "--json"
-    told = json.loads(run("transfer", *data(files, "images"), *where, *known))
+    where = {"folder": tmp_path / "run", "out": tmp_path / "student.pt"}
+    told = run("transfer", **data(files, "vectors"), **where, method="uda", code=2)
+    assert "cannot be augmented" in told
+    images = {**data(files, "images"), "public": files / "images-known.npz"}
+    told = json.loads(run("transfer", "--json", **images, **where, epsilon=2, steps=8))
     assert [part["share_of_budget"] for part in told["rounds"]] == [0.3, 0.7]
     assert told["guarantee"]["epsilon"] == 2.0
     first, second, student = (one["total"] for one in told["figures"].values())
@@ -122,28 +119,29 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--queries", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
-        (["--release", "all"], "release"),
-        (["--classes", "0-8"], "labels of the --classes option"),
-        (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "--columns option"),
+        ({"queries": 10_000}, "at least 10000"),
+        ({"epsilon": "nan"}, "epsilon"),
+        ({"release": "all"}, "release"),
+        ({"classes": "0-8"}, "labels of the --classes option"),
+        ({"private": "nothing.npz"}, "no file"),
+        ({"private": "table.csv"}, "--columns option"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
     files, tmp_path, options, said
 ):
-    command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
-    message = run(*command, "--out", tmp_path / "answers.npz", *options, code=2)
-    assert said in message
+    where = {"folder": tmp_path / "run", "out": tmp_path / "answers.npz"}
+    assert said in run("label", **{**data(files, "vectors"), **where, **options}, code=2)
     assert not (tmp_path / "run" / "journal.npz").exists()
     assert not (tmp_path / "answers.npz").exists()
 
 
-@pytest.mark.parametrize("weak", [["--epsilon", 21], ["--delta", 0.01, "--records", 101]])
+@pytest.mark.parametrize("weak", [{"epsilon": 21}, {"delta": 0.01, "records": 101}])
 def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
-    command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
-    command += ["--out", tmp_path / "answers.npz", "--dry-run", *weak]
-    assert "set the --yes option" in run(*command, code=3)
-    priced = run(*command, "--yes")
+    given = {**data(files, "vectors"), **weak, "folder": tmp_path / "run"}
+    given["out"] = tmp_path / "answers.npz"
+    assert "set the --yes option" in run("label", "--dry-run", **given, code=3)
+    priced = run("label", "--dry-run", "--yes", **given)
     assert "-differential privacy for every subject" in priced
     assert "Queries: " in priced
     # `label` has no such options.
@@ -151,7 +149,7 @@ def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
     assert "--cost" not in priced
 
 
-@pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])
+@pytest.mark.parametrize("keep", [{}, {"rounds": 1, "model_keep": 0.6}])
 def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     from experiments.commands import table1_mnist
@@ -165,10 +163,8 @@ def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monk
             for name, of in (("train", y), ("test", test[:240]))}  # fmt: skip
     facts = {"steps": np.ones(12), "n_components": 8, "power": 0.5}
     np.savez(tmp_path / "made.npz", **rows, **facts, y_train=y, y_test=test[:240])
-    where = "--vectors", tmp_path / "made.npz", "--out", tmp_path / "out"
-    output = run(
-        "table1-mnist", *where, "--runs", 1, "--epsilon", 50, *keep, "--json", program=experiments
-    )
+    given = {"vectors": tmp_path / "made.npz", "out": tmp_path / "out", "runs": 1, "epsilon": 50}
+    output = run("table1-mnist", "--json", **given, **keep, program=experiments)
     (found,) = json.loads(output)["runs"]
     assert len(found["rounds"]) == (1 if keep else 2)
     last = found["rounds"][-1]

@@ -8,27 +8,32 @@ import warnings
 import numpy as np
 import pytest
 
+from command_line import run_python
 from command_line import shown as run
 from vicinal.cli._reference import warn_about_reference
 from vicinal.cli.main import Commands, insert_flags
 
 
-def command(name):
-    return Commands(name="vicinal").get_command(None, name)
+@pytest.mark.parametrize(
+    ("command", "message", "words"),
+    [
+        ("plan", "The 'n_queries' parameter must be 1", "The --queries option must be 1"),
+        ("init", "The 'n_queries' parameter must be 1", "The --queries option must be 1"),
+        ("verify", "The 'n_queries' parameter", "The 'n_queries' parameter"),
+        ("backup", "accept the loss", "accept the loss (--accept-loss)"),
+        # Commands that only read, or ask for a store that is sound.
+        ("verify", "accept the loss", "accept the loss (--accept-loss of a command that writes)"),
+        ("shard", "accept the loss", "accept the loss (--accept-loss of a command that writes)"),
+        ("add", "The 'subjects' parameter", "The --subject option"),
+        ("add", "The 'labels' parameter", "The --label option"),
+        ("serve", "The 'deadline' parameter", "The --shard-s option"),
+    ],
+)
+def test_messages_name_the_flag(command, message, words):
+    assert insert_flags(message, Commands(name="vicinal").get_command(None, command)) == words
 
 
-def test_messages_name_the_flag():
-    for name in ("plan", "init"):
-        words = insert_flags("The 'n_queries' parameter must be at least 1.", command(name))
-        assert words == "The --queries option must be at least 1."
-    assert "'n_queries'" in insert_flags("The 'n_queries' parameter", command("verify"))
-    assert insert_flags("accept the loss", command("backup")) == "accept the loss (--accept-loss)"
-    for name in ("verify", "shard"):  # they only read, or ask for a store that is sound
-        words = insert_flags("accept the loss", command(name))
-        assert words == "accept the loss (--accept-loss of a command that writes)"
-    assert insert_flags("The 'subjects' parameter", command("add")) == "The --subject option"
-    assert insert_flags("The 'labels' parameter", command("add")) == "The --label option"
-    assert insert_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"
+def test_an_error_of_a_command_names_the_flag():
     told = run("plan", "--records", 10, "--queries", 0, "--classes", 2, code=2)
     assert "--queries" in told
     assert "n_queries" not in told
@@ -60,9 +65,8 @@ main()
 
 @pytest.mark.parametrize("module", ["vicinal.cli", "typer"])
 def test_an_interruption_while_the_program_is_imported_ends_in_one_line(module):
-    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, module]
-    ended = subprocess.run(command, capture_output=True, timeout=240, check=False)
-    assert (ended.returncode, ended.stderr) == (130, b"vicinal: interrupted.\n")
+    ended = run_python("-c", INTERRUPTED_WHILE_IMPORTING, module, timeout=240)
+    assert (ended.returncode, ended.stderr) == (130, "vicinal: interrupted.\n")
 
 
 @pytest.mark.parametrize("arguments", [
@@ -70,23 +74,20 @@ def test_an_interruption_while_the_program_is_imported_ends_in_one_line(module):
 ])  # fmt: skip
 def test_an_interruption_ends_in_one_line(arguments):
     """Fails if a signal is lost that comes while a command is not waiting, but about to."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{HEARS}from vicinal.__main__ import main\nmain()", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    try:
-        # More than a pipe holds: once it is written the command reads, and waits for the end.
-        process.stdin.write(bytes(1 << 20))
-        process.stdin.flush()
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=240)
-        errors = process.stderr.read()
-    finally:
-        process.kill()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            pipe.close()
-    assert (process.returncode, errors) == (130, b"vicinal: interrupted.\n")
+    code = f"{HEARS}from vicinal.__main__ import main\nmain()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
+        try:
+            # More than a pipe holds: once it is written the command reads, and waits for the end.
+            process.stdin.write(bytes(1 << 20))
+            process.stdin.flush()
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=240)
+        finally:
+            process.kill()
+        assert process.stderr.read() == b"vicinal: interrupted.\n"
+    assert process.returncode == 130
 
 
 def test_warnings_about_a_reference_name_its_features():
@@ -129,10 +130,8 @@ def test_a_command_without_torch_names_the_extra(tmp_path):
         "util.find_spec = lambda name, *rest: None if name == 'torch' else found(name, *rest)\n"
         "from vicinal.__main__ import main; main()"
     )
-    command = [sys.executable, "-c", program, "student", "answers.npz", "--public", "p.csv"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "s.pt")], capture_output=True, text=True, check=False
-    )
+    student = ("student", "answers.npz", "--public", "p.csv", "--out", tmp_path / "s.pt")
+    done = run_python("-c", program, *student)
     assert done.returncode == 2
     assert done.stderr == (
         "vicinal: Students need the package torch. Install it with: pip install "

@@ -15,9 +15,10 @@ import typer
 from pyarrow import parquet
 
 import store_tools as tools
-from command_line import shown
+from command_line import run_vicinal, shown
+from made_up import raising
 from other_accounts import other_account
-from vicinal.cli import output
+from vicinal.cli import main, output
 from vicinal.cli._store import _write_answers
 from vicinal.errors import IdsAlike, InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.predictors.ind_knn import IndKNNClassifier
@@ -25,49 +26,51 @@ from vicinal.serving.keys import KeyFile
 from vicinal.store import Store
 
 FULL = Path("/dev/full")
+needs_full_device = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 
 
-def run_vicinal(*arguments, **options):
-    """Return a finished process of the program."""
-    command = [sys.executable, "-m", "vicinal", *map(str, arguments)]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    tools.make(folder / "store").close()
+    return folder / "store"
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-def test_a_key_that_cannot_be_shown_is_not_added(tmp_path):
-    tools.make(tmp_path / "store").close()
-    with FULL.open("w") as full:
-        process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=full)
-    assert process.returncode == 2
-    assert process.stderr == ("vicinal: the output cannot be written: No space left on device.\n")
-    assert KeyFile(tmp_path / "store").load_keys() == []
-    process = run_vicinal("keys", "add", tmp_path / "store", "anna", stdout=subprocess.PIPE)
-    assert process.returncode == 0
-    assert [key.name for key in KeyFile(tmp_path / "store").load_keys()] == ["anna"]
+@pytest.fixture
+def store(made, tmp_path):
+    """Return the path of a store of which nothing was asked."""
+    return tools.copied(made, tmp_path)
 
 
-def test_a_command_without_standard_output_does_nothing(tmp_path):
-    tools.make(tmp_path / "store").close()
-    arguments = f"{sys.executable} -m vicinal keys add {tmp_path}/store anna >&-"
-    process = subprocess.run(
-        ["sh", "-c", arguments], stderr=subprocess.PIPE, text=True, check=False
-    )
-    assert process.returncode == 2
-    assert "standard output is closed" in process.stderr
-    assert KeyFile(tmp_path / "store").load_keys() == []
-
-
-def make_queried_store(tmp_path):
-    """Return the paths of a store of which nothing was asked, and of a file with three queries."""
-    tools.make(tmp_path / "store").close()
-    queries = tmp_path / "queries.npz"
-    np.savez(queries, x=tools.Q[:3])
-    return tmp_path / "store", queries
+@pytest.fixture
+def queries(tmp_path):
+    """Return the path of a file with three queries."""
+    np.savez(tmp_path / "queries.npz", x=tools.Q[:3])
+    return tmp_path / "queries.npz"
 
 
 def count_answers(store):
     with Store.open(store, read_only=True) as opened:
         return opened.quota().used
+
+
+@needs_full_device
+def test_a_key_that_cannot_be_shown_is_not_added(store):
+    with FULL.open("w") as full:
+        process = run_vicinal("keys", "add", store, "anna", stdout=full)
+    assert process.returncode == 2
+    assert process.stderr == "vicinal: the output cannot be written: No space left on device.\n"
+    assert KeyFile(store).load_keys() == []
+    shown("keys", "add", store, "anna")
+    assert [key.name for key in KeyFile(store).load_keys()] == ["anna"]
+
+
+def test_a_command_without_standard_output_does_nothing(store):
+    command = f"{sys.executable} -m vicinal keys add {store} anna >&-"
+    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert "standard output is closed" in process.stderr
+    assert KeyFile(store).load_keys() == []
 
 
 def open_closed_pipe():
@@ -77,29 +80,31 @@ def open_closed_pipe():
     return os.fdopen(writer, "w")
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("options", [(), ("--json",), ("--quiet",)])
-def test_nothing_is_charged_for_a_standard_output_that_cannot_be_written(tmp_path, options):
+@needs_full_device
+@pytest.mark.parametrize(
+    ("open_stream", "options", "reason"),
+    [
+        (lambda: FULL.open("w"), [], "No space left on device"),
+        (open_closed_pipe, ["--json"], "Broken pipe"),
+        (lambda: os.fdopen(os.open(os.devnull, os.O_RDONLY)), ["--quiet"], "Bad file descriptor"),
+    ],
+    ids=["full", "closed pipe", "read-only"],
+)
+def test_nothing_is_charged_for_a_standard_output_that_cannot_be_written(
+    store, queries, open_stream, options, reason
+):
     """Fails if the output is first tried after the charge."""
-    store, queries = make_queried_store(tmp_path)
-    command = ("predict", store, "--data", queries, *options)
-    for stream, reason in (
-        (FULL.open("w"), "No space left on device"),
-        (open_closed_pipe(), "Broken pipe"),
-        (os.fdopen(os.open(os.devnull, os.O_RDONLY)), "Bad file descriptor"),
-    ):
-        with stream:
-            process = run_vicinal(*command, stdout=stream)
-        assert process.returncode == 2
-        assert process.stderr == f"vicinal: the output cannot be written: {reason}.\n"
+    with open_stream() as stream:
+        process = run_vicinal("predict", store, "--data", queries, *options, stdout=stream)
+    assert process.returncode == 2
+    assert process.stderr == f"vicinal: the output cannot be written: {reason}.\n"
     assert count_answers(store) == 0
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("predict", "--help"), ()])
-def test_help_that_cannot_be_shown_is_one_sentence(arguments):
+@needs_full_device
+def test_help_that_cannot_be_shown_is_one_sentence():
     with FULL.open("w") as full:
-        process = run_vicinal(*arguments, stdout=full)
+        process = run_vicinal("predict", "--help", stdout=full)
     assert process.returncode == 2
     assert process.stderr == "vicinal: the output cannot be written: No space left on device.\n"
 
@@ -118,35 +123,31 @@ def small_disk(folder):
         subprocess.run(["umount", folder], check=True)
 
 
-def test_nothing_is_charged_for_an_output_file_that_cannot_be_written(tmp_path):
+def test_nothing_is_charged_for_an_output_file_that_cannot_be_written(store, queries, tmp_path):
     """Fails if a missing folder, a read-only or a full disk is noticed after the charge."""
-    store, queries = make_queried_store(tmp_path)
     disk = tmp_path / "disk"
     with small_disk(disk):
         for name in ("missing/out.csv", "out.csv", "out.parquet"):
-            process = run_vicinal("predict", store, "--data", queries, "--out", disk / name)
-            assert process.returncode == 2
-            assert "cannot be written" in process.stderr
-        with (disk / "stdout").open("w") as output:
-            process = run_vicinal("predict", store, "--data", queries, stdout=output)
+            message = shown("predict", store, data=queries, out=disk / name, code=2)
+            assert "cannot be written" in message
+        with (disk / "stdout").open("w") as stream:
+            process = run_vicinal("predict", store, "--data", queries, stdout=stream)
         assert process.returncode == 2
         assert "No space left" in process.stderr
         (disk / "rest").unlink()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        process = run_vicinal("predict", store, "--data", queries, "--out", disk / "out.csv")
-        assert "Read-only file system" in process.stderr
+        message = shown("predict", store, data=queries, out=disk / "out.csv", code=2)
+        assert "Read-only file system" in message
         assert [path.name for path in disk.iterdir()] == ["stdout"]
     assert count_answers(store) == 0
 
 
 def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charged_again(
-    tmp_path, monkeypatch
+    store, queries, tmp_path, monkeypatch
 ):
-    store, queries = make_queried_store(tmp_path)
     out = tmp_path / "out.csv"
     out.write_text("earlier")
     out.chmod(0o640)
-
     real_replace = os.replace
 
     def refuse(source, target, **folders):
@@ -154,64 +155,57 @@ def test_a_later_failure_keeps_the_earlier_file_and_states_that_nothing_is_charg
             raise OSError(errno.ENOSPC, "No space left on device")
         real_replace(source, target, **folders)
 
-    command = ("predict", store, "--data", queries, "--out", out)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
-        message = " ".join(shown(*command, code=2).split())
+        message = " ".join(shown("predict", store, data=queries, out=out, code=2).split())
     assert "nothing is charged again" in message
     assert out.read_text() == "earlier"
     assert count_answers(store) == 3
-    shown(*command)
+    shown("predict", store, data=queries, out=out)
     assert count_answers(store) == 3
     assert out.read_text().startswith("label")
     assert out.stat().st_mode & 0o777 == 0o640
     assert not list(tmp_path.glob(".vicinal*"))
 
 
-def test_a_pipe_gets_the_answers_of_one_charge(tmp_path):
+def test_a_pipe_gets_the_answers_of_one_charge(store, queries, tmp_path):
     """Fails if the pipe is opened and closed before the charge: its reader would leave."""
-    store, queries = make_queried_store(tmp_path)
     pipe = tmp_path / "out.csv"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
-        command = ("predict", store, "--data", queries, "--out", pipe)
-        assert run_vicinal(*command, timeout=60).returncode == 0
+        process = run_vicinal("predict", store, "--data", queries, "--out", pipe, timeout=60)
+        assert process.returncode == 0
         received, _ = reader.communicate(timeout=60)
     assert received.startswith("label")
     assert pipe.is_fifo()
     assert count_answers(store) == 3
 
 
-def test_a_folder_as_an_output_is_refused_before_the_charge(tmp_path):
-    store, queries = make_queried_store(tmp_path)
+def test_a_folder_as_an_output_is_refused_before_the_charge(store, queries, tmp_path):
     (tmp_path / "out.csv").mkdir()
-    command = ("predict", store, "--data", queries, "--out", tmp_path / "out.csv")
-    assert "cannot be written: Is a directory" in shown(*command, code=2)
+    message = shown("predict", store, data=queries, out=tmp_path / "out.csv", code=2)
+    assert "cannot be written: Is a directory" in message
     assert count_answers(store) == 0
 
 
-def test_no_output_replaces_a_witness(tmp_path):
+def test_no_output_replaces_a_witness(store):
     """Without it, the store would open only after all budgets are spent."""
-    store, _ = make_queried_store(tmp_path)
     witness = store.with_name(store.name + ".witness")
     content = witness.read_bytes()
-    message = shown("export-guarantee", store, "--out", witness, code=2)
-    assert "is the witness of a store" in message
+    assert "is the witness of a store" in shown("export-guarantee", store, out=witness, code=2)
     assert witness.read_bytes() == content
 
 
-@pytest.mark.parametrize("option", ["--out", "--data"])
-def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path, option):
-    store, queries = make_queried_store(tmp_path)
+@pytest.mark.parametrize("option", ["out", "data"])
+def test_a_path_that_cannot_be_used_is_one_sentence(store, queries, tmp_path, option):
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     for name, reason in (
         ("a" * 300 + ".csv", "File name too long"),
         ("loop.csv", "Too many levels of symbolic links"),
         ("queries.npz/out.csv", "Not a directory"),
     ):
-        paths = {"--data": queries, "--out": tmp_path / "out.csv", option: tmp_path / name}
-        command = [argument for pair in paths.items() for argument in pair]
-        message = shown("predict", store, *command, code=2)
+        paths = {"data": queries, "out": tmp_path / "out.csv", option: tmp_path / name}
+        message = shown("predict", store, **paths, code=2)
         assert f"cannot be used: {reason}." in " ".join(message.split())
     assert count_answers(store) == 0
 
@@ -223,14 +217,10 @@ def test_a_folder_that_cannot_be_read_is_one_sentence(shared_folder):
         output.check_outputs({"out": private / "folder" / "out.csv"}, {"STORE": shared_folder})
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-def test_notes_that_cannot_be_shown_lose_no_answers(tmp_path):
-    store, queries = make_queried_store(tmp_path)
-    command = [sys.executable, "-m", "vicinal", "predict", store, "--data", queries]
+@needs_full_device
+def test_notes_that_cannot_be_shown_lose_no_answers(store, queries):
     with FULL.open("w") as full:
-        process = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=full, text=True, check=False
-        )
+        process = run_vicinal("predict", store, "--data", queries, stderr=full)
     assert process.returncode == 0
     assert process.stdout.startswith("label")
 
@@ -245,25 +235,29 @@ def test_a_file_in_memory_is_not_full():
         assert file.read().startswith("vicinal ")
 
 
-def fail_on_stdout(monkeypatch, number):
-    """Let every write to standard output fail with an error number."""
+@pytest.fixture
+def lose_stdout(monkeypatch):
+    """Return a function: from its call on, writes to standard output fail with an error number."""
     real_echo = typer.echo
 
-    def fail(text, *, err=False, **options):
-        if not err:
-            raise OSError(number, os.strerror(number))
-        real_echo(text, err=err, **options)
+    def lose(number):
+        def fail(text, *, err=False, **options):
+            if not err:
+                raise OSError(number, os.strerror(number))
+            real_echo(text, err=err, **options)
 
-    monkeypatch.setattr(typer, "echo", fail)
-    monkeypatch.setattr(output, "redirect_to_null", lambda _: None)
+        monkeypatch.setattr(typer, "echo", fail)
+        monkeypatch.setattr(output, "redirect_to_null", lambda _: None)
+
+    return lose
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_lost_standard_output_states_that_the_answers_are_stored(tmp_path, monkeypatch, options):
-    store, queries = make_queried_store(tmp_path)
-    with monkeypatch.context() as patch:
-        fail_on_stdout(patch, errno.ENOSPC)
-        message = shown("predict", store, "--data", queries, *options, code=2)
+def test_a_lost_standard_output_states_that_the_answers_are_stored(
+    store, queries, options, lose_stdout
+):
+    lose_stdout(errno.ENOSPC)
+    message = shown("predict", store, *options, data=queries, code=2)
     assert " ".join(message.split()) == (
         "vicinal: the output cannot be written: No space left on device. A store keeps its "
         "answers. Repeat the command with another output: nothing is charged again."
@@ -271,16 +265,13 @@ def test_a_lost_standard_output_states_that_the_answers_are_stored(tmp_path, mon
     assert count_answers(store) == 3
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path, monkeypatch):
-    store, queries = make_queried_store(tmp_path)
-    with monkeypatch.context() as patch:
-        fail_on_stdout(patch, errno.EPIPE)
-        assert shown("predict", store, "--data", queries, "--quiet", code=1) == ""
+def test_a_reader_that_has_seen_enough_is_no_error(store, queries, lose_stdout):
+    lose_stdout(errno.EPIPE)
+    assert shown("predict", store, "--quiet", data=queries, code=1) == ""
 
 
-def test_standard_input_that_cannot_be_copied_is_named(tmp_path):
+def test_standard_input_that_cannot_be_copied_is_named(store, tmp_path):
     """Fails if the message states that the answers are stored: nothing was asked yet."""
-    store, _ = make_queried_store(tmp_path)
     queries = tmp_path / "many.npz"
     np.savez(queries, x=np.zeros((5000, tools.Q.shape[1])))
     with small_disk(tmp_path / "disk"):
@@ -296,40 +287,28 @@ def test_standard_input_that_cannot_be_copied_is_named(tmp_path):
     assert count_answers(store) == 0
 
 
-def test_an_input_error_without_a_file_name_is_not_called_an_output(monkeypatch, capsys):
-    from vicinal.cli import main
-
-    def fail(*_, **__):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(main.CommandGroup.__base__, "invoke", fail)
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "an input or output without a name cannot be"),
+        # The message of NumPy names the shape of an array, which may be that of the records.
+        (MemoryError("Unable to allocate an array with shape (123456, 9)"), "not enough memory"),
+    ],
+)
+def test_an_error_of_the_system_is_one_sentence_without_sizes(error, words, monkeypatch, capsys):
+    monkeypatch.setattr(main.CommandGroup.__base__, "invoke", raising(error))
     monkeypatch.setattr(main, "redirect_to_null", lambda _: None)
     with pytest.raises(SystemExit) as exit_info:
         main.app(["doctor"], prog_name="vicinal")
     assert exit_info.value.code == 2
-    assert "an input or output without a name cannot be used" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert words in message
+    assert "123456" not in message
 
 
-def test_exhausted_memory_is_one_sentence_without_sizes(monkeypatch, capsys):
-    """The message of NumPy names the shape of an array, which may be that of the records."""
-    from vicinal.cli import main
-
-    def exhaust(*_, **__):
-        raise MemoryError("Unable to allocate 7 GiB for an array with shape (123456, 9)")
-
-    monkeypatch.setattr(main.CommandGroup.__base__, "invoke", exhaust)
-    with pytest.raises(SystemExit) as exit_info:
-        main.app(["doctor"], prog_name="vicinal")
-    assert exit_info.value.code == 2
-    error = capsys.readouterr().err
-    assert "not enough memory" in error
-    assert "123456" not in error
-
-
-def test_keys_can_be_revoked_while_another_is_shown(tmp_path):
+def test_keys_can_be_revoked_while_another_is_shown(store):
     """A terminal that stalls while it shows a key holds no lock; a conflict is found afterwards."""
-    tools.make(tmp_path / "store").close()
-    keys = KeyFile(tmp_path / "store")
+    keys = KeyFile(store)
     keys.add("anna", "analyst", "default")
 
     def show(_):

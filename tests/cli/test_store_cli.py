@@ -3,28 +3,19 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import csv, parquet
 
-from command_line import invoked
+from command_line import invoked, write_table
 from command_line import printed as run
 from store_tools import PEOPLE, Q, R, X, Y, points
-
-NAMES = ["a", "b", "c", "d"]
-
-
-def table(features, **others):
-    columns = dict(zip(NAMES, np.asarray(features).T, strict=True))
-    return pa.table({**columns, **others})
 
 
 @pytest.fixture
 def data(tmp_path):
     names = np.array(["red", "green", "blue"])
-    parquet.write_table(table(X, colour=names[Y], who=PEOPLE), tmp_path / "train.parquet")
-    parquet.write_table(table(R), tmp_path / "public.parquet")
-    csv.write_csv(table(Q[:5]), tmp_path / "queries.csv")
+    write_table(tmp_path / "train.parquet", X, colour=names[Y], who=PEOPLE)
+    write_table(tmp_path / "public.parquet", R)
+    write_table(tmp_path / "queries.csv", Q[:5])
     return tmp_path
 
 
@@ -81,9 +72,9 @@ def test_what_is_public_and_what_is_the_curators(data, store):
 
 
 def test_records_are_added_and_audiences_and_quotas_kept(data, store):
-    more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "person-1"])
-    parquet.write_table(more, data / "more.parquet")
-    run("add", store, "--data", data / "more.parquet", "--label", "colour", "--subject", "who")
+    columns = {"colour": ["red", "red", "blue"], "who": ["x", "x", "person-1"]}
+    more = write_table(data / "more.parquet", points(3, 5)[0], **columns)
+    run("add", store, data=more, label="colour", subject="who")
     run("audience", store, "press", "--queries", 4, "--epsilon", 2)
     run("allow", store, "bob", 2, "--audience", "press")
     asked = ("predict", store, "--data", data / "queries.csv", "--audience", "press")
@@ -106,16 +97,11 @@ def test_a_backup_is_restored_under_the_name_of_its_store(store, tmp_path):
     run("restore", tmp_path / "backup", tmp_path / "other", "--witness", witness)
 
 
-def test_an_index_from_the_command_line(data):
-    run("init", data / "store", *made(data, "--index", "lsh"))
-    facts = json.loads(run("inspect", data / "store", "--json"))
-    assert facts["index"] == {"kind": "lsh"}
-
-
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):
-    parquet.write_table(table(X, y=Y, who=np.arange(300)), data / "train.parquet")
-    init = made(data, "--release", "label", label="y", classes="0,1,2")
+    write_table(data / "train.parquet", X, y=Y, who=np.arange(300))
+    init = made(data, "--release", "label", "--index", "lsh", label="y", classes="0,1,2")
     run("init", data / "store", *init)
+    assert json.loads(run("inspect", data / "store", "--json"))["index"] == {"kind": "lsh"}
     (data / "ids.txt").write_text("7\n8\n")
     run("erase", "--yes", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
     facts = json.loads(run("inspect", data / "store", "--curator", "--json"))

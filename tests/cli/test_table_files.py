@@ -21,6 +21,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from command_line import invoked as run
+from command_line import option_words
 from vicinal.cli.main import app
 from vicinal.datasets import load_table
 from vicinal.datasets.tables import detect_csv_format
@@ -166,6 +167,12 @@ def draft(folder, name, public, private, **more):
     return *paths, out, said
 
 
+def init(folder, data, schema, **options):
+    """Return the result of `init` on a table, by the schema, without a private model."""
+    given = {"data": data, "features": "table", "schema": schema, "model_share": 0, "queries": 400}
+    return run("init", folder / "store", "-q", **{**given, **options})
+
+
 def read(path, schema):
     declared = TableSchema.load(schema)
     return load_table(path, "dead", "case", schema=declared, form=declared.file)
@@ -191,20 +198,13 @@ def test_variants_are_read_at_first_try(name, people, tmp_path):
     )
     assert found.labels.tolist() == plain["dead"].to_pylist()
     assert found.subjects.tolist() == plain["case"].to_pylist()
-    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
-    told = run("schema", "--check", private, "--schema", schema, *options, "--json").stdout
+    options = {"label": "dead", "subject": "case", "classes": "alive,dead"}
+    told = run("schema", "--json", check=private, schema=schema, **options).stdout
     assert json.loads(told)["fits"]
     if name in ("Excel in Europe", "Excel"):
-        run(
-            "init", tmp_path / "store", "--data", private, *options, "--features", "table",
-            "--schema", schema, "--public", public, "--queries", 400, "--model-share", 0, "-q",
-        )  # fmt: skip
-        told = run("predict", tmp_path / "store", "--data", public, "--id", "case").stdout
-        piped = CliRunner().invoke(
-            app, ["predict", str(tmp_path / "store"), "--data", "-", "--id", "case"],
-            input=public.read_bytes(),
-        )  # fmt: skip
-        assert piped.stdout == told
+        init(tmp_path, private, schema, public=public, **options)
+        asked = "predict", tmp_path / "store", "--id", "case", "--data"
+        assert run(*asked, "-", stdin=public.read_bytes()).stdout == run(*asked, public).stdout
 
 
 def test_without_the_extra_excel_files_are_refused_with_the_way_on(tmp_path, monkeypatch):
@@ -220,16 +220,14 @@ def test_laboratory_cells_count_as_their_limits(people, tmp_path):
     assert (column["kind"], column["limits"]) == ("number", True)
     codes = TableFeatures(schema).codes(read(private, schema).features)
     place = TableSchema.load(schema).names.index("crp")
-    wanted = [max(row["crp"], 0.5) for row in people[1]]
-    assert codes[:, place].tolist() == wanted
-    del column["limits"]
+    assert codes[:, place].tolist() == [max(row["crp"], 0.5) for row in people[1]]
     schema.write_text(schema.read_text().replace('"limits": true,', ""))
-    told = run("schema", "--check", private, "--schema", schema, "--curator", code=2)
+    told = run("schema", "--curator", check=private, schema=schema, code=2)
     below = [i for i, row in enumerate(people[1], 1) if row["crp"] < 0.5]
     assert f"'crp': {len(below)} rows hold values that are not numbers." in told.stdout
     assert '"limits": true' in told.stdout
     assert f"rows {below[0]}, {below[1]}" in told.stdout
-    plain = run("schema", "--check", private, "--schema", schema, code=2).stdout
+    plain = run("schema", check=private, schema=schema, code=2).stdout
     assert f"rows {below[0]}" not in plain, "row numbers are for --curator"
 
 
@@ -242,13 +240,10 @@ def test_truth_values_have_their_own_names_in_every_format(suffix, classes, peop
     found = read(private, schema).labels
     assert found.dtype == bool
     assert found.tolist() == [row["dead"] for row in truths[1]]
-    options = "--label", "dead", "--subject", "case", "--classes", classes
-    run("schema", "--check", private, "--schema", schema, *options)
-    run(
-        "init", tmp_path / "store", "--data", private, *options, "--features", "table", "--schema",
-        schema, "--public", public, "--queries", 400, "--model-share", 0, "--epsilon", 8, "-q",
-    )  # fmt: skip
-    answers = json.loads(run("predict", tmp_path / "store", "--data", public, "--json").stdout)
+    options = {"label": "dead", "subject": "case", "classes": classes}
+    run("schema", check=private, schema=schema, **options)
+    init(tmp_path, private, schema, public=public, **options)
+    answers = json.loads(run("predict", tmp_path / "store", "--json", data=public).stdout)
     assert {str(label) for label in answers["labels"]} <= set(classes.split(","))
 
 
@@ -257,8 +252,8 @@ def test_the_check_says_what_init_would_refuse(people, tmp_path):
     private = [dict(row) for row in people[1]]
     private[4]["dead"], private[6]["dead"], private[9]["case"] = "", "gone", " x"
     public, data, schema, _ = draft(tmp_path, "Excel in Europe", people[0], private)
-    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
-    told = run("schema", "--check", data, "--schema", schema, *options, "--curator", code=2).stdout
+    options = {"label": "dead", "subject": "case", "classes": "alive,dead"}
+    told = run("schema", "--curator", check=data, schema=schema, **options, code=2).stdout
     for column, fault, row in (
         ("dead", "missing values, which are not allowed there", 5),
         ("dead", "labels outside the classes", 7),
@@ -268,11 +263,7 @@ def test_the_check_says_what_init_would_refuse(people, tmp_path):
             rf"error: column '{column}': 1 row holds {fault}\..*\n +rows {row}\n", told
         )
     assert "gone" not in told
-    refused = run(
-        "init", tmp_path / "store", "--data", data, *options, "--features", "table", "--schema",
-        schema, "--public", public, "--queries", 400, "-q", code=2,
-    ).stderr  # fmt: skip
-    assert "'y'" not in refused
+    assert "'y'" not in init(tmp_path, data, schema, public=public, **options, code=2).stderr
 
 
 def test_a_private_file_of_another_form_is_refused_with_the_way_on(people, tmp_path):
@@ -280,17 +271,17 @@ def test_a_private_file_of_another_form_is_refused_with_the_way_on(people, tmp_p
     public, _, schema, _ = draft(tmp_path, "commas", *people)
     private = tmp_path / "excel.csv"
     write_csv(private, people[1], EUROPE, GERMAN)
-    check = "schema", "--check", private, "--schema", schema, "--label", "dead", "--subject", "case"
-    told = run(*check, code=2).stderr
+    check = {"check": private, "schema": schema, "label": "dead", "subject": "case"}
+    told = run("schema", **check, code=2).stderr
     assert "';' between fields, a decimal comma, encoding cp1252" in told
     assert '"file"' in told
     declared = json.loads(schema.read_text())
     declared["file"] = {"delimiter": ";", "decimal": ",", "encoding": "cp1252"}
     schema.write_text(json.dumps(declared))
-    assert '"form"' in run(*check, code=2).stdout
+    assert '"form"' in run("schema", **check, code=2).stdout
     declared["columns"]["seen"]["form"] = GERMAN
     schema.write_text(json.dumps(declared))
-    run(*check, "--reference", public)
+    run("schema", **check, reference=public)
 
 
 def test_free_text_is_told_from_categories(people, tmp_path):
@@ -338,13 +329,13 @@ def test_a_line_for_excel_and_two_columns_of_a_name_have_a_way_on(tmp_path):
     ):  # fmt: skip
         path = tmp_path / "public.csv"
         path.write_text(content, encoding="utf-8")
-        assert way in CliRunner().invoke(app, ["schema", str(path)]).stderr
+        assert way in run("schema", path, code=2).stderr
 
 
 def test_what_was_found_can_be_overridden(people, tmp_path):
     path = tmp_path / "public.csv"
     write_csv(path, people[0], CsvForm(";", ",", "cp1250"))
-    told = run("schema", path, "--decimal", ",", "--encoding", "cp1250", "--delimiter", ";")
+    told = run("schema", path, decimal=",", encoding="cp1250", delimiter=";")
     assert json.loads(told.stdout)["file"]["encoding"] == "cp1250"
     for option, value in (("--delimiter", "xx"), ("--decimal", "x"), ("--encoding", "none")):
         assert f"{option} option must" in run("schema", path, option, value, code=2).stderr
@@ -354,7 +345,6 @@ def test_a_wrong_form_of_files_or_dates_is_refused_in_the_schema():
     plain = {"format": "vicinal table schema", "version": 1}
     number = {"kind": "number", "low": 0, "high": 1}
     for more, column, words in (
-        ({"file": {"quotes": "'"}}, number, "nothing else"),
         ({"file": {"decimal": ";"}}, number, "decimal"),
         ({}, {**number, "limits": 1}, "limits"),
         ({}, {"kind": "date", "low": "2000-01-01", "high": "2001-01-01", "form": "%d.%m"}, "form"),
@@ -363,6 +353,10 @@ def test_a_wrong_form_of_files_or_dates_is_refused_in_the_schema():
             TableSchema.from_dict({**plain, **more, "columns": {"a": column}})
 
 
+AGE_SCHEMA = {
+    "format": "vicinal table schema", "version": 1,
+    "columns": {"age": {"kind": "whole", "low": 0, "high": 30}},
+}  # fmt: skip
 CELLS = ["alive", " dead ", "", "NA", None, "gone", "TRUE", "07", "5.0", "a\tb", "Müller", "-3"]
 """What may stand where a label or an id should."""
 
@@ -375,18 +369,20 @@ def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tm
     rows[7][column] = cell
     data, schema = tmp_path / f"data{suffix}", tmp_path / "schema.json"
     (write_csv if suffix == ".csv" else write_parquet)(data, rows)
-    age = {"kind": "whole", "low": 0, "high": 30}
-    plain = {"format": "vicinal table schema", "version": 1, "columns": {"age": age}}
-    schema.write_text(json.dumps(plain))
-    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
-    checked = CliRunner().invoke(
-        app, ["schema", "--check", str(data), "--schema", str(schema), *options]
-    )
-    made = CliRunner().invoke(
-        app, ["init", str(tmp_path / "store"), "--data", str(data), "--features", "table",
-              "--schema", str(schema), "--reference", "from-schema", *options, "--queries", "5",
-              "--model-share", "0", "-q"],
-    )  # fmt: skip
+    schema.write_text(json.dumps(AGE_SCHEMA))
+    options = {"label": "dead", "subject": "case", "classes": "alive,dead"}
+    assert_check_and_init_agree(tmp_path, data, schema, **options)
+
+
+def assert_check_and_init_agree(folder, data, schema, **labels):
+    """Compare the exit codes of both commands; a refused table has a row with a fault."""
+    given = ("--features", "table", "--reference", "from-schema", "--queries", 5)
+    commands = [
+        ("schema", "--check", data, "--schema", schema, *option_words(**labels)),
+        ("init", folder / "store", "--data", data, "--schema", schema, *given, "-q",
+         "--model-share", 0, *option_words(**labels)),
+    ]  # fmt: skip
+    checked, made = (CliRunner().invoke(app, list(map(str, words))) for words in commands)
     assert checked.exit_code == made.exit_code, (checked.output, made.output)
     assert made.exit_code == 0 or "1 row holds" in checked.output
 
@@ -397,20 +393,14 @@ def test_the_check_and_init_agree_on_every_number_to_predict(cell, tmp_path):
     rows[7]["stay"] = cell
     data, schema = tmp_path / "data.csv", tmp_path / "schema.json"
     write_csv(data, rows)
-    age = {"kind": "whole", "low": 0, "high": 30}
-    plain = {"format": "vicinal table schema", "version": 1, "columns": {"age": age}}
-    schema.write_text(json.dumps(plain))
-    command = "schema", "--check", str(data), "--schema", str(schema), "--target", "stay=0..10"
-    checked = CliRunner().invoke(app, [*command])
-    made = CliRunner().invoke(
-        app, ["init", str(tmp_path / "store"), "--data", str(data), "--features", "table",
-              "--schema", str(schema), "--reference", "from-schema", "--target", "stay=0..10",
-              "--queries", "5", "--model-share", "0", "-q"],
-    )  # fmt: skip
-    assert checked.exit_code == made.exit_code, (checked.output, made.output)
-    assert made.exit_code == 0 or "column 'stay': 1 row holds" in checked.output
-    assert CliRunner().invoke(app, [*command, "--label", "stay"]).exit_code == 2
-    assert "NAME=LOW..HIGH" in CliRunner().invoke(app, [*command[:-1], "stay"]).output
+    schema.write_text(json.dumps(AGE_SCHEMA))
+    assert_check_and_init_agree(tmp_path, data, schema, target="stay=0..10")
+
+
+def test_a_check_of_numbers_takes_no_label_and_needs_bounds(tmp_path):
+    check = {"check": tmp_path / "data.csv", "schema": tmp_path / "schema.json"}
+    run("schema", **check, target="stay=0..10", label="stay", code=2)
+    assert "NAME=LOW..HIGH" in run("schema", **check, target="stay", code=2).output
 
 
 @pytest.mark.parametrize(
@@ -431,31 +421,24 @@ def test_files_that_need_further_marks_have_a_way_on(content, code, hint, tmp_pa
 
 def test_clipped_queries_are_reported(tmp_path):
     """Fails if an age of 850 years, or dates of another century, are answered without a note."""
-    start = dt.date(2020, 1, 1)
+    days = [dt.date(2020, 1, 1) + dt.timedelta(i) for i in range(40)]
     rows = [
-        {
-            "age": 20 + i % 25,
-            "size": 1.5 + i / 100,
-            "seen": start + dt.timedelta(i),
-            "y": "ab"[i % 2],
-        }
-        for i in range(40)
+        {"age": 20 + i % 25, "size": 1.5 + i / 100, "seen": day, "y": "ab"[i % 2]}
+        for i, day in enumerate(days)
     ]
     public, queries, schema = (tmp_path / name for name in ("p.csv", "q.csv", "schema.json"))
     write_csv(public, rows)
-    run("schema", public, "--label", "y", "-o", schema)
-    run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema", schema,
-        "--reference", "from-schema", "--label", "y", "--classes", "a,b", "--queries", 200,
-        "--model-share", 0)  # fmt: skip
+    run("schema", public, label="y", out=schema)
+    init(tmp_path, public, schema, reference="from-schema", label="y", classes="a,b")
     strange = [{**row, "size": 150 + row["size"]} for row in rows]
     strange[0] |= {"age": 850, "seen": dt.date(1920, 1, 1)}
     write_csv(queries, strange)
-    told = " ".join(run("predict", tmp_path / "store", "--data", queries).stderr.split())
+    told = " ".join(run("predict", tmp_path / "store", data=queries).stderr.split())
     assert "outside the declared bounds count as the nearest bound" in told
     assert "such rows: 'age' (1), 'seen' (1)." in told
     assert "column 'size': 40 rows hold values outside the declared bounds" in told
     assert "the units may differ" in told
-    assert "bounds" not in run("predict", tmp_path / "store", "--data", public).stderr
+    assert "bounds" not in run("predict", tmp_path / "store", data=public).stderr
 
 
 def test_values_in_another_spelling_are_reported(tmp_path):
@@ -465,20 +448,21 @@ def test_values_in_another_spelling_are_reported(tmp_path):
     write_csv(public, rows)
     write_csv(private, changed(rows, sex=str.upper))
     schema = tmp_path / "schema.json"
-    assert "spelling" not in run("schema", public, "--label", "y", "-o", schema).stderr
-    check = "schema", "--schema", schema, "--label", "y", "--check"
-    assert "spelling" not in run(*check, public).stdout
-    told = run(*check, private, code=2).stdout
+    assert "spelling" not in run("schema", public, label="y", out=schema).stderr
+    check = {"schema": schema, "label": "y"}
+    assert "spelling" not in run("schema", **check, check=public).stdout
+    told = run("schema", **check, check=private, code=2).stdout
     assert "error: column 'sex': 40 rows hold declared values in another spelling" in told
     assert "No row holds a declared value, so the column is lost." in told
     assert "'M'" not in told
-    split = run(*check, private, "--classes", "no,yes;maybe", code=2).stdout
+    split = run("schema", **check, check=private, classes="no,yes;maybe", code=2).stdout
     assert "--classes splits" in split
     assert "repeat it" in split
-    create = run("init", tmp_path / "store", "--data", public, "--features", "table", "--schema",
-        schema, "--reference", "from-schema", "--label", "y", "--classes", "no,yes",
-        "--queries", 200, "--model-share", 0)  # fmt: skip
+    create = run(
+        *("init", tmp_path / "store"), data=public, features="table", schema=schema, queries=200,
+        reference="from-schema", label="y", classes="no,yes", model_share=0,
+    )  # fmt: skip
     assert "Run vicinal schema --check first" in " ".join(create.stderr.split())
     for path in (public, private):
-        told = run("predict", tmp_path / "store", "--data", path).stderr
+        told = run("predict", tmp_path / "store", data=path).stderr
         assert ("declared values in another spelling" in told) == (path == private)

@@ -17,7 +17,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from crash.store_watch import seen
 from ray_engine import list_process_ids
 from vicinal.distributed import Coordinator, RayCluster
 
@@ -74,6 +73,10 @@ class Wild:
 
     def close(self):
         self.link.close()
+
+
+def seen(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def ask(coordinator, cluster, number, file):

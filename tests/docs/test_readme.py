@@ -1,12 +1,11 @@
 """What the README shows is run: its Python, its commands, its links."""
 
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
+from command_line import run_python
 from page_tools import PAGES, ROOT, blocks
 
 README = ROOT / "README.md"
@@ -16,23 +15,17 @@ README = ROOT / "README.md"
 def test_the_python_example_runs_and_states_its_guarantee(tmp_path):
     (example,) = blocks(README, "python")
     assert len(example.strip().splitlines()) <= 14
-    tables = [sys.executable, ROOT / "examples" / "patients.py", tmp_path / "tables"]
-    subprocess.run(tables, check=True)
-    done = subprocess.run(
-        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    tables = run_python(ROOT / "examples" / "patients.py", tmp_path / "tables")
+    assert tables.returncode == 0, tables.stderr
+    done = run_python("-c", example, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(1, 1e-05)-differential privacy" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "target", sorted(set(re.findall(r"`make ([a-z-]+)`", README.read_text("utf-8"))))
-)
-def test_make_commands_are_targets_of_the_makefile(target):
-    done = subprocess.run(
-        ["make", target, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_make_commands_are_targets_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"`make ([a-z-]+)`", README.read_text("utf-8")))
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
 
 
 def test_extras_that_are_named_exist():
@@ -49,9 +42,9 @@ def test_the_digits_are_installed_from_where_they_lie():
             assert "./demo-data " in command, f"{page.name}: {command}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        if "generated/" not in target and not target.startswith(("http://", "https://", "mailto:")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_links_lead_somewhere():
+    elsewhere = ("http://", "https://", "mailto:")
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if "generated/" not in target and not target.startswith(elsewhere):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -19,11 +19,6 @@ MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
 
 
-def shown(path):
-    """Name a file in the title of a test."""
-    return str(path.relative_to(ROOT))
-
-
 def text_of(path):
     return path.read_text(encoding="utf-8")
 
@@ -77,12 +72,18 @@ def options_of(app, words):
     return known | {option for parameter in command.params for option in parameter.opts}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=shown)
-def test_files_that_are_named_exist(page):
+@cache
+def paths_of_sources():
+    """Return the paths of all files of the package and of the tests, from a slash on."""
+    folders = (SOURCES, ROOT / "tests")
+    return [f"/{path.as_posix()}" for folder in folders for path in folder.rglob("*.*")]
+
+
+def missing_files(page):
     for name in re.findall(r"`(?!fastapi/|\S*NAME)([\w/]+\.(?:py|md))`", text_of(page)):
-        places = (ROOT, SOURCES, SOURCES / "vicinal", page.parent)
-        inside = any((place / name).exists() for place in places)
-        assert inside or any(SOURCES.rglob(name)) or any((ROOT / "tests").rglob(name)), name
+        is_near = (ROOT / name).exists() or (page.parent / name).exists()
+        if not is_near and not any(path.endswith(f"/{name}") for path in paths_of_sources()):
+            yield name
 
 
 def anchors_of(page):
@@ -94,22 +95,20 @@ def anchors_of(page):
     return {heading.replace(" ", "-") for heading in plain} | set(labels)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=shown)
-def test_links_lead_to_a_heading(page):
+def missing_headings(page):
     for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", text_of(page)):
         linked = page.parent / target if target else page
-        if linked.suffix == ".md":
-            assert anchor in anchors_of(linked), f"{target}#{anchor}"
+        if linked.suffix == ".md" and anchor not in anchors_of(linked):
+            yield f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTES, *MODULES], ids=shown)
-def test_dotted_names_exist(page):
-    for name in re.findall(r"(?<![\w./-])vicinal(?:\.[A-Za-z_]\w*)+(?!\w*[/@-])", text_of(page)):
-        assert is_there(name), name
+def missing_dotted_names(page):
+    dotted = re.compile(r"(?<![\w./-])vicinal(?:\.[A-Za-z_]\w*)+(?!\w*[/@-])")
+    return [name for name in dotted.findall(text_of(page)) if not is_there(name)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_commands_exist_with_their_options(page):
+def missing_commands(page):
+    """Yield lines whose command is unknown, and options that the command of a line lacks."""
     for line in code(text_of(page)):
         for program, app in PROGRAMS.items():
             found = re.search(rf"(?:^|[\s(/]){re.escape(program)} ([a-z][\w-]*.*)", line)
@@ -117,10 +116,11 @@ def test_commands_exist_with_their_options(page):
                 continue
             words = found[1].split("#")[0].split("|")[0].split("$(")[0].rstrip(")").split()
             known = options_of(app, words)
-            assert known is not None, line
-            for word in words if known else ():
-                option = re.match(r"\[?(--[a-z][\w-]*)", word)
-                assert not option or option[1] in known, f"{option[1]} in {line}"
+            options = [re.match(r"\[?(--[a-z][\w-]*)", word) for word in words]
+            if known is None:
+                yield line
+            else:
+                yield from {option[1] for option in options if option} - known
 
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
@@ -133,8 +133,8 @@ OTHERS = {
 """Of curl, Ray, systemctl, pip, typer and pytest."""
 
 
-@pytest.fixture(scope="module")
-def flags():
+@cache
+def known_flags():
     """Return all options: of our programs, and those in the sources of other commands."""
     sources = [
         path for name in ("benchmarks", "docs", "tests") for path in (ROOT / name).rglob("*.py")
@@ -144,18 +144,48 @@ def flags():
     return known.union(OTHERS, *(FLAG.findall(text_of(path)) for path in sources))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_options_on_a_page_exist(page, flags):
-    assert set(FLAG.findall(text_of(page))) - flags == set()
+def missing_flags(page):
+    return set(FLAG.findall(text_of(page))) - known_flags()
 
 
-@pytest.mark.parametrize("page", [*PAGES, *MODULES], ids=shown)
-def test_programs_started_as_modules_exist(page):
-    for name in re.findall(
-        r"python -m ((?:benchmarks|experiments|tests|docs)[\w.]*)", text_of(page)
-    ):
+def missing_programs(page):
+    started = r"python -m ((?:benchmarks|experiments|tests|docs)[\w.]*)"
+    for name in re.findall(started, text_of(page)):
         place = ROOT / Path(*name.rstrip(".").split("."))
-        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+        if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists():
+            yield name
+
+
+def missing_theory(module):
+    """Yield sections of the theory and invariants that do not exist, and pages outside."""
+    theory = text_of(ROOT / "docs" / "explanation" / "theory.md")
+    architecture = text_of(ROOT / "docs" / "explanation" / "architecture.md")
+    text = text_of(module)
+    yield from re.findall(r"\b(?:THEORY|SMOOTHED|DESIGN)\b", text)
+    for section in re.findall(r"theory\.md,\s+section (\w+)", text):
+        if not re.search(rf"^#+ {section}\. ", theory, flags=re.MULTILINE):
+            yield section
+    for number in re.findall(r"architecture\.md,\s+invariant (\d)", text):
+        if f"\n| {number} |" not in architecture:
+            yield number
+
+
+@pytest.mark.parametrize(
+    ("find_missing", "pages"),
+    [
+        (missing_files, [*PAGES, *NOTES]),
+        (missing_headings, [*PAGES, *NOTES]),
+        (missing_dotted_names, [*PAGES, *NOTES, *MODULES]),
+        (missing_commands, PAGES),
+        (missing_flags, PAGES),
+        (missing_programs, [*PAGES, *MODULES]),
+        (missing_theory, MODULES),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_named_exists(find_missing, pages):
+    found = [(str(page.relative_to(ROOT)), name) for page in pages for name in find_missing(page)]
+    assert found == []
 
 
 def test_a_name_and_a_command_that_do_not_exist_are_noticed():
@@ -173,14 +203,3 @@ def test_tests_that_are_named_exist():
     assert named
     for name in named:
         assert f"def {name}(" in tests, name
-
-
-@pytest.mark.parametrize("module", MODULES, ids=shown)
-def test_theory_that_code_refers_to_is_in_the_repository(module):
-    text = text_of(module)
-    assert not re.search(r"\b(?:THEORY|SMOOTHED|DESIGN)\b", text)
-    theory = text_of(ROOT / "docs" / "explanation" / "theory.md")
-    for section in re.findall(r"theory\.md,\s+section (\w+)", text):
-        assert re.search(rf"^#+ {section}\. ", theory, flags=re.MULTILINE), section
-    for number in re.findall(r"architecture\.md,\s+invariant (\d)", text):
-        assert f"\n| {number} |" in text_of(ROOT / "docs" / "explanation" / "architecture.md")

@@ -16,6 +16,7 @@ import pytest
 import programs
 from docs.sbom import document, pinned
 from vicinal import __version__
+from vicinal.compiled import compute_source_digest
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -25,15 +26,18 @@ def text(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def run(*command, **options):
+    """Return a finished process, with its outputs as text."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Build the wheel with the builder that is here; nothing is fetched."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    done = run(*build, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     (found,) = folder.glob("*.whl")
     return found
@@ -43,10 +47,8 @@ def test_the_wheel_is_small_and_holds_the_package(wheel):
     assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as files:
         names = set(files.namelist())
-    assert not [name for name in names if name.endswith("mnist.npz")]
-    known = subprocess.run(
-        ["git", "ls-files", "src/vicinal"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    known = run("git", "ls-files", "src/vicinal", cwd=ROOT).stdout.split()
+    assert known
     missing = {name.removeprefix("src/") for name in known} - names
     assert missing == {"vicinal/datasets/data/mnist.npz"}
 
@@ -104,7 +106,7 @@ def unit_of(*names):
     found = {}
     for name in names:
         section = ""
-        for line in (DEPLOY / name).read_text(encoding="utf-8").splitlines():
+        for line in text(f"examples/deploy/{name}").splitlines():
             if line.startswith("["):
                 section = line.strip("[]")
             elif "=" in line and not line.startswith("#"):
@@ -139,7 +141,7 @@ def test_a_ledger_elsewhere_can_be_reached_and_nothing_else():
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_systemd_takes_the_unit(tmp_path, drop_in):
     """With a program and a user that are here, as it checks both."""
-    unit = (DEPLOY / "vicinal.service").read_text(encoding="utf-8")
+    unit = text("examples/deploy/vicinal.service")
     unit = unit.replace("/opt/vicinal/bin/vicinal", "/bin/true")
     copy = tmp_path / "vicinal.service"
     copy.write_text(re.sub("(User|Group)=vicinal", r"\1=root", unit), encoding="utf-8")
@@ -147,17 +149,19 @@ def test_systemd_takes_the_unit(tmp_path, drop_in):
         folder = tmp_path / "vicinal.service.d"
         folder.mkdir()
         shutil.copy(DEPLOY / "postgresql.conf", folder)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
-    )
+    done = run("systemd-analyze", "verify", copy)
     told = [line for line in done.stderr.splitlines() if "vicinal.service" in line]
     assert (done.returncode, told) == (0, []), done.stderr
 
 
 _READ_ONLY = r"""
 set -e
-for top in /var/lib /var/cache /srv /etc/systemd; do mount -t tmpfs none $top; done
+for top in /var/lib /var/cache /srv /etc/systemd; do mount -t tmpfs -o mode=755 none $top; done
 for place; do mkdir -p $place; mount --bind $place $place; done
+if [ -d "$KERNELS" ]; then
+    mkdir -m 700 "$XDG_CACHE_HOME/vicinal"
+    cp -a "$KERNELS" "$XDG_CACHE_HOME/vicinal"
+fi
 findmnt -rno TARGET | grep -vE '^/(proc|sys|dev)' | while read at; do
     case " $* " in *" $at "*) ;; *) mount -o remount,bind,ro $at ;; esac
 done
@@ -194,25 +198,26 @@ print("served")
     states = [f"/var/lib/{name}" for name in unit["Service", "StateDirectory"]]
     caches = [f"/var/cache/{name}" for name in unit["Service", "CacheDirectory"]]
     settings = dict(pair.split("=") for pair in unit["Service", "Environment"])
-    arguments = [
-        word for word in unit["Service", "ExecStart"][1:] if word not in ("--port", "8000")
-    ]
+    arguments = [w for w in unit["Service", "ExecStart"][1:] if w not in ("--port", "8000")]
     environment = {
         **os.environ, **settings, "PYTHON": sys.executable, "TMPDIR": caches[0],
         "CHILD": program.replace("ARGUMENTS", repr(arguments)),
-        "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
+        "KERNELS": str(find_compiled_kernels()), "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
     }  # fmt: skip
     places = [*states, *caches, *unit["Service", "ReadWritePaths"]]
 
-    def served(places):
-        return subprocess.run(
-            ["unshare", "-m", "sh", "-c", _READ_ONLY, "sh", *places],
-            env=environment, cwd="/", capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    done = served(places)
+    service = ("unshare", "-m", "sh", "-c", _READ_ONLY, "sh")
+    done = run(*service, *places, env=environment, cwd="/")
     assert (done.returncode, done.stdout) == (0, "served\n"), done.stderr
-    assert served(places[:-1]).returncode, "without the witness's disk nothing is served"
+    done = run(*service, *places[:-1], env=environment, cwd="/")
+    assert done.returncode, "without the witness's disk nothing is served"
+
+
+def find_compiled_kernels():
+    """Return the folder of the code that tests have compiled: compiling takes half a minute."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    digest = compute_source_digest(ROOT / "src" / "vicinal" / "compiled.py")
+    return base / "vicinal" / f"kernels-{digest}"
 
 
 def _can_mount():
@@ -222,8 +227,8 @@ def _can_mount():
 
 def test_the_container_is_small_and_no_root_and_has_two_volumes():
     """No builder is here: this reads what a linter would."""
-    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-    lines = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    content = re.sub(r"(?m)^#.*\n", "", text("examples/deploy/Containerfile"))
+    lines = re.sub(r"\\\n", " ", content).splitlines()
     steps = [tuple(line.split(maxsplit=1)) for line in lines if line.strip()]
     bases = [step[1].split()[0] for step in steps if step[0] == "FROM"]
     pinned = r"docker\.io/library/python:3\.\d+\.\d+-slim-\w+"
@@ -241,9 +246,9 @@ def test_the_container_is_small_and_no_root_and_has_two_volumes():
 
 def test_deployments_install_pinned_versions_only():
     """Fails if a command of the page or of the container resolves versions itself."""
-    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
-    for text in (page, (DEPLOY / "Containerfile").read_text(encoding="utf-8")):
-        commands = re.findall(r"/opt/vicinal/bin/pip install (.*)", text.replace("\\\n", " "))
+    page = text("docs/how-to/deploy.md")
+    for content in (page, text("examples/deploy/Containerfile")):
+        commands = re.findall(r"/opt/vicinal/bin/pip install (.*)", content.replace("\\\n", " "))
         assert len(commands) >= 2
         for command in commands:
             words = command.split()
@@ -252,11 +257,11 @@ def test_deployments_install_pinned_versions_only():
             assert ("--require-hashes" in words) == bool(files)
             assert all((ROOT / file).is_file() for file in files)
             assert files or words[-2:] == ["--no-build-isolation", "."]
-    assert "\nhatchling==" in (ROOT / "requirements" / "core.txt").read_text(encoding="utf-8")
+    assert "\nhatchling==" in text("requirements/core.txt")
 
 
 def test_the_proxy_keeps_ids_and_metrics_inside():
-    conf = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    conf = text("examples/deploy/nginx.conf")
     code = re.sub(r"#.*", "", conf)
     assert code.count("{") == code.count("}") > 5
     lines = [line.strip() for line in code.splitlines() if line.strip()]
@@ -268,11 +273,10 @@ def test_the_proxy_keeps_ids_and_metrics_inside():
 
 
 def test_nginx_takes_the_configuration(tmp_path):
-    conf = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    conf = text("examples/deploy/nginx.conf")
     conf = re.sub(r"listen 443 ssl;|http2 on;|ssl_\w+ [^;]*;", "", conf)
     conf = conf.replace("/var/log/nginx", str(tmp_path))
     copy = tmp_path / "nginx.conf"
     copy.write_text(f"pid {tmp_path}/pid;\n{conf}", encoding="utf-8")
-    command = [programs.needed("nginx"), "-t", "-c", str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(programs.needed("nginx"), "-t", "-c", copy)
     assert done.returncode == 0, done.stderr

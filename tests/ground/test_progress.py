@@ -1,12 +1,14 @@
 """Long work reports its progress to the display of its context."""
 
 import numpy as np
+import pytest
 
 from vicinal.progress import show_progress
 from vicinal.store import StoreExtractor
 
 
-def test_making_features_is_counted_where_progress_is_shown():
+@pytest.mark.parametrize("kind", ["hog"])
+def test_making_features_is_counted_where_progress_is_shown(kind):
     steps = []
 
     def begin(name, size):
@@ -14,8 +16,7 @@ def test_making_features_is_counted_where_progress_is_shown():
         return steps.append
 
     images = np.zeros((3, 28, 28), np.uint8)
-    extractor = StoreExtractor("hog")
     with show_progress(begin):
-        features = extractor.transform(images)
+        features = StoreExtractor(kind).transform(images)
     assert sum(steps) == 3
-    assert (features == extractor.transform(images)).all()
+    assert (features == StoreExtractor(kind).transform(images)).all()

@@ -17,20 +17,9 @@ case "$*" in {fails}) echo "$* is broken" >&2; exit 3;; esac
 cat >/dev/null; echo "first of $*"; echo "{{}}"; echo "required: $VICINAL_REQUIRE"
 """
 PRESENT = "import sys; print('chromium nginx' if '--missing' in sys.argv else 'curl')"
-STEPS = [
-    "programs",
-    "install",
-    "demo",
-    "locks",
-    "tools",
-    "lint",
-    "docs",
-    "links",
-    "rendered",
-    "dist",
-    "test",
-    "bench",
-]
+STEPS = re.findall(
+    r"\w+", "programs install demo locks tools lint docs links rendered dist test bench"
+)
 
 
 def ran(folder, fails):
@@ -55,16 +44,20 @@ def steps(done):
     return re.findall(r"^=== (\w+): ", logs, re.MULTILINE), re.findall(r" s  (\w+)", times)
 
 
-def test_every_step_runs_and_prints_its_log_whole(tmp_path):
-    done = ran(tmp_path, "none")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Return a run in which no step fails."""
+    return ran(tmp_path_factory.mktemp("ci"), "none")
+
+
+def test_every_step_runs_and_prints_its_log_whole(done):
     assert (done.returncode, done.stderr) == (0, "")
     for found in steps(done):
         assert sorted(set(found) - {"in"}) == sorted(STEPS)
     assert "first of --no-print-directory lint\n{}\n" in done.stdout
 
 
-def test_programs_that_are_missing_are_installed_and_no_test_is_skipped_for_those_there(tmp_path):
-    done = ran(tmp_path, "none")
+def test_programs_that_are_missing_are_installed_and_no_test_is_skipped_for_those_there(done):
     for package in ("chromium", "nginx"):
         assert re.search(f"first of .*install -y --no-install-recommends {package}\n", done.stdout)
     assert "Tests are skipped without: chromium nginx\n" in done.stdout
@@ -73,10 +66,8 @@ def test_programs_that_are_missing_are_installed_and_no_test_is_skipped_for_thos
 
 def test_a_test_without_its_program_is_skipped_or_fails_where_it_may_not(monkeypatch):
     monkeypatch.setitem(programs.PROGRAMS, "nginx", ("no-such-program",))
-    for required, outcome in (
-        ("curl", pytest.skip.Exception),
-        ("curl,nginx", pytest.fail.Exception),
-    ):
+    outcomes = {"curl": pytest.skip.Exception, "curl,nginx": pytest.fail.Exception}
+    for required, outcome in outcomes.items():
         monkeypatch.setenv("VICINAL_REQUIRE", required)
         with pytest.raises(outcome, match="no nginx"):
             programs.needed("nginx")

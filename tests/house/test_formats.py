@@ -113,17 +113,9 @@ def of_student(path):
     from vicinal.students import student
 
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
-    about = student.describe_student(
-        SimpleNamespace(
-            name="mlp",
-            classes=(0, 1),
-            preprocessing=images,
-            largest_inputs=(),
-            guarantee={},
-            second=None,
-            extractor=None,
-        )
-    )
+    untrained = {"name": "mlp", "classes": (0, 1), "preprocessing": images, "guarantee": {}}
+    untrained |= {"largest_inputs": (), "second": None, "extractor": None}
+    about = student.describe_student(SimpleNamespace(**untrained))
     assert about["format"] == 1
     content = io.BytesIO()
     torch.save({"about": json.dumps({**about, "format": 7})}, content)

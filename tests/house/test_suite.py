@@ -133,20 +133,6 @@ def test_every_generator_of_a_test_has_a_seed():
     assert not unseeded(ast.parse("np.random.default_rng(0)", mode="eval").body)
 
 
-def test_true_entropy_is_declared_with_its_odds():
-    """A test marked `entropy` says why it cannot fail by chance, or with which probability."""
-    marked = [
-        (path, node)
-        for path, node in nodes()
-        if isinstance(node, ast.FunctionDef)
-        and "pytest.mark.entropy" in map(ast.unparse, node.decorator_list)
-    ]
-    assert marked
-    for path, test in marked:
-        said = ast.get_docstring(test) or ""
-        assert "probability" in said or "Whatever is drawn" in said, place(path, test)
-
-
 HURRY = re.compile(r"(monotonic|perf_counter|process_time|time\.time)\(\)[^<>]*<(?! end\b)")
 """A time from above, which a busy machine exceeds. `end` is minutes away: it ends what hangs."""
 

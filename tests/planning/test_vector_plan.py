@@ -1,12 +1,12 @@
 """Plans for numbers and several labels, from public facts."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from command_line import invoked
+from vicinal.cli.main import app
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice
 from vicinal.targets.kinds import declared_target
@@ -50,12 +50,16 @@ GIVEN = {
 }
 
 
-planned = partial(invoked, "plan", "--records", 20_000, "--queries", 500)
+def planned(*more):
+    given = ["plan", "--records", 20_000, "--queries", 500, *more]
+    return CliRunner().invoke(app, [str(each) for each in given])
 
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_command_says_what_to_expect(kind):
-    found = json.loads(planned(*GIVEN[kind], "--json").stdout)
+    result = planned(*GIVEN[kind], "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
     assert all(each["error"] > 0 for each in found["plan"]["expected"])
     assert len(found["alternatives"]) == 4
     assert "expected" in planned(*GIVEN[kind]).stdout
@@ -73,4 +77,6 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_plans_are_refused(case):
-    assert "Traceback" not in planned(*BAD[case], code=2).output
+    result = planned(*BAD[case])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

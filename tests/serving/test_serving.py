@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
 import serving_tools as tools
 from made_up import raising
 from store_tools import PLAN, Q, X, points

@@ -26,9 +26,7 @@ from vicinal.predictors import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
 
-QUERIES = 25_000
-"""Of these, each broken mechanism passes with probability below 1e-6."""
-
+QUERIES = 60_000
 OUTCOMES = ("failed", "class 0", "class 1")
 
 

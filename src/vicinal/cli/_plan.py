@@ -13,12 +13,8 @@ from vicinal.accounting.guarantee import format_rounded_up
 from vicinal.cli.main import create_command_group
 from vicinal.cli.options import Json
 from vicinal.cli.output import as_json, echo, show_announced_progress
-from vicinal.lazy import load_when_used
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
-
-_UNUSED_NUMPY = ("ctypeslib", "f2py", "random", "testing")
-"""Subpackages of numpy that scipy.special imports; pricing does not use them, and they are slow."""
 
 _METHOD_NAMES = {
     "rdp_mironov": "RDP, conversion of Mironov 2017 (as older papers print it)",
@@ -33,7 +29,6 @@ def account(plan: PlanFile, json: Json = False) -> None:
 
     Reads no private data and charges no budget.
     """
-    load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting.plan import Plan
     from vicinal.ledger.sealed_files import read_json
 
@@ -49,7 +44,6 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Find a plan's noise, or another field, for an epsilon."""
-    load_when_used("numpy", *_UNUSED_NUMPY)
     from vicinal.accounting import calibration
     from vicinal.ledger.sealed_files import read_json
 

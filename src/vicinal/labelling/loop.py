@@ -10,6 +10,7 @@ examples in the pool. `soft_labels`, float32 (m, c), are class probabilities of 
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +128,7 @@ class TransferResult:
 def run_labelling(
     task: LabellingTask,
     labeller: Labeller,
-    learner: Learner,
+    learner: Learner[Any],
     plan: LabellingPlan,
     journal: FileJournal,
     begin_progress: Begin,
@@ -361,11 +362,13 @@ class _LabellingRun:
             )
         ]
 
-    def load_or_train_student(self, round_index: int, learner: Learner) -> StudentModel:
+    def load_or_train_student(self, round_index: int, learner: Learner[Any]) -> StudentModel:
         """Return the student of a round: from its file, or trained now and written to its file."""
         path = self.journal.folder / f"student-{round_index + 1}.pt"
+        student: StudentModel
         if path.exists():
-            return learner.load(path)
+            student = learner.load(path)
+            return student
         rows, labels = self._collect_training_set(round_index)
         soft_labels = self.rounds[round_index].soft_labels
         student = learner.learn(
