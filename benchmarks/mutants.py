@@ -41,12 +41,11 @@ NEAREST = {
     ),
     "mechanisms/count.py": (
         "engine/test_algorithm3.py",
-        "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_alone_and_together.py",
     ),
     "mechanisms/votes.py": (
-        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
         "mechanisms/test_charging.py",
         "engine",
     ),
@@ -54,7 +53,7 @@ NEAREST = {
     "mechanisms/linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
     "mechanisms/noisy_labels.py": (
         "ground/test_refusals.py",
-        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
         "engine",
     ),
     "linear/private_model.py": (
@@ -69,7 +68,7 @@ NEAREST = {
     "engine/shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),
     "ledger/ledger.py": (
         "store/test_store.py",
-        "store/test_total_charges.py",
+        "store/test_total.py",
         "ledger",
         "store/test_evaluation.py",
         "store/test_store_erasure.py",
@@ -84,7 +83,7 @@ NEAREST = {
     ),
     "ledger/output_files.py": ("ledger/test_output_files.py", "cli/test_output_failures.py"),
     "ledger/renewal.py": ("store/test_renewal.py",),
-    "ledger/total.py": ("store/test_total.py", "store/test_total_charges.py"),
+    "ledger/total.py": ("store/test_total.py",),
 }
 """By file of the package: tests, the quickest first; `--tests` names others, as tests/audit."""
 

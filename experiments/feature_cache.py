@@ -25,23 +25,13 @@ def cached(
 ) -> Vectors:
     """Return features (size, d), from the folder if they were made of this `content` before.
 
-    Parameters
-    ----------
-    folder : Path
-        Where they are kept.
-    name : str
-        How their files begin.
-    content : bytes
-        All that they depend on.
-    size : int
-        How many rows there are.
-    make : callable
-        Makes them.
+    - `folder`: where they are kept.
+    - `name`: how their files begin.
+    - `content`: all that they depend on.
+    - `size`: how many rows there are.
+    - `make`: makes them.
 
-    Raises
-    ------
-    InvalidInput
-        If the file that should hold them holds something else.
+    Raises InvalidInput if the file that should hold them holds something else.
     """
     stored = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.npz"
     if stored.is_file():
@@ -56,16 +46,10 @@ def cached(
 def vectors_npz(path: Path) -> Benchmark:
     """Return a benchmark of features that were extracted before.
 
-    Parameters
-    ----------
-    path : Path
-        An .npz with x_train (n, d), y_train (n,), x_test (m, d), y_test (m,); steps (d,), which
-        columns are multiples of; n_components and power, of the public map.
+    - `path`: an .npz with x_train (n, d), y_train (n,), x_test (m, d), y_test (m,); steps (d,),
+      which columns are multiples of; n_components and power, of the public map.
 
-    Raises
-    ------
-    InvalidInput
-        If it holds something else.
+    Raises InvalidInput if it holds something else.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -5,6 +5,8 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -12,13 +14,27 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from urllib.parse import unquote
 
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
 import store_tools as tools
 from vicinal.serving import ServiceSettings
 from vicinal.serving.app import create_app
 from vicinal.serving.keys import KeyFile
 from vicinal.serving.server import create_server
+from vicinal.store import StoreExtractor
 
 FAST = ServiceSettings(rate=0, wait_ms=1.0)
+
+NAMES = [f"n{number}" for number in range(tools.D)]
+"""Names of the columns of :func:`make_named`."""
+
+
+def make_named(folder, **plan):
+    """Return a new store whose columns have names."""
+    return tools.make(folder, extractor=StoreExtractor(columns=NAMES), **plan)
 
 
 @dataclass
@@ -172,3 +188,44 @@ def wait_for(service, process):
         except OSError:
             time.sleep(0.1)
     raise AssertionError("the service does not come up")
+
+
+@contextmanager
+def serving_process(folder, keys, *options, log=subprocess.DEVNULL):
+    """Run `vicinal serve` in a process of its own; yield the service and the process."""
+    service = Service(free_port(), folder, None, keys)
+    command = [sys.executable, "-m", "vicinal", "serve", folder, "--port", str(service.port)]
+    process = subprocess.Popen([*command, *options], stderr=log)
+    try:
+        wait_for(service, process)
+        yield service, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def predict_until_stopped(service, name, rows, replies):
+    """Send queries, each under a key of its own, until the service stops.
+
+    `replies` receives the row and the votes of every answer, by key.
+    """
+    for number, row in enumerate(rows.tolist()):
+        key = f"{name}-{number}"
+        try:
+            reply = service.predict([row], name=key)
+        except (OSError, http.client.HTTPException):
+            return
+        if reply.status == 503:
+            return
+        assert reply.status == 200
+        replies[key] = row, reply.body["votes"]
+
+
+def check_replies(store, replies):
+    """Check that every answer of :func:`predict_until_stopped` is stored and was charged."""
+    used = store.quota().used
+    for key, (row, votes) in replies.items():
+        stored = store.predict([row], analyst="anna", idempotency_key=key)
+        assert (stored.charged, stored.votes.tolist()) == (0, votes)
+    assert store.quota().used == used
+    assert store.verify()

@@ -55,10 +55,7 @@ def private_knn(setting: Setting, facts: Facts, screened: bool) -> Options:
 
     Labels alone leave, which is cheaper than votes.
 
-    Raises
-    ------
-    PrivacyRefused
-        If no noise keeps the target.
+    Raises PrivacyRefused if no noise keeps the target.
     """
     options = partial(_private_knn_options, setting, facts, screened)
 
@@ -90,10 +87,7 @@ def pate(setting: Setting, facts: Facts, screened: bool) -> Options:
 
     The cost does not depend on votes: what does is private, and publishing it costs again.
 
-    Raises
-    ------
-    PrivacyRefused
-        If no noise keeps the target.
+    Raises PrivacyRefused if no noise keeps the target.
     """
     options = partial(_pate_options, setting, facts, screened)
 

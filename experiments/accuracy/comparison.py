@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.accuracy.search import ParameterGrid, Point, best_first, published_outcome, uphill
+from experiments.accuracy.table import pipes
 from experiments.spread import mean_and_spread
 from experiments.trials import (
     DEFAULT,
@@ -37,18 +38,12 @@ FINALISTS = 5
 class Row:
     """A line of a table: one method in one setting, over several splits and seeds.
 
-    Attributes
-    ----------
-    features, method : str
-        Feature map and method, in words.
-    n_queries : int
-        Queries of each run.
-    setting : Setting or None
-        What was simulated; None without privacy.
-    accuracies : tuple of float
-        One for every run.
-    point, interior : Point and bool, or None
-        Where the published algorithm was best, and whether the grid has points all around it.
+    - `features`, `method`: feature map and method, in words.
+    - `n_queries`: queries of each run.
+    - `setting`: what was simulated; None without privacy.
+    - `accuracies`: one for every run.
+    - `point`, `interior`: where the published algorithm was best, and whether the grid has points
+      all around it.
     """
 
     features: str
@@ -84,18 +79,11 @@ class Comparison:
     Run r takes public split r and noise seed r. The published algorithm's best points are looked
     for in run 0; of the first few of them, the one with the best mean over all runs is reported.
 
-    Attributes
-    ----------
-    features : str
-        The feature map in words.
-    public_map : PublicMap
-        The map, fitted anew on the reference of every split.
-    settings : tuple of Setting
-        What is simulated.
-    grid : ParameterGrid
-        Where the published algorithm's best point is looked for.
-    n_reference, runs : int
-        Public reference points of every split, and the number of splits.
+    - `features`: the feature map in words.
+    - `public_map`: the map, fitted anew on the reference of every split.
+    - `settings`: what is simulated.
+    - `grid`: where the published algorithm's best point is looked for.
+    - `n_reference`, `runs`: public reference points of every split, and the number of splits.
     """
 
     features: str
@@ -114,10 +102,7 @@ class Comparison:
     def rows(self, benchmark: Benchmark, step: Step) -> list[Row]:
         """Run everything; return three rows a setting, and a yardstick for each number of queries.
 
-        Raises
-        ------
-        InvalidInput
-            If the test part has too few rows for reference and queries.
+        Raises InvalidInput if the test part has too few rows for reference and queries.
         """
         points: dict[Setting, list[Point]] = {}
         found: dict[_Line, list[float]] = {}
@@ -190,19 +175,7 @@ def _best_lines(found: dict[_Line, list[float]]) -> list[_Line]:
 def text_table(rows: Sequence[Row]) -> str:
     """Return rows as a table of plain text, accuracies with the spread of a single run."""
     header = ("features", "method", "queries", "epsilon", "accuracy", "spread", "best point")
-    lines = [header, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place in _NUMBERS else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-_NUMBERS = (2, 3, 4, 5)
-"""Columns of a table that are aligned on the right."""
+    return pipes([header, *map(_cells, rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

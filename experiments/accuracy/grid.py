@@ -35,14 +35,10 @@ NO_EPSILON = 1.0
 class Job:
     """One fit: its answers count for one or more numbers of queries.
 
-    Attributes
-    ----------
-    method : str
-        Name of the contender.
-    epsilon : float or None
-        The guarantee; None without privacy.
-    counts : tuple of int
-        Numbers of queries: one if the method plans for it, else all, the first so many each time.
+    - `method`: name of the contender.
+    - `epsilon`: the guarantee; None without privacy.
+    - `counts`: numbers of queries: one if the method plans for it, else all, the first so many each
+      time.
     """
 
     method: str
@@ -65,22 +61,13 @@ class Job:
 class Table:
     """What is to be measured on each data set.
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Names of contenders.
-    epsilons : tuple of float
-        Guarantees, at delta 1e-5.
-    counts : tuple of int
-        Numbers of queries planned for.
-    runs : int
-        Splits and seeds.
-    first_run : int
-        Number of the first of them.
-    most_reference : int
-        Public rows, at most.
-    most_records : int or None
-        Private records, at most: others in each run.
+    - `methods`: names of contenders.
+    - `epsilons`: guarantees, at delta 1e-5.
+    - `counts`: numbers of queries planned for.
+    - `runs`: splits and seeds.
+    - `first_run`: number of the first of them.
+    - `most_reference`: public rows, at most.
+    - `most_records`: private records, at most: others in each run.
     """
 
     methods: tuple[str, ...]
@@ -104,10 +91,7 @@ class Table:
     def within(self, n_test: int) -> Self:
         """Return the same table without numbers of queries that a test part cannot give.
 
-        Raises
-        ------
-        InvalidInput
-            If none is left.
+        Raises InvalidInput if none is left.
         """
         possible = tuple(n for n in self.counts if n + LEAST_REFERENCE <= n_test)
         if not possible:
@@ -146,17 +130,10 @@ def work(table: Table) -> int:
 def measure(name: str, benchmark: Benchmark, table: Table, cells: Cells, step: Step) -> None:
     """Fill in all cells of a data set that are not there yet.
 
-    Parameters
-    ----------
-    name : str
-        Of the data set.
-    step : callable
-        Told of work done, in the units of :func:`work`.
+    - `name`: of the data set.
+    - `step`: told of work done, in the units of :func:`work`.
 
-    Raises
-    ------
-    InvalidInput
-        If the test part has too few rows for reference and queries.
+    Raises InvalidInput if the test part has too few rows for reference and queries.
     """
     table = table.within(len(benchmark.test))
     sizes = table.n_records(benchmark), table.n_reference(len(benchmark.test))

@@ -31,18 +31,11 @@ class Setting(NamedTuple):
 class Standing:
     """One setting: a method beside its best private rival, over the runs that all have.
 
-    Attributes
-    ----------
-    setting : Setting
-        Where.
-    runs : int
-        Runs that the method and all its rivals have.
-    ours, best : float
-        Mean accuracies.
-    rival : str
-        Name of the best rival; of the one that is best for most runs.
-    error : float or None
-        Standard error of the difference; None for one run.
+    - `setting`: where.
+    - `runs`: runs that the method and all its rivals have.
+    - `ours`, `best`: mean accuracies.
+    - `rival`: name of the best rival; of the one that is best for most runs.
+    - `error`: standard error of the difference; None for one run.
     """
 
     setting: Setting
@@ -72,19 +65,13 @@ def standings(
 ) -> list[Standing]:
     """Return every setting in which the method and any of its rivals were measured.
 
-    Parameters
-    ----------
-    scores : mapping
-        All results.
-    ours : str
-        The method.
-    rivals : sequence of str
-        Methods that it is compared with.
-    runs : iterable of int
-        Runs that count.
-    by_other_runs : bool
-        Whether the rival of each run is the best of the other runs, and not of all in hindsight:
-        then it has no luck in the runs that it is shown on. Settings of one run are left out.
+    - `scores`: all results.
+    - `ours`: the method.
+    - `rivals`: methods that it is compared with.
+    - `runs`: runs that count.
+    - `by_other_runs`: whether the rival of each run is the best of the other runs, and not of all
+      in hindsight: then it has no luck in the runs that it is shown on. Settings of one run are
+      left out.
     """
     wanted = set(runs)
     found: dict[Setting, dict[str, dict[int, float]]] = {}

@@ -37,14 +37,9 @@ _LOWER_QUARTILE = 0.25
 class Reply:
     """What a method said.
 
-    Attributes
-    ----------
-    labels : array (q,)
-        Class names; -1 where a query did not pass a screening.
-    asked : bool (q,)
-        Whether private records were asked for the answer.
-    detail : mapping
-        Public parameters, for the reader of the table.
+    - `labels` (array (q,)): class names; -1 where a query did not pass a screening.
+    - `asked` (bool (q,)): whether private records were asked for the answer.
+    - `detail`: public parameters, for the reader of the table.
     """
 
     labels: npt.NDArray[Any]
@@ -61,18 +56,13 @@ NOTHING: Mapping[str, float] = MappingProxyType({})
 class Contender:
     """A method by its name on the command line.
 
-    Attributes
-    ----------
-    words : str
-        The method in tables.
-    answer : callable
-        Answers the queries of a trial in a setting, with a seed.
-    seconds : tuple of float
-        Processor time of a fit, and of 1,000 answers, on 60,000 records; to announce a run.
-    by_epsilon, by_queries : bool
-        Whether the answers depend on epsilon, and on how many are planned for.
-    private : bool
-        Whether it protects anybody.
+    - `words`: the method in tables.
+    - `answer`: answers the queries of a trial in a setting, with a seed.
+    - `seconds`: processor time of a fit, and of 1,000 answers, on 60,000 records; to announce a
+      run.
+    - `by_epsilon`, `by_queries`: whether the answers depend on epsilon, and on how many are planned
+      for.
+    - `private`: whether it protects anybody.
     """
 
     words: str
@@ -263,10 +253,7 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
 def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of contenders, checked, each once.
 
-    Raises
-    ------
-    InvalidInput
-        If there is no such method.
+    Raises InvalidInput if there is no such method.
     """
     for name in names or ():
         contender_of(name)
@@ -276,10 +263,7 @@ def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ..
 def contender_of(name: str) -> Contender:
     """Return a contender by its name.
 
-    Raises
-    ------
-    InvalidInput
-        If there is no such method.
+    Raises InvalidInput if there is no such method.
     """
     if name not in CONTENDERS:
         raise InvalidInput(f"There is no method {name!r}. There are {', '.join(CONTENDERS)}.")

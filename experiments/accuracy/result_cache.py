@@ -18,20 +18,12 @@ SUFFIX = ".cells.jsonl"
 class Place(NamedTuple):
     """Where a cell stands: all that tells one result from another.
 
-    Attributes
-    ----------
-    data : str
-        Name of the data set, or of what was done to it.
-    n_records, n_reference : int
-        Private records, and public rows.
-    method : str
-        Name of the contender.
-    epsilon : float or None
-        The guarantee simulated; None without privacy.
-    n_queries : int
-        Queries planned and answered.
-    run : int
-        Number of the public split, and seed of the noise.
+    - `data`: name of the data set, or of what was done to it.
+    - `n_records`, `n_reference`: private records, and public rows.
+    - `method`: name of the contender.
+    - `epsilon`: the guarantee simulated; None without privacy.
+    - `n_queries`: queries planned and answered.
+    - `run`: number of the public split, and seed of the noise.
     """
 
     data: str
@@ -47,16 +39,11 @@ class Place(NamedTuple):
 class Score:
     """What came of one cell.
 
-    Attributes
-    ----------
-    accuracy : float
-        Right answers among all queries; who got no answer counts as wrong.
-    answered, asked : float
-        Shares of queries that were answered, and that private records were asked.
-    seconds : float
-        Wall clock of fitting and answering.
-    detail : mapping
-        Public parameters.
+    - `accuracy`: right answers among all queries; who got no answer counts as wrong.
+    - `answered`, `asked`: shares of queries that were answered, and that private records were
+      asked.
+    - `seconds`: wall clock of fitting and answering.
+    - `detail`: public parameters.
     """
 
     accuracy: float
@@ -69,12 +56,8 @@ class Score:
 class Cells:
     """All results of a table, kept in a file as they come.
 
-    Parameters
-    ----------
-    path : Path
-        The file; made with the first result.
-    found : mapping
-        What is there already.
+    - `path`: the file; made with the first result.
+    - `found`: what is there already.
     """
 
     def __init__(self, path: Path, found: Mapping[Place, Score]) -> None:
@@ -87,11 +70,8 @@ class Cells:
 
         A last line that was cut off by an interruption is taken out.
 
-        Raises
-        ------
-        InvalidInput
-            If it holds something else; or if it is there and `resume` is not wanted, so that
-            hours of work are not overwritten by mistake.
+        Raises InvalidInput if it holds something else; or if it is there and `resume` is not
+        wanted, so that hours of work are not overwritten by mistake.
         """
         if not path.exists():
             return cls(path, {})
@@ -111,10 +91,7 @@ class Cells:
     def put(self, place: Place, score: Score) -> None:
         """Keep a result, in memory and on the disk.
 
-        Raises
-        ------
-        InvalidInput
-            If it cannot be written.
+        Raises InvalidInput if it cannot be written.
         """
         line = json.dumps({**place._asdict(), **asdict(score)}, allow_nan=False)
         try:

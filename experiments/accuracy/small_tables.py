@@ -27,16 +27,10 @@ N_QUERIES = 100
 class SmallTable:
     """A table inside scikit-learn, and the numbers of private records to measure.
 
-    Attributes
-    ----------
-    name : str
-        Name on the page.
-    load : callable
-        Loader of scikit-learn.
-    sizes : tuple of int
-        Numbers of private records; the remaining rows are queries.
-    bounds : tuple of float, optional
-        Public range of a number to predict; None for classes.
+    - `name`: name on the page.
+    - `load`: loader of scikit-learn.
+    - `sizes`: numbers of private records; the remaining rows are queries.
+    - `bounds`: public range of a number to predict; None for classes.
     """
 
     name: str
@@ -59,18 +53,11 @@ class SmallTableScores:
 
     A score is the accuracy of classes, or R squared of numbers.
 
-    Attributes
-    ----------
-    name : str
-        Name of the table.
-    n_records : int
-        Number of private records.
-    vicinal : float
-        Score of the default.
-    constant : float
-        Score of always predicting the most frequent class, or the mean.
-    linear : float
-        Score of a linear model without privacy.
+    - `name`: name of the table.
+    - `n_records`: number of private records.
+    - `vicinal`: score of the default.
+    - `constant`: score of always predicting the most frequent class, or the mean.
+    - `linear`: score of a linear model without privacy.
     """
 
     name: str

@@ -17,12 +17,8 @@ SGD = "noisy-sgd"
 class Entry:
     """One method in one setting, over all runs that are there.
 
-    Attributes
-    ----------
-    place : Place
-        Where it stands; its run is -1.
-    scores : tuple of Score
-        One for every run.
+    - `place`: where it stands; its run is -1.
+    - `scores`: one for every run.
     """
 
     place: Place

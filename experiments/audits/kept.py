@@ -22,14 +22,9 @@ class KeptTrial(Attack):
 
     A run is handed out once, whatever blocks it was made in, so stretches are independent samples.
 
-    Parameters
-    ----------
-    trial : Attack
-        Which makes more runs where those on the disk are used up.
-    folder : Path or None
-        Where scores lie, float64, in the order in which they were made; None keeps nothing.
-    stretch : int
-        Runs that :meth:`play` returns.
+    - `trial`: which makes more runs where those on the disk are used up.
+    - `folder`: where scores lie, float64, in the order in which they were made; None keeps nothing.
+    - `stretch`: runs that :meth:`play` returns.
     """
 
     def __init__(self, trial: Attack, folder: Path | None, stretch: int) -> None:
@@ -63,17 +58,10 @@ class KeptTrial(Attack):
 class RunFolder:
     """Where the runs of all attacks of one setting are kept; None for nowhere.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Made if it is missing.
-    settings : mapping
-        What the runs were made with: runs of other settings are never mixed in.
+    - `folder`: made if it is missing.
+    - `settings`: what the runs were made with: runs of other settings are never mixed in.
 
-    Raises
-    ------
-    InvalidInput
-        If the folder holds runs of other settings.
+    Raises InvalidInput if the folder holds runs of other settings.
     """
 
     def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:

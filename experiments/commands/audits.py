@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from experiments.commands.options import OUT, Out, with_notes, write_csv, write_table
+from experiments.commands.options import OUT, Out, write_csv, write_table
 from vicinal.cli.options import Epsilon, Json
 from vicinal.cli.output import create_output_folder
 from vicinal.errors import InvalidInput
@@ -77,8 +77,7 @@ def tightness(
     )
     write_csv(folder, TIGHTNESS, [cases.flat_row(name, row) for name, row in rows])
     plain = {name: row.to_dict() for name, row in rows}
-    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": plain}
-    write_table(folder, TIGHTNESS, result, with_notes(text, TIGHTNESS_NOTE), json=json)
+    write_table(folder, TIGHTNESS, text, TIGHTNESS_NOTE, json=json, rows=plain)
 
 
 def _chosen(makers: Makers, only: str | None) -> Makers:
@@ -115,8 +114,7 @@ def audit_errors(
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), create_output_folder(out)
     wrong = power.wrong(makers, audits, runs, confidence, _run_folder(keep, classes, epsilon))
     text, rows = _table(power.WRONG_HEAD, ((row.text(), row.to_dict()) for row in wrong))
-    result = {"experiment": ERRORS, "note": ERRORS_NOTE, "runs": runs, "rows": rows}
-    write_table(folder, ERRORS, result, with_notes(text, ERRORS_NOTE), json=json)
+    write_table(folder, ERRORS, text, ERRORS_NOTE, json=json, runs=runs, rows=rows)
 
 
 CONTROLS = "audit-controls"
@@ -146,5 +144,4 @@ def audit_controls(
     caught = power.caught(makers, audits, runs, 1 - 1e-6, _run_folder(keep, classes, epsilon))
     text, rows = _table(power.CAUGHT_HEAD, ((row.text(), row.to_dict()) for row in caught))
     write_csv(folder, CONTROLS, rows)
-    result = {"experiment": CONTROLS, "note": CONTROLS_NOTE, "rows": rows}
-    write_table(folder, CONTROLS, result, with_notes(text, CONTROLS_NOTE), json=json)
+    write_table(folder, CONTROLS, text, CONTROLS_NOTE, json=json, rows=rows)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
+from experiments.commands.options import OUT, Out, benchmark, write_table
 from vicinal.cli.options import Json
 from vicinal.cli.output import create_output_folder, show_progress_bars
 
@@ -88,6 +88,7 @@ def _reproduce(
 ) -> None:
     """Run the comparisons, write the table, and print it."""
     from experiments.accuracy.comparison import text_table
+    from vicinal import __version__
 
     start = time.perf_counter()
     folder = create_output_folder(out)
@@ -97,22 +98,9 @@ def _reproduce(
         for comparison in comparisons:
             step = begin(comparison.features, comparison.work)
             rows += comparison.rows(benchmark, step)
-    result = _result(name, rows, comparisons, time.perf_counter() - start)
-    write_table(folder, name, result, with_notes(text_table(rows), NOTE), json=json)
-
-
-def _result(
-    name: str, rows: list[Row], comparisons: tuple[Comparison, ...], seconds: float
-) -> dict[str, Any]:
-    from vicinal import __version__
-
-    return {
-        "experiment": name,
-        "simulation": True,
-        "note": NOTE,
-        "n_reference": comparisons[0].n_reference,
-        "runs": comparisons[0].runs,
-        "rows": [row.to_dict() for row in rows],
-        "seconds": round(seconds, 1),
-        "version": __version__,
-    }
+    write_table(
+        folder, name, text_table(rows), NOTE, json=json, simulation=True,
+        n_reference=comparisons[0].n_reference, runs=comparisons[0].runs,
+        rows=[row.to_dict() for row in rows], seconds=round(time.perf_counter() - start, 1),
+        version=__version__,
+    )  # fmt: skip

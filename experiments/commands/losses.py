@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.options import OUT, Out, with_notes, write_table
+from experiments.commands.options import OUT, Out, write_table
 from vicinal.cli.options import Json
 from vicinal.cli.output import create_output_folder
 from vicinal.errors import InvalidInput
@@ -58,5 +58,5 @@ def losses(
         raise InvalidInput("The files must hold results of the method and of a rival.")
     text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}"
     note = OTHER_RUNS if by_other_runs else NOTE
-    result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in found]}
-    write_table(create_output_folder(out), NAME, result, with_notes(text, note), json=json)
+    rows = [each.to_dict() for each in found]
+    write_table(create_output_folder(out), NAME, text, note, json=json, rows=rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,22 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.commands.options import (
-    OUT,
-    AgTest,
-    AgTrain,
-    text_benchmark,
-    texts,
-    with_notes,
-    write_table,
-)
+from experiments.commands.options import OUT, AgTest, AgTrain, text_benchmark, texts, write_table
 from vicinal.cli.options import Json
 from vicinal.cli.output import create_output_folder, show_progress_bars
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from experiments.accuracy.result_cache import Cells
-    from experiments.accuracy.table import Entry
     from experiments.trials import Benchmark
     from vicinal.progress import Begin
 
@@ -153,6 +143,10 @@ def accuracy(
     """
     from experiments.accuracy import grid
     from experiments.accuracy.methods import chosen
+    from experiments.accuracy.result_cache import SUFFIX, Cells
+    from experiments.accuracy.table import crossings, entries, text_tables
+    from vicinal import __version__
+    from vicinal.reports.text import format_duration
 
     if features not in (HOG, SCATTERING, LITE0):
         raise InvalidInput(f"'features' must be {HOG}, {SCATTERING} or {LITE0}. Got {features!r}.")
@@ -172,14 +166,22 @@ def accuracy(
     agnews = agnews_train, agnews_test
     kept = folder if cache is None else create_output_folder(cache)
     given = sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
-    cells = _cells(folder, ACCURACY, resume=resume)
+    cells = Cells.at(folder / f"{ACCURACY}{SUFFIX}", resume=resume)
     if not json:
-        typer.echo(_announced(grid.work(table) * len(given)), err=True)
+        expected = format_duration(grid.work(table) * len(given) / 1000)
+        announced = f"About {expected} of processor time, besides features; --resume goes on later."
+        typer.echo(announced, err=True)
     with show_progress_bars(silent=json) as begin:
-        for source, benchmark in _loaded(given, begin):
+        for source in given:
+            benchmark = _held_out(source.load(begin), held_out)
             step = begin(source.name, grid.work(table))
-            grid.measure(source.name, _held_out(benchmark, held_out), table, cells, step)
-    _tell(ACCURACY, cells, folder, json=json)
+            grid.measure(source.name, benchmark, table, cells, step)
+    found = entries(cells)
+    text = "\n\n".join([text_tables(found), *crossings(found)])
+    rows = [entry.to_dict() for entry in found]
+    write_table(
+        folder, ACCURACY, text, NOTE, json=json, simulation=True, rows=rows, version=__version__
+    )
 
 
 def _held_out(benchmark: Benchmark, n_rows: int) -> Benchmark:
@@ -199,43 +201,3 @@ def _held_out(benchmark: Benchmark, n_rows: int) -> Benchmark:
         test=np.concatenate([benchmark.test, benchmark.records[n_records:]]),
         test_labels=np.concatenate([benchmark.test_labels, benchmark.labels[n_records:]]),
     )
-
-
-def _loaded(sources: Sequence[_Source], begin: Begin) -> Iterator[tuple[_Source, Benchmark]]:
-    for source in sources:
-        yield source, source.load(begin)
-
-
-def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
-    from experiments.accuracy.result_cache import SUFFIX
-    from experiments.accuracy.result_cache import Cells as Kept
-
-    return Kept.at(folder / f"{name}{SUFFIX}", resume=resume)
-
-
-def _announced(milliseconds: int) -> str:
-    from vicinal.reports.text import format_duration
-
-    expected = format_duration(milliseconds / 1000)
-    return f"About {expected} of processor time, besides features; --resume goes on later."
-
-
-def _tell(name: str, cells: Cells, folder: Path, *, json: bool) -> None:
-    """Write all results as tables and as JSON, and print one of them."""
-    from experiments.accuracy.table import crossings, entries, text_tables
-
-    found = entries(cells)
-    text = with_notes("\n\n".join([text_tables(found), *crossings(found)]), NOTE)
-    write_table(folder, name, _result(name, found), text, json=json)
-
-
-def _result(name: str, found: Sequence[Entry]) -> dict[str, Any]:
-    from vicinal import __version__
-
-    return {
-        "experiment": name,
-        "simulation": True,
-        "note": NOTE,
-        "rows": [entry.to_dict() for entry in found],
-        "version": __version__,
-    }

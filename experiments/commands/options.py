@@ -52,10 +52,7 @@ def benchmark(data: Path | None, begin: Begin) -> Benchmark:
 def texts(train: Path | None, test: Path | None) -> tuple[Path, Path] | None:
     """Return both files of AG News, or None for none.
 
-    Raises
-    ------
-    InvalidInput
-        If one is missing.
+    Raises InvalidInput if one is missing.
     """
     if (train is None) != (test is None):
         raise InvalidInput("The options --agnews-train and --agnews-test belong together.")
@@ -71,22 +68,19 @@ def text_benchmark(paths: tuple[Path, Path], folder: Path, begin: Begin) -> Benc
     return embedded.text_benchmark(paths, (train, test), range(4), folder, begin)
 
 
-def with_notes(table: str, *notes: str) -> str:
-    """Return a table with what has to be said about it."""
-    return "\n\n".join([table, *(textwrap.fill(note, _WIDTH) for note in notes)])
+def write_table(
+    folder: Path, name: str, table: str, *notes: str, json: bool, **fields: Any
+) -> None:
+    """Write a table into a folder, as text with its notes and as JSON, and print one of them.
 
-
-def write_table(folder: Path, name: str, result: dict[str, Any], text: str, *, json: bool) -> None:
-    """Write a table into a folder, as JSON and as text, and print one of them.
-
-    Raises
-    ------
-    InvalidInput
-        If it cannot be written.
+    `fields`: what the JSON holds besides the name and the first note. Raises InvalidInput if a file
+    cannot be written.
     """
-    write_file(folder / f"{name}.json", as_json(result) + "\n")
+    text = "\n\n".join([table, *(textwrap.fill(note, _WIDTH) for note in notes)])
+    result = as_json({"experiment": name, **({"note": notes[0]} if notes else {}), **fields})
+    write_file(folder / f"{name}.json", result + "\n")
     write_file(folder / f"{name}.txt", text + "\n")
-    typer.echo(as_json(result) if json else text)
+    typer.echo(result if json else text)
 
 
 def write_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -27,12 +27,11 @@ def smoothed_figures(
     for figure in figures:
         picture = f"smoothed-figure-{figure.name.replace(' ', '-')}.png"
         write_file(folder / picture, draw_figure(figure))
-    result = {
-        "figures": [figure.to_dict() for figure in figures],
-        "databases": databases,
-        "seconds": round(time.perf_counter() - start, 1),
-    }
-    write_table(folder, "smoothed-figures", result, as_text(figures), json=json)
+    write_table(
+        folder, "smoothed-figures", as_text(figures), json=json,
+        figures=[figure.to_dict() for figure in figures], databases=databases,
+        seconds=round(time.perf_counter() - start, 1),
+    )  # fmt: skip
 
 
 def smoothed_reference(json: Json = False) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.commands.options import OUT, images, with_notes, write_table
+from experiments.commands.options import OUT, images, write_table
 from vicinal.cli.labelling import Overlapping
 from vicinal.cli.options import Json
 from vicinal.cli.output import create_output_folder, show_progress_bars
@@ -53,6 +53,7 @@ def table1_mnist(
 ) -> None:
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
     from experiments.students import runs as labelling_runs
+    from vicinal import __version__
     from vicinal.students import Recipe, StudentLearner
     from vicinal.students.training import adapt_to_digits, adapt_to_overlapping_classes
 
@@ -94,9 +95,11 @@ def table1_mnist(
     given = vectors or data
     name = NAME if given is None else f"table1-{given.stem}"
     words = f"{labelling_runs.PAPER}; {labelling_runs.OURS_OF_PAPER}."
-    table = with_notes(labelling_runs.text_table(results), NOTE, words)
-    result = _result(name, results, words, time.perf_counter() - start)
-    write_table(folder, name, result, table, json=json)
+    write_table(
+        folder, name, labelling_runs.text_table(results), NOTE, words, json=json, simulation=True,
+        paper=words, runs=[result.to_dict() for result in results],
+        seconds=round(time.perf_counter() - start, 1), version=__version__,
+    )  # fmt: skip
 
 
 def _vectors(path: Path) -> Dataset:
@@ -109,17 +112,3 @@ def _vectors(path: Path) -> Dataset:
     public = PublicMap(**found.learnt).fit(found.test)
     test = Dataset(public.transform(found.test), found.test_labels)
     return Dataset(public.transform(found.records), found.labels, test=test)
-
-
-def _result(name: str, results: list[Any], words: str, seconds: float) -> dict[str, Any]:
-    from vicinal import __version__
-
-    return {
-        "experiment": name,
-        "simulation": True,
-        "note": NOTE,
-        "paper": words,
-        "runs": [result.to_dict() for result in results],
-        "seconds": round(seconds, 1),
-        "version": __version__,
-    }

@@ -76,20 +76,12 @@ def questions(group: str) -> list[Question]:
 class Split:
     """One split of a question; public rows and queries are one row of a person each.
 
-    Attributes
-    ----------
-    rows : Table
-        All rows' columns that are features.
-    answers : int64 or float64 (n,)
-        Codes of classes, or numbers.
-    n_classes : int
-        0 for numbers.
-    subjects : int64 (n,)
-        Who each row is about.
-    private, public, queries : int64
-        Which rows are what; nobody is in two of these.
-    schema : TableSchema
-        Drafted from the public rows.
+    - `rows`: all rows' columns that are features.
+    - `answers` (int64 or float64 (n,)): codes of classes, or numbers.
+    - `n_classes`: 0 for numbers.
+    - `subjects` (int64 (n,)): who each row is about.
+    - `private`, `public`, `queries`: which rows are what; nobody is in two of these.
+    - `schema`: drafted from the public rows.
     """
 
     rows: pa.Table

@@ -49,12 +49,8 @@ class Place(NamedTuple):
 class Cell:
     """One method on one split.
 
-    Attributes
-    ----------
-    score : float
-        AUC, the mean of all classes' where there are several; of numbers R squared.
-    accuracy : float
-        NaN for numbers.
+    - `score`: AUC, the mean of all classes' where there are several; of numbers R squared.
+    - `accuracy`: NaN for numbers.
     """
 
     table: str

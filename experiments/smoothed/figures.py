@@ -39,14 +39,9 @@ HISTORY_SHARES = (0.5, 0.652)
 class Figure:
     """A figure as a table.
 
-    Attributes
-    ----------
-    name, title : str
-        Which figure, and what it shows.
-    guessed : str
-        Which part of the setting the paper does not state; "" if all of it is known.
-    rows : list of dict
-        Plain values; deltas as powers of ten.
+    - `name`, `title`: which figure, and what it shows.
+    - `guessed`: which part of the setting the paper does not state; "" if all of it is known.
+    - `rows`: plain values; deltas as powers of ten.
     """
 
     name: str
@@ -62,12 +57,8 @@ class Figure:
 def all_figures(databases: int, begin: Callable[[str], None]) -> list[Figure]:
     """Return every figure; `begin` is told which one is worked on.
 
-    Parameters
-    ----------
-    databases : int
-        Databases drawn for every point of the figures on gradients.
-    begin : callable
-        Takes the name of a figure.
+    - `databases`: databases drawn for every point of the figures on gradients.
+    - `begin`: takes the name of a figure.
     """
     figures = []
     for name, draw in _DRAWN.items():
@@ -79,13 +70,9 @@ def all_figures(databases: int, begin: Callable[[str], None]) -> list[Figure]:
 def elections(lost: float, accuracy: float) -> list[Row]:
     """Return delta and adversary's utility of every election since 1920, some ballots lost.
 
-    Parameters
-    ----------
-    lost : float
-        Share of ballots that are not counted.
-    accuracy : float
-        Of a guess, from which on it counts as a gain: t = 2 accuracy - 1, epsilon = log of
-        accuracy / (1 - accuracy).
+    - `lost`: share of ballots that are not counted.
+    - `accuracy`: of a guess, from which on it counts as a gain: t = 2 accuracy - 1, epsilon = log
+      of accuracy / (1 - accuracy).
     """
     votes = [
         (row["year"], (int(row["first_votes"]), int(row["second_votes"])))
@@ -128,16 +115,11 @@ def gradients(
 ) -> list[Row]:
     """Return mean deltas of the rounded mean of sqrt(N) of N gradients, at epsilon 2.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        N.
-    worlds : sequence of (str, array (2, levels))
-        Names and pairs of gradient laws.
-    shares : sequence of float
-        Of records from the second law.
-    databases : int
-        Drawn for each point; each delta is exact, over all 256 replacements of every record.
+    - `sizes`: N.
+    - `worlds` (sequence of (str, array (2, levels))): names and pairs of gradient laws.
+    - `shares`: of records from the second law.
+    - `databases`: drawn for each point; each delta is exact, over all 256 replacements of every
+      record.
     """
     return [
         _gradient_row(n, name, rows, share, databases)

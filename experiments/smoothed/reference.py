@@ -63,10 +63,7 @@ class Checked:
 def check_reference() -> list[Checked]:
     """Return one row for every entry of the reference file.
 
-    Raises
-    ------
-    KeyError
-        If an entry has a name that no check knows: none may be passed over.
+    Raises KeyError if an entry has a name that no check knows: none may be passed over.
     """
     return [_checked(entry) for entry in reference_entries()]
 

@@ -49,14 +49,9 @@ OURS_OF_PAPER = (
 class RoundResult:
     """How right a round was, by the truth.
 
-    Attributes
-    ----------
-    queries, kept : int
-        Questions answered, and answers learnt from.
-    answers, answers_kept : float
-        Shares of right answers among all, and among those kept.
-    student : float
-        The round's student on test examples that nobody asked about.
+    - `queries`, `kept`: questions answered, and answers learnt from.
+    - `answers`, `answers_kept`: shares of right answers among all, and among those kept.
+    - `student`: the round's student on test examples that nobody asked about.
     """
 
     queries: int
@@ -91,17 +86,11 @@ class RunResult:
 class Cached:
     """Features of the first round, extracted once for all runs.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Images with a test part, or features (n, d).
-    begin : Begin
-        Is told of progress.
+    - `dataset`: images with a test part, or features (n, d).
+    - `begin`: is told of progress.
 
-    Attributes
-    ----------
-    private : array (n, h, w), (n, h, w, 3) or (n, d)
-        The private images or features; :meth:`of` knows them by being this object.
+    Attribute `private` (array (n, h, w), (n, h, w, 3) or (n, d)): the private images or features;
+    :meth:`of` knows them by being this object.
     """
 
     def __init__(self, dataset: Dataset, begin: Begin) -> None:
@@ -140,18 +129,12 @@ class _Looked:
 class World:
     """A public split of a data set: who answers, who is asked about, who tests.
 
-    Attributes
-    ----------
-    cached : Cached
-        Features of all images.
-    job : LabellingTask
-        The training part as private records, half of the test part as public examples.
-    labels : array (n,)
-        Of the records.
-    public, tested : int64 (p,), (t,)
-        Which test rows are public, and which are the student's test.
-    images, truth : arrays (m, ...), (m,)
-        The whole test part.
+    - `cached`: features of all images.
+    - `job`: the training part as private records, half of the test part as public examples.
+    - `labels` (array (n,)): of the records.
+    - `public`, `tested` (int64 (p,), (t,)): which test rows are public, and which are the student's
+      test.
+    - `images`, `truth` (arrays (m, ...), (m,)): the whole test part.
     """
 
     cached: Cached
@@ -166,10 +149,7 @@ class World:
     def of(cls, dataset: Dataset, cached: Cached, run: int) -> Self:
         """Return the split of a run.
 
-        Raises
-        ------
-        InvalidInput
-            If the test part is smaller than twice the public part.
+        Raises InvalidInput if the test part is smaller than twice the public part.
         """
         records, test = dataset.split()
         if len(test) < 2 * N_PUBLIC:
@@ -193,7 +173,7 @@ class World:
 
 def one_run(
     world: World,
-    learner: Learner[Any],
+    learner: Learner,
     epsilon: float,
     rounds: int,
     run: int,
@@ -222,7 +202,7 @@ def one_run(
 def carried_out(
     world: World,
     labeller: Labeller,
-    learner: Learner[Any],
+    learner: Learner,
     plan: LabellingPlan,
     epsilon: float,
     run: int,

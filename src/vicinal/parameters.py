@@ -46,6 +46,8 @@ REQUIRED = dataclasses.MISSING
 
 _DOC_WIDTH = 100  # characters of a line in generated docstrings, as in the source
 
+_MAX_RANGE = 10_000  # largest number of class names that a range such as "0-9" may denote
+
 AUTO = "auto"
 """Value of a parameter that is chosen automatically."""
 
@@ -108,14 +110,7 @@ class Real(Check):
 
     def __call__(self, name: str, value: object) -> float:
         """Return `value` as a float; raise InvalidInput, naming `name`, if it is out of bounds."""
-        return _checks.check_real(
-            name,
-            value,
-            above=self.above,
-            below=self.below,
-            minimum=self.minimum,
-            maximum=self.maximum,
-        )
+        return _checks.check_real(name, value, **dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,25 +205,14 @@ class Unless(Check):
 
 @dataclass(frozen=True, slots=True)
 class Checked(Check):
-    """Requirement given by a function of name and value, which returns the checked value.
-
-    `type_words`: the type as in numpydoc.
-    """
+    """Requirement given by a function of name and value, which returns the checked value."""
 
     function: Callable[[str, Any], Any]
-    type_words: str
-
-    @property
-    def type_name(self) -> str:
-        """The type as text, as declared."""
-        return self.type_words
+    type_name: str
 
     def __call__(self, name: str, value: object) -> Any:
         """Return the value that the function returns for `name` and `value`."""
         return self.function(name, value)
-
-
-_MAX_RANGE = 10_000  # Largest number of class names that a range such as "0-9" may denote
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,18 +228,21 @@ class ClassNames(Check):
 
         A range such as "0-9" stands for all integers from the first to the last.
         """
-        first, _, last = text.partition("-")
-        if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_RANGE:
-            return list(range(int(first), int(last) + 1))
+        first_text, _, last_text = text.partition("-")
+        first = _checks.parse_label(first_text)
+        last = _checks.parse_label(last_text)
+        if type(first) is int and type(last) is int and 0 <= last - first < _MAX_RANGE:
+            return list(range(first, last + 1))
         return self.parse_items(split_list(text))
 
     def parse_items(self, texts: Sequence[str]) -> list[Any]:
-        """Return the names in `texts`, one in each, commas included; as integers if all are."""
+        """Return the names in `texts`, one in each, commas included; as integers if all are.
+
+        Integers are those that labels in files are read as (:func:`~vicinal.checks.parse_label`).
+        """
         names = [text.strip() for text in texts]
-        are_integers = all(
-            name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names
-        )
-        return [int(name) for name in names] if are_integers else list(names)
+        meanings = [_checks.parse_label(name) for name in names]
+        return meanings if all(type(meaning) is int for meaning in meanings) else names
 
     def __call__(self, name: str, value: object) -> Any:
         """Return the class names `value` as an array (c,); raise InvalidInput for other values."""

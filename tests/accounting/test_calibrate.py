@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from vicinal.accounting.calibration import FIELDS, calibrate
+from vicinal.accounting.kinds import KINDS
 from vicinal.accounting.plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -55,39 +56,31 @@ def test_a_target_that_the_rest_exceeds_is_refused_and_a_limit_that_keeps_it_is_
     assert calibrate(free, 5.0, "gamma").value == 1.0
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "1"])
-def test_bad_targets_are_refused(epsilon):
-    with pytest.raises(InvalidInput, match="'epsilon'"):
-        calibrate(PLAN, epsilon, "sigma")
+def make_gaussian_plan(sigma):
+    return {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": sigma}]}
 
 
-@pytest.mark.parametrize(
-    ("plan", "field", "release", "named"),
-    [
-        (PLAN, "colour", 0, "'field'"), (PLAN, "sigma", 2, "'release'"),
-        (PLAN, "sigma", -1, "'release'"), (PLAN, "B", 0, "releases[0].B"),
-        ({"delta": 1e-5}, "sigma", 0, "'releases'"),
-        ({"delta": 1e-5, "releases": [3]}, "sigma", 0, "releases[0]"), ([], "sigma", 0, "'plan'"),
-        ({**PLAN, "delta": 2}, "sigma", 0, "'delta'"),
-    ],
-)  # fmt: skip
-def test_other_nonsense_is_refused_by_name(plan, field, release, named):
+REFUSED = [
+    *((PLAN, epsilon, "sigma", 0, "'epsilon'") for epsilon in (0, -1, math.nan, math.inf, "1")),
+    (PLAN, 1.0, "colour", 0, "'field'"), (PLAN, 1.0, "sigma", 2, "'release'"),
+    (PLAN, 1.0, "sigma", -1, "'release'"), (PLAN, 1.0, "B", 0, "releases[0].B"),
+    ({"delta": 1e-5}, 1.0, "sigma", 0, "'releases'"), ([], 1.0, "sigma", 0, "'plan'"),
+    ({"delta": 1e-5, "releases": [3]}, 1.0, "sigma", 0, "releases[0]"),
+    ({**PLAN, "delta": 2}, 1.0, "sigma", 0, "'delta'"),
+    *(
+        (make_gaussian_plan(start), 1.0, "sigma", 0, "'releases[0].sigma' parameter must be a fin")
+        for start in ("abc", "1", None, [1.0], math.nan, Decimal("sNaN"))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plan", "epsilon", "field", "release", "named"), REFUSED)
+def test_invalid_arguments_are_refused_by_name(plan, epsilon, field, release, named):
     with pytest.raises(InvalidInput) as error:
-        calibrate(plan, 1.0, field, release)
+        calibrate(plan, epsilon, field, release)
     assert named in str(error.value)
 
 
 def test_every_field_is_a_field_of_some_kind():
-    from vicinal.accounting.kinds import KINDS
-
-    kind_fields = {field for kind in KINDS.values() for field in kind.list_field_names()} | {
-        "count"
-    }
-    assert set(FIELDS) <= kind_fields
-
-
-@pytest.mark.parametrize("start", ["abc", "1", None, [1.0], math.nan, Decimal("sNaN")])
-def test_a_bad_value_of_the_calibrated_field_is_refused_with_its_name(start):
-    plan = {"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": start}]}
-    with pytest.raises(InvalidInput, match=r"'releases\[0\]\.sigma' parameter must be a finite"):
-        calibrate(plan, 1.0, "sigma")
+    fields = {field for kind in KINDS.values() for field in kind.list_field_names()}
+    assert set(FIELDS) <= fields | {"count"}

@@ -166,7 +166,7 @@ def test_brute_force_over_votes_never_exceeds_the_bound_of_two(sigma, gamma):
     orders = ORDERS[ORDERS / sigma * math.sqrt(2) < 12]
     bound = cached_two_coordinate_rdp(sigma, gamma, tuple(orders))
     closest = 0.0
-    for classes, means in sample_vote_means(2, 150):
+    for classes, means in sample_vote_means(2, 75):
         moves = [(1 / sigma, 0.0), (1 / sigma, -1 / sigma)]
         for gain, loss in moves:
             moved = means.copy()

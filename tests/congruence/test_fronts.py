@@ -14,7 +14,7 @@ import pytest
 from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor, testing
 from vicinal.errors import PrivacyWarning
 
-N, SUBJECTS, D = 240, 60, 6
+N, SUBJECTS, D = 120, 30, 6
 rng = np.random.default_rng(3)
 X, PUBLIC, QUERIES = (rng.normal(size=(size, D)) for size in (N, 150, 30))
 WHO = rng.integers(0, SUBJECTS, N)

@@ -137,11 +137,6 @@ def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
         assert found(index, rows, queries, thresholds) == found(fresh, rows, queries, thresholds)
 
 
-def memory_of(index):
-    """Return every block of feature memory that an index holds."""
-    return index.feature_rows._features.blocks
-
-
 @kernels
 @indexes
 def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
@@ -152,7 +147,8 @@ def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
     index.add(records)
     going = np.flatnonzero(rng.random(N) < 0.4)
     index.remove(going, find_movers(going, N))
-    left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in memory_of(index)])
+    blocks = index.feature_rows._features.blocks
+    left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in blocks])
     left = {row.tobytes() for row in left}
     staying = {row.tobytes() for row in np.delete(records, going, axis=0)}
     assert not {row.tobytes() for row in records[going]} & (left - staying)

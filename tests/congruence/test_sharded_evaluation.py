@@ -4,14 +4,13 @@ import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
+from command_line import printed
 from made_up import NoNoise
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
-from vicinal.cli.main import app
 from vicinal.distributed import ShardMissing, split
 from vicinal.distributed.folders import list_shard_folders
 from vicinal.distributed.messages import EvaluationRequest
@@ -44,15 +43,10 @@ def path(answered, tmp_path):
     return tmp_path
 
 
-def silenced(opened):
-    opened._audience_states["default"].engine.votes.noise_source = NoNoise()
-    return opened
-
-
 def evaluated(opened, who=WHO, share=0.3, coverage=None):
-    return silenced(opened).evaluate(
-        ROWS, LABELS, who, share=share, accept_noise=True, coverage=coverage
-    )
+    """Return an evaluation without noise by a store or a cluster."""
+    opened._audience_states["default"].engine.votes.noise_source = NoNoise()
+    return opened.evaluate(ROWS, LABELS, who, share=share, accept_noise=True, coverage=coverage)
 
 
 def of_store(path, coverage=None):
@@ -179,6 +173,4 @@ def test_the_command_evaluates_a_cluster(path):
     ]
     (path / "rows.csv").write_text("a,b,c,d,y,who\n" + "\n".join(lines))
     options = ["--data", path / "rows.csv", "--label", "y", "--subject", "who", "--share", 1]
-    result = CliRunner().invoke(app, [str(x) for x in ["evaluate", path / "cluster", *options]])
-    assert result.exit_code == 0, result.output
-    assert "Balanced accuracy" in result.stdout
+    assert "Balanced accuracy" in printed("evaluate", path / "cluster", *options)

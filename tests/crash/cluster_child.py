@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from crash.store_watch import seen
 from ray_engine import list_process_ids
 from vicinal.distributed import Coordinator, RayCluster
 
@@ -73,10 +74,6 @@ class Wild:
 
     def close(self):
         self.link.close()
-
-
-def seen(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def ask(coordinator, cluster, number, file):

@@ -2,148 +2,90 @@
 
 import ctypes
 import os
-import pickle
 import signal
-import socket
-import struct
 import time
+from concurrent.futures import Future
 from contextlib import suppress
-from select import select
-from threading import Lock
+from functools import partial
+from multiprocessing import Pipe
 
 from vicinal.distributed.transports import LocalShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
-_DEATH_OF_PARENT = 1
-_SOON = 0.02
-_LENGTH = struct.Struct("!Q")
+_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 
 class ShardProcess:
     """The way to a shard in a forked process, which dies with this one.
 
-    A process that died is started again, with the next message, as Ray would do.
+    A process that died is started again, with the next message, as Ray would do. `in_child` is
+    called in every process before its first message.
     """
 
     def __init__(self, path, in_child=lambda: None):
-        self._path, self._in_child = path, in_child
-        self._replies = []
-        self._sending, self._receiving = Lock(), Lock()
+        self._path = path
+        self._in_child = in_child
+        self._pending = []  # replies to be received, the oldest first
         self._start()
 
     def _start(self):
-        self._socket, theirs = socket.socketpair()
-        self._begun = b""
+        self._connection, end_of_child = Pipe()
         self.pid = os.fork()
         if self.pid == 0:
             ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-            _close_all_but(theirs.fileno())
+            # The locks of the coordinator, and the connections of other shards.
+            os.closerange(3, end_of_child.fileno())
+            os.closerange(end_of_child.fileno() + 1, 4096)
             self._in_child()
             with suppress(EOFError, OSError):
-                _serve(theirs, self._path)
+                _serve(end_of_child, self._path)
             os._exit(0)
-        theirs.close()
+        end_of_child.close()
 
     def send(self, message):
-        reply = _Reply(self)
-        with self._sending:  # replies come in the order of messages, whichever thread sends them
-            self._replies.append(reply)
-            try:
-                _write(self._socket, message)
-            except OSError:
-                self.fail()
-                self.close()
-                self._start()
-        return reply
-
-    def receive(self, seconds):
-        """Give the oldest reply what has come; return whether anything has.
-
-        Not for long: another thread may wait for another reply.
-        """
-        with self._receiving:
-            return self._received(max(0, min(seconds, _SOON)))
-
-    def _received(self, seconds):
+        reply = Future()
+        self._pending.append(reply)
         try:
-            if not select([self._socket], [], [], seconds)[0]:
-                return False
-            part = self._socket.recv(1 << 20)
-        except (OSError, ValueError):
-            part = b""
-        self._begun += part
-        if not part:
-            self.fail()
-        while len(self._begun) >= (end := _end(self._begun)):
-            self._replies.pop(0).value = pickle.loads(self._begun[_LENGTH.size : end])
-            self._begun = self._begun[end:]
-        return True
+            self._connection.send(message)
+        except OSError:
+            self._fail_pending()
+            self.close()
+            self._start()
+        return partial(self._wait_for, reply)
 
-    def fail(self):
-        """Tell all that wait that the process is gone."""
-        for one in self._replies:
-            one.value = ShardUnreachable("Its process is gone.")
-        self._replies.clear()
+    def _wait_for(self, reply, seconds):
+        end = time.monotonic() + seconds
+        while not reply.done():
+            if not self._connection.poll(max(0, end - time.monotonic())):
+                raise ShardUnreachable
+            try:
+                answer = self._connection.recv()
+            except (EOFError, OSError):
+                self._fail_pending()
+            else:
+                self._pending.pop(0).set_result(answer)
+        answer = reply.result()
+        if isinstance(answer, VicinalError):
+            raise answer
+        return answer
+
+    def _fail_pending(self):
+        for reply in self._pending:
+            reply.set_result(ShardUnreachable("Its process is gone."))
+        self._pending.clear()
 
     def close(self):
-        self._socket.close()
+        self._connection.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
 
-class _Reply:
-    def __init__(self, way):
-        self._way, self.value = way, None
-
-    def __call__(self, seconds):
-        until = time.monotonic() + seconds
-        while self.value is None:
-            if not self._way.receive(until - time.monotonic()) and time.monotonic() >= until:
-                raise ShardUnreachable
-        if isinstance(self.value, VicinalError):
-            raise self.value
-        return self.value[0]
-
-
-def _close_all_but(descriptor):
-    """Let go of the coordinator's locks, and of the ways to other shards."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, 4096)
-
-
-def _serve(way, path):
+def _serve(connection, path):
     shard = LocalShard(path)
     while True:
-        message = _read(way)
+        message = connection.recv()
         try:
-            answer = (shard.handle(message),)
+            answer = shard.handle(message)
         except VicinalError as error:
             answer = error
-        _write(way, answer)
-
-
-def _end(content):
-    """Return where the first message ends; one byte too far if that is not known yet."""
-    if len(content) < _LENGTH.size:
-        return _LENGTH.size
-    return _LENGTH.size + _LENGTH.unpack(content[: _LENGTH.size])[0]
-
-
-def _write(way, value):
-    content = pickle.dumps(value)
-    way.sendall(_LENGTH.pack(len(content)) + content)
-
-
-def _read(way):
-    (size,) = _LENGTH.unpack(_exactly(way, _LENGTH.size))
-    return pickle.loads(_exactly(way, size))
-
-
-def _exactly(way, size):
-    content = b""
-    while len(content) < size:
-        part = way.recv(size - len(content))
-        if not part:
-            raise EOFError
-        content += part
-    return content
+        connection.send(answer)

@@ -118,7 +118,7 @@ def answers(store):
 
 
 @pytest.mark.parametrize(
-    ("lives", "pause"), [(2, 2.0), pytest.param(30, 5.0, marks=pytest.mark.soak)]
+    ("lives", "pause"), [(2, 1.0), pytest.param(30, 5.0, marks=pytest.mark.soak)]
 )
 def test_killed_under_load_everybody_pays_exactly_once(tmp_path, ray_engine, lives, pause):
     """Fails if a kill, a repeated or a late message charges anybody twice, or loses an answer."""

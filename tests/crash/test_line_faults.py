@@ -12,7 +12,7 @@ and on a cluster of two shards.
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import date, timedelta
 from itertools import cycle
 
@@ -23,9 +23,6 @@ import shard_tools
 import store_tools as tools
 from line_faults import FaultAt, Visited, tracing
 from vicinal.distributed import is_cluster
-from vicinal.distributed.folders import ClusterDescription, list_shard_folders
-from vicinal.distributed.messages import Verify
-from vicinal.distributed.shard_server import ShardServer
 from vicinal.store import Renewal, Store
 
 ERASED, OTHER, ADDED = tools.PEOPLE[10], tools.PEOPLE[20], "newcomer"
@@ -100,7 +97,7 @@ def calendar(monkeypatch):
     # A training of fewer steps and trees executes the same lines, in half of the time: every
     # opening grows the trees again.
     monkeypatch.setattr("vicinal.linear.private_model.STEPS", 4)
-    monkeypatch.setattr("vicinal.linear._random_trees.TREES", 8)
+    monkeypatch.setattr("vicinal.linear._random_trees.TREES", 2)
     return calendar
 
 
@@ -120,32 +117,17 @@ def enrolled_records(store):
     return held
 
 
-def read_shards(path):
-    """Return records and remaining budgets by subject, of all shards of a closed cluster."""
+def read_subjects(store):
+    """Return records and remaining budgets by subject, of an open store or of all open shards."""
+    clients = getattr(store, "_clients", None)
+    folders = [store] if clients is None else [client.transport._server for client in clients]
     held, left = {}, {}
-    for folder in list_shard_folders(path, ClusterDescription.read(path).shards):
-        with closing(ShardServer.open(folder)) as server:
-            found = server.run_task(Verify())
-            assert found, found.faults
-            records = enrolled_records(server)
-            assert not held.keys() & records.keys(), "somebody is on two shards"
-            held |= records
-            left |= tools.left_of(server)
+    for folder in folders:
+        records = enrolled_records(folder)
+        assert not held.keys() & records.keys(), "somebody is on two shards"
+        held |= records
+        left |= tools.left_of(folder)
     return held, left
-
-
-def read_state(path, n_events):
-    """Return the state on disk of a closed store or cluster, whose opening finishes a change.
-
-    That is the changes in its history after the first `n_events`, its records by subject, and the
-    remaining budgets by subject.
-    """
-    with open_store(path) as store:
-        decided = {event["what"] for event in store.facts()["history"][n_events:]}
-        if not is_cluster(path):
-            assert store.verify(), store.verify().faults
-            return decided, enrolled_records(store), tools.left_of(store)
-    return decided, *read_shards(path)
 
 
 class Case:
@@ -167,19 +149,15 @@ class Case:
                 store.predict(tools.X[:20])
         self.place = root / "place"
         self.copy()
-        _, self.expected, self.budgets = read_state(self.path, 0)
-        self.encoded_new = self._encode_added()
         with open_store(self.path) as store:
+            self.expected, self.budgets = read_subjects(store)
             self.n_events = len(store.facts()["history"])
+            encoded = store._store.schema.create_kernel().encode(NEW_X)
+        self.encoded_new = [row.tobytes() for row in encoded]
 
     @property
     def path(self):
         return self.place / self.name
-
-    def _encode_added(self):
-        with open_store(self.path) as store:
-            encoded = store._store.schema.create_kernel().encode(NEW_X)
-        return [row.tobytes() for row in encoded]
 
     def copy(self):
         """Put a fresh copy of the template in place, always under the same path."""
@@ -231,31 +209,31 @@ class Case:
         return changed
 
     def check(self, changed):
-        """Compare every file with what may be there after the operation and the next ones."""
-        decided, held, left = read_state(self.path, self.n_events)
-        if self.operation is add and not changed:
-            assert ("added" in held) == ("add" in decided), "decided, but not made"
-        if self.operation is erase and not changed:
-            assert (ERASED not in held) == ("erase" in decided), "decided, but not made"
-        expected = dict(self.expected)
-        if ADDED in changed:
-            expected[ADDED] = sorted(self.encoded_new[2:])
-        if OTHER in changed:
-            del expected[OTHER]
-        if self.operation is add and "added" in held:
-            expected["added"] = sorted(self.encoded_new[:2])
-        erased = [OTHER] if OTHER in changed else []
-        if self.operation is erase and ERASED not in held:
-            del expected[ERASED]
-            erased.append(ERASED)
-        assert held == expected
-        if self.operation is not renew:
-            assert all(left[who] <= self.budgets[who] for who in left.keys() & self.budgets.keys())
-        rows = [row for who in erased for row in RECORDS[who]]
+        """Open the folder, which finishes a change, and compare every file with what it may hold.
+
+        `changed`: whom the next operations erased or added.
+        """
         with open_store(self.path) as store:
+            decided = {event["what"] for event in store.facts()["history"][self.n_events :]}
+            held, left = read_subjects(store)
+            erased = [OTHER] if OTHER in changed else []
+            if self.operation is erase and ERASED not in held:
+                erased.append(ERASED)
+            rows = [row for subject in erased for row in RECORDS[subject]]
             found = store.verify(erased, tools.X[rows] if rows else None)
             assert found, found.faults
             store.predict(tools.Q[30:31])
+        if not changed:
+            assert self.operation is not add or ("added" in held) == ("add" in decided)
+            assert self.operation is not erase or (ERASED not in held) == ("erase" in decided)
+        expected = {who: rows for who, rows in self.expected.items() if who not in erased}
+        if ADDED in changed:
+            expected[ADDED] = sorted(self.encoded_new[2:])
+        if self.operation is add and "added" in held:
+            expected["added"] = sorted(self.encoded_new[:2])
+        assert held == expected
+        if self.operation is not renew:
+            assert all(left[who] <= self.budgets[who] for who in left.keys() & self.budgets.keys())
 
 
 def break_off(case, lines, follow_ups):

@@ -4,9 +4,6 @@ When it dies is left to the machine. The soak kills 34 times: a fault that one k
 missed with probability .9^34 = .03.
 """
 
-import http.client
-import subprocess
-import sys
 import threading
 import time
 
@@ -25,52 +22,33 @@ CLIENTS = 4
 def test_a_service_that_is_killed_loses_no_answer(tmp_path, kills):
     folder, replies, rng = tmp_path / "store", {}, np.random.default_rng(5)
     make(folder, n_queries=100_000, noise_multiplier=12.0).close()
-    key = KeyFile(folder).add("a", "analyst", "default")
+    keys = {"analyst": KeyFile(folder).add("anna", "analyst", "default")}
     for life in range(kills):
-        live_and_die(folder, key, life, replies, rng.uniform(0, 0.5))
+        live_and_die(folder, keys, life, replies, rng.uniform(0, 0.5))
     with Store.open(folder) as store:
         used = store.quota().used
-        for name, (row, votes) in replies.items():
-            stored = store.predict([row], analyst="a", idempotency_key=name)
-            assert (stored.charged, stored.votes.tolist()) == (0, votes)
-        assert store.quota().used == used
         assert used <= len(replies) + CLIENTS * kills, "more was charged than was under way"
-        assert store.verify()
+        tools.check_replies(store, replies)
     print(f"{kills} kills, {len(replies)} answers, {used} charged")
 
 
-def live_and_die(folder, key, life, replies, seconds):
+def live_and_die(folder, keys, life, replies, seconds):
     """Serve until so long after the first answer, then kill the service."""
-    service = tools.Service(tools.free_port(), folder, None, {"analyst": key})
-    command = [sys.executable, "-m", "vicinal", "serve", folder, "--rate", "0"]
-    process = subprocess.Popen([*command, "--port", str(service.port)], stderr=subprocess.DEVNULL)
-    asking = [
-        threading.Thread(target=ask, args=(service, f"{life}-{i}", 100 * life + i, replies))
-        for i in range(CLIENTS)
-    ]
-    try:
-        tools.wait_for(service, process)
-        before = len(replies)
-        for one in asking:
-            one.start()
+    before = len(replies)
+    with tools.serving_process(folder, keys, "--rate", "0") as (service, process):
+        clients = [
+            threading.Thread(
+                target=tools.predict_until_stopped,
+                args=(service, f"{life}-{i}", points(5000, 1000 + 100 * life + i)[0], replies),
+            )
+            for i in range(CLIENTS)
+        ]
+        for client in clients:
+            client.start()
         while len(replies) == before:
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(seconds)
-    finally:
-        process.kill()
-        process.wait()
-    for one in asking:
-        one.join(240)
-        assert not one.is_alive()
-
-
-def ask(service, name, seed, replies):
-    """Ask new queries, each under a key of its own, until nobody listens."""
-    for number, row in enumerate(points(5000, 1000 + seed)[0].tolist()):
-        try:
-            reply = service.predict([row], name=f"{name}-{number}")
-        except (OSError, http.client.HTTPException):
-            return
-        assert reply.status == 200
-        replies[f"{name}-{number}"] = row, reply.body["votes"]
+    for client in clients:
+        client.join(240)
+        assert not client.is_alive()

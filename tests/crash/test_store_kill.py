@@ -12,7 +12,6 @@ import pytest
 
 import store_tools as tools
 from crash.store_watch import Spawner, Watch, seen
-from vicinal.store.folder import read_config, write_config
 
 LIFETIME = 20
 """Kills that one store has to live through."""
@@ -32,26 +31,14 @@ def template(tmp_path_factory):
     return folder
 
 
-def copied(template, folder):
-    shutil.copytree(template, folder)
-    shutil.copy(
-        template.with_name(template.name + ".witness"), folder.with_name(folder.name + ".witness")
-    )
-    # The copy's witness lies beside it, under its own name.
-    found = read_config(folder)
-    witness = f"../{folder.name}.witness"
-    write_config(folder, found["id"], found["ledger"], witness, backup=False)
-    return folder
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.soak)])
 def test_killed_at_random_again_and_again_nothing_is_lost(spawner, template, tmp_path, kills):
     """On a slow machine most lives are killed before they answer; every fifth waits for it."""
-    answered = sum(
-        lived_and_killed(spawner, copied(template, tmp_path / f"s{s}"), range(s, s + LIFETIME))
-        for s in range(0, kills, LIFETIME)
-    )
+    answered = 0
+    for start in range(0, kills, LIFETIME):
+        folder = tools.copied(template, tmp_path / str(start))
+        answered += lived_and_killed(spawner, folder, range(start, start + LIFETIME))
     assert answered, "killed before anything happened"
 
 
@@ -77,7 +64,7 @@ def moment(turn):
 @pytest.mark.quick
 def test_answers_that_were_not_paid_for_are_found_out(spawner, template, tmp_path):
     """The control: a store that answers before the commit must not pass the check."""
-    folder, notes = copied(template, tmp_path / "s"), tmp_path / "seen.jsonl"
+    folder, notes = tools.copied(template, tmp_path), tmp_path / "seen.jsonl"
     order = {"folder": folder, "seen": notes, "seed": 1, "broken": True}
     assert spawner.order(after=0.1, once='"key"', **order) == -9
     assert any("key" in note for note in seen(notes))

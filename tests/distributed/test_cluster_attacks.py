@@ -28,18 +28,38 @@ SOON = 0.2
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A cluster that has answered once; tests work on copies of it."""
-    folder = tmp_path_factory.mktemp("made")
-    path = shard_tools.clustered(folder, 2)
+def answered(cluster_template, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answered") / "cluster"
+    path = shard_tools.transplanted(cluster_template, folder)
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[:6])
     return path
 
 
 @pytest.fixture
-def path(made, tmp_path):
-    return shard_tools.transplanted(made, tmp_path / "cluster")
+def path(answered, tmp_path):
+    """Path of a cluster that has answered once."""
+    return shard_tools.transplanted(answered, tmp_path / "cluster")
+
+
+@pytest.fixture(scope="module")
+def stranger_template(tmp_path_factory):
+    return shard_tools.clustered(tmp_path_factory.mktemp("stranger"), 2)
+
+
+@pytest.fixture
+def stranger(stranger_template, tmp_path):
+    """Path of a cluster of another store."""
+    return shard_tools.transplanted(stranger_template, tmp_path / "stranger" / "cluster")
+
+
+@pytest.fixture
+def elsewhere(path, tmp_path):
+    """Path of a copy of shard 0, with a copy of its witness, as on another machine."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(path / "shard-0", copy)
+    shard_tools.moved(copy, get_witness_path(path, "shard-0"), tmp_path / "elsewhere.witness")
+    return copy
 
 
 def locate_member(path, part):
@@ -95,7 +115,7 @@ def test_a_copied_cluster_and_the_original_do_not_both_answer(path, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["twice", "changed places", "of another cluster"])
-def test_a_shard_in_the_place_of_another_is_refused(path, tmp_path, how):
+def test_a_shard_in_the_place_of_another_is_refused(path, stranger, how):
     """Fails if people are counted twice, or answers made from another cluster's records."""
     (path / "shard-1").rename(path / "aside")
     if how == "twice":
@@ -106,8 +126,7 @@ def test_a_shard_in_the_place_of_another_is_refused(path, tmp_path, how):
         (path / "shard-0").rename(path / "shard-1")
         (path / "aside").rename(path / "shard-0")
     else:
-        (tmp_path / "other").mkdir()
-        (shard_tools.clustered(tmp_path / "other", 2) / "shard-1").rename(path / "shard-1")
+        (stranger / "shard-1").rename(path / "shard-1")
     assert_refused(path, "another shard")
 
 
@@ -138,14 +157,11 @@ def test_a_shard_that_another_process_has_is_missing_until_it_lets_go(path):
         assert cluster.predict(tools.Q[10:14]).charged == 4
 
 
-def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, tmp_path):
+def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, elsewhere):
     """Fails if two copies of a shard can both be charged, in any order of messages."""
-    copy = tmp_path / "elsewhere"
-    shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, get_witness_path(path, "shard-0"), tmp_path / "elsewhere.witness")
 
     def to_copy(paths):
-        return local_transports([copy, *paths[1:]])
+        return local_transports([elsewhere, *paths[1:]])
 
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
@@ -154,14 +170,11 @@ def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, t
         cluster.predict(tools.Q[14:18])
 
 
-def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
+def test_a_copied_shard_that_comes_into_a_session_is_refused(path, elsewhere):
     """Fails if a copy can take a shard's place between two answers."""
-    copy = tmp_path / "elsewhere"
-    shutil.copytree(path / "shard-0", copy)
-    shard_tools.moved(copy, get_witness_path(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        original, link = cluster._clients[0].transport, local_transports([copy])[0]
+        original, link = cluster._clients[0].transport, local_transports([elsewhere])[0]
         cluster._clients[0].transport = link
         with pytest.raises(errors.PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
@@ -422,34 +435,30 @@ STRANGE = {
 
 @pytest.mark.parametrize("how", STRANGE)
 @pytest.mark.parametrize("only_read", [True, False])
-def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, how, only_read):
+def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, stranger, how, only_read):
     interrupt_erasure(path)
-    gift = tmp_path / "gifts" / "cluster"
-    gift.parent.mkdir()
-    shard_tools.clustered(gift.parent, 2)
     mine = MemberFolder.read(path / "shard-0")
-    with open_folder(MemberFolder.read(gift / COORDINATOR).folder) as store:
+    with open_folder(MemberFolder.read(stranger / COORDINATOR).folder) as store:
         row = store.database.read_rows(Tables.SHARDS, "number = ?", (0,))[0]
         with store.database.transaction():
             store.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
         store.report_commit()
         cluster = store.database.get("cluster")
     if how in ("link", "copy"):
-        shutil.rmtree(gift / "shard-0")
+        shutil.rmtree(stranger / "shard-0")
     if how == "link":
-        (gift / "shard-0").symlink_to(path / "shard-0")
+        (stranger / "shard-0").symlink_to(path / "shard-0")
     elif how != "copy":
         yours = str(path / "shard-0")
-        shard_tools.resealed(gift, source=yours)
+        shard_tools.resealed(stranger, source=yours)
     else:
-        shutil.copytree(path / "shard-0", gift / "shard-0")
-        dataclasses.replace(
-            mine, cluster=cluster, folder=dataclasses.replace(mine.folder, path=gift / "shard-0")
-        ).save()
+        shutil.copytree(path / "shard-0", stranger / "shard-0")
+        folder = dataclasses.replace(mine.folder, path=stranger / "shard-0")
+        dataclasses.replace(mine, cluster=cluster, folder=folder).save()
     before = tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))
     only_reads = "only read" if only_read and "source" in how else STRANGE[how]
     with pytest.raises(errors.VicinalError, match=only_reads):
-        Coordinator.open(gift, local_transports, SOON, read_only=only_read)
+        Coordinator.open(stranger, local_transports, SOON, read_only=only_read)
     assert (tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))) == before
 
 
@@ -494,27 +503,33 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
-def test_a_shard_that_cannot_open_is_refused_at_once(path, unwaiting, damage, error, match):
-    """Fails if the coordinator waits for a permanent error, or does not name it."""
+def test_a_shard_that_cannot_open_is_refused_at_once_until_it_is_mended(
+    path, tmp_path, unwaiting, damage, error, match
+):
+    """Fails if a permanent error is waited for, is not named, or outlasts the repair.
+
+    The folder is replaced while the cluster is closed, and while it runs.
+    """
+
+    def mend():
+        shutil.rmtree(path / "shard-1", ignore_errors=True)
+        shutil.copytree(tmp_path / "right", path / "shard-1")
+
+    shutil.copytree(path / "shard-1", tmp_path / "right")
     damage(path)
     with pytest.raises(error, match=match):
         Coordinator.open(path, local_transports, unwaiting)
-
-
-@pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
-def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
-    path, tmp_path, unwaiting, damage, error, match
-):
-    """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
+    mend()
+    shutil.rmtree(path / "aside", ignore_errors=True)
     with shard_tools.local(path, unwaiting) as cluster:
         cluster._clients[1].transport.close()  # as when its process has died
+        shutil.rmtree(tmp_path / "right")
         shutil.copytree(path / "shard-1", tmp_path / "right")
         damage(path)
         for _ in range(2):
             with pytest.raises(error, match=match):
                 cluster.predict(tools.Q[10:14])
-        shutil.rmtree(path / "shard-1", ignore_errors=True)
-        shutil.copytree(tmp_path / "right", path / "shard-1")
+        mend()
         assert cluster.predict(tools.Q[10:14]).charged == 4
 
 
@@ -594,13 +609,11 @@ def test_nothing_is_spent_where_nothing_was_lost(path):
     assert shard_tools.budgets(path) == before
 
 
-def test_no_loss_makes_a_shard_of_another_one(path, tmp_path):
+def test_no_loss_makes_a_shard_of_another_one(path, stranger, tmp_path):
     """Fails if accepting a loss lets a shard stand twice, or spends another cluster's budgets."""
-    (tmp_path / "other").mkdir()
-    other = shard_tools.clustered(tmp_path / "other", 2)
     (path / "shard-1").rename(tmp_path / "away")
-    shutil.copytree(other / "shard-1", path / "shard-1")
+    shutil.copytree(stranger / "shard-1", path / "shard-1")
     with pytest.raises(errors.PrivacyRefused, match="another shard"):
         accept_cluster_loss(path)
-    with shard_tools.local(other) as cluster:
+    with shard_tools.local(stranger) as cluster:
         assert cluster.verify()

@@ -18,7 +18,6 @@ from vicinal import errors
 from vicinal.distributed import RayCluster
 from vicinal.distributed._fan_out import ShardClient, gather_results
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed.folders import list_shard_folders
 from vicinal.distributed.messages import Message, Ping, ShardState, VoteRequest
 from vicinal.distributed.ray_cluster import (
     RayTransport,
@@ -200,11 +199,10 @@ def create_client(folder, link):
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 
-def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(tmp_path, ray_engine):
+def test_a_stopped_shard_is_waited_for_and_a_killed_one_comes_back(path, ray_engine):
     """Fails if a process that may go on is replaced, or one that is dead is not."""
-    path = shard_tools.clustered(tmp_path, 1)
-    (link,) = ray_engine.transports(list_shard_folders(path, 1))
-    client = create_client(list_shard_folders(path, 1)[0], link)
+    (link,) = ray_engine.transports([path / "shard-0"])
+    client = create_client(path / "shard-0", link)
     gather_results({0: client}, Ping(), shard_tools.PATIENCE)
     (pid,) = list_process_ids(ray_engine)
     os.kill(pid, signal.SIGSTOP)

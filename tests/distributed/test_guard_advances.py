@@ -47,8 +47,8 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    with shard_tools.local(shard_tools.clustered(tmp_path, 2)) as cluster:
+def cluster(path):
+    with shard_tools.local(path) as cluster:
         yield cluster
 
 

@@ -50,9 +50,8 @@ def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
     assert len(seen) == len(set(seen)) == 5_000
 
 
-def test_a_split_replaces_the_witnesses_of_no_cluster(tmp_path):
+def test_a_split_replaces_the_witnesses_of_no_cluster(path, tmp_path):
     """Fails if a cluster that was moved is outdated for ever by another one under its old name."""
-    path = shard_tools.clustered(tmp_path, 2)
     path.rename(tmp_path / "moved")
     tools.make(tmp_path / "other").close()
     before = tools.contents(tmp_path)

@@ -13,36 +13,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from made_up import NoNoise
-from vicinal import mechanisms
+from mechanism_tools import make_accountant, make_lists, make_subjects, make_votes
 from vicinal.accounting.budget import UNITS
 from vicinal.accounting.label_filter import build_charge_table
 from vicinal.errors import InvalidInput
+from vicinal.mechanisms import VoteGrid
 from vicinal.mechanisms.noisy_labels import NoisyLabels
-from vicinal.mechanisms.subject_table import UNIT, RecordVectors, SubjectTable, join_targets
-from vicinal.mechanisms.votes import NoisyVotes
+from vicinal.mechanisms.subject_table import UNIT, RecordVectors, join_targets
 from vicinal.neighbours import Cosine, NeighbourLists
 
-FULL = 4094**2
 
-
-def votes_of(width, budget=0.5, noise=2.0):
-    grid = mechanisms.VoteGrid.choose(noise, 100, width, 1e-5)
-    meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
-    return NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
-
-
-def people(targets, slots, units=UNITS):
-    slots = np.array(slots, dtype=np.int32)
-    records = np.bincount(slots).astype(np.int32)
-    return SubjectTable(targets, slots, records, np.full(len(records), units, dtype=np.int64))
-
-
-def lists(rng, size, queries):
+def sample_lists(rng, size, queries):
     """Return random neighbour lists with random similarities."""
-    near = [np.flatnonzero(rng.random(size) < 0.6).astype(np.int32) for _ in range(queries)]
-    starts = np.concatenate([[0], np.cumsum([len(rows) for rows in near])])
-    similarities = rng.integers(0, FULL, starts[-1]).astype(np.int32)
-    return NeighbourLists(starts, np.concatenate(near), similarities)
+    near = make_lists(size, queries).keep(rng.random(size * queries) < 0.6)
+    similarities = rng.integers(0, 4094**2, len(near.rows)).astype(np.int32)
+    return NeighbourLists(near.starts, near.rows, similarities)
 
 
 @pytest.mark.parametrize("kind", ["votes", "labels"])
@@ -50,29 +35,28 @@ def lists(rng, size, queries):
 def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
     """Fails if either walk contributes or charges one step otherwise than the other."""
     rng = np.random.default_rng(subjects)
-    labels = rng.integers(0, 3, 40).astype(np.int32)
-    slots = np.arange(40) if subjects == 40 else rng.permutation(np.arange(40) % subjects)
-    mechanism = votes_of(3, budget=0.2)
+    labels = rng.integers(0, 3, 40)
+    slots = rng.permutation(np.arange(40) % subjects)
+    mechanism = make_votes(3, budget=0.2)
     if kind == "labels":
-        table, grid = build_charge_table(0.03, 1e-7, classes=3), mechanism.grid
-        meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=True)
-        mechanism = NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), meter)
+        table = build_charge_table(0.03, 1e-7, classes=3)
+        grid, accountant = mechanism.grid, make_accountant()
+        mechanism = NoisyLabels(Cosine(), 2, 3, table, grid, NoNoise(), accountant)
     release = mechanism.prepare_release(rng.choice([2.0, 3.0, 8.0], 30))
-    near = lists(rng, 40, 30)
+    near = sample_lists(rng, 40, 30)
     found = []
     for targets in (labels, RecordVectors.from_rows(np.eye(3)[labels])):
-        crowd = people(targets, slots)
-        sums, spent = release.contribute_and_charge(near, crowd)
-        found.append((sums, spent, crowd.remaining))
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    np.testing.assert_array_equal(found[0][2], found[1][2])
-    assert found[0][1] == found[1][1]
-    assert (found[0][2] < UNITS // 1000).any(), "some budget must run out"
+        table = make_subjects(targets, slots)
+        sums, spent = release.contribute_and_charge(near, table)
+        found.append((sums.tolist(), spent, table.remaining.tolist()))
+    assert found[0] == found[1]
+    assert min(found[0][2]) < UNITS // 1000, "some budget must run out"
 
 
-SMALL = [-1.0, -0.6, 0.0, 0.3, 1.0]
 vectors = hnp.arrays(
-    np.float64, st.tuples(st.integers(1, 5), st.integers(1, 3)), elements=st.sampled_from(SMALL)
+    np.float64,
+    st.tuples(st.integers(1, 5), st.integers(1, 3)),
+    elements=st.sampled_from([-1.0, -0.6, 0.0, 0.3, 1.0]),
 )
 
 
@@ -86,42 +70,34 @@ def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, se
     charge or contribution changes.
     """
     rng = np.random.default_rng(seed)
-    carried = RecordVectors.from_rows(rows)
+    targets = RecordVectors.from_rows(rows)
     slots = rng.permutation(np.arange(len(rows)) % subjects)
-    slots = np.unique(slots, return_inverse=True)[1]
-    mechanism = votes_of(rows.shape[1], budget)
-    noise = rng.choice([1.0, 2.0], 4)
-    release = mechanism.prepare_release(noise)
-    near = lists(rng, len(rows), 4)
-    crowd = people(carried, slots)
-    sums, spent = release.contribute_and_charge(near, crowd)
-    assert spent == int((UNITS - crowd.remaining).sum())
+    release = make_votes(rows.shape[1], budget).prepare_release(rng.choice([1.0, 2.0], 4))
+    near = sample_lists(rng, len(rows), 4)
+    table = make_subjects(targets, slots)
+    sums, spent = release.contribute_and_charge(near, table)
+    assert spent == int((UNITS - table.remaining).sum())
     for subject in range(slots.max() + 1):
-        others = slots != subject
-        without = SubjectTable(
-            crowd.targets, crowd.slots, crowd.n_records, np.full_like(crowd.remaining, UNITS)
-        )
-        left_out, _ = release.contribute_and_charge(near.keep(others[near.rows]), without)
-        moved = (sums - left_out).astype(object)
+        without = make_subjects(targets, slots)
+        other_hits = near.keep((slots != subject)[near.rows])
+        moved = (sums - release.contribute_and_charge(other_hits, without)[0]).astype(object)
         cost = sum(
             Fraction(int((v**2).sum()), 2 * int(s) ** 2)
             for v, s in zip(moved, release.scales, strict=True)
         )
-        charged = Fraction(int(UNITS - crowd.remaining[subject]), UNITS) * Fraction(budget)
+        charged = Fraction(int(UNITS - table.remaining[subject]), UNITS) * Fraction(budget)
         assert cost <= charged <= Fraction(budget)
         assert charged <= cost * (1 + Fraction(1, 10**6)) + Fraction(8, UNITS)
         assert (np.abs(moved) <= release.scales[:, None]).all()
-        same = np.arange(len(crowd.remaining)) != subject
-        np.testing.assert_array_equal(crowd.remaining[same], without.remaining[same])
+        without.remaining[subject] = table.remaining[subject]
+        np.testing.assert_array_equal(table.remaining, without.remaining)
 
 
 def test_a_charge_for_each_record_alone_would_be_too_little():
     """The brute force above can fail: by the records' own lengths a subject would pay half."""
-    crowd = people(RecordVectors.from_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
-    release = votes_of(2).prepare_release(np.array([8.0]))
-    near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
-                          np.full(2, FULL, dtype=np.int32))  # fmt: skip
-    sums, spent = release.contribute_and_charge(near, crowd)
+    table = make_subjects(RecordVectors.from_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
+    release = make_votes(2).prepare_release(np.array([8.0]))
+    sums, spent = release.contribute_and_charge(make_lists(2), table)
     unit = Fraction(UNITS) / (2 * int(release.scales[0]) ** 2 * Fraction(0.5))
     alone = 2 * int(release.mechanism.weights.max()) ** 2
     assert alone * unit < int((sums.astype(object) ** 2).sum()) * unit <= spent
@@ -159,15 +135,13 @@ def test_vectors_that_are_no_numbers_are_refused_and_not_quoted(bad):
 def test_a_million_coordinates_cost_their_length():
     """The longest vector there is: its squares are added up exactly, and it fits the scale."""
     size = 10**6
-    carried = RecordVectors.from_rows(np.ones((2, size)))
-    crowd = people(carried, [0, 0])
-    release = votes_of(size, budget=10.0, noise=1.0).prepare_release(np.array([1.0]))
-    near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
-                          np.full(2, FULL, dtype=np.int32))  # fmt: skip
-    sums, spent = release.contribute_and_charge(near, crowd)
+    table = make_subjects(RecordVectors.from_rows(np.ones((2, size))), [0, 0])
+    release = make_votes(size, 10.0, VoteGrid.choose(1.0, 100, size, 1e-5)).prepare_release(
+        np.array([1.0])
+    )
+    sums, spent = release.contribute_and_charge(make_lists(2), table)
     square, scale = sum(int(v) ** 2 for v in sums[0]), int(release.scales[0])
-    assert square <= scale**2
-    assert square > 0.98 * scale**2
+    assert 0.98 * scale**2 < square <= scale**2
     assert Fraction(spent, UNITS) >= Fraction(square, 2 * scale**2) / 10
 
 
@@ -183,13 +157,12 @@ sparse_rows = st.lists(
 )
 
 
-def vectors_of(rows, width, place):
-    """Return vectors of sparse rows, coordinate c at place[c]."""
-    dense = np.zeros((len(rows), width))
+def make_vectors(rows, coordinates):
+    """Return the vectors of sparse rows at the given coordinates of WIDE."""
+    dense = np.zeros((len(rows), WIDE))
     for i, row in enumerate(rows):
-        for c, value in row.items():
-            dense[i, place[c]] = value
-    return RecordVectors.from_rows(dense)
+        dense[i, list(row)] = list(row.values())
+    return RecordVectors.from_rows(dense[:, coordinates])
 
 
 @settings(deadline=None, max_examples=25)
@@ -198,21 +171,16 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
     """Fails if a charge depends on coordinates that nobody moves, or is below the exact cost."""
     used = sorted({c for row in rows for c in row}) or [0]
     found = []
-    for width, place in (
-        (WIDE, {c: c for c in used}),
-        (len(used), {c: i for i, c in enumerate(used)}),
-    ):
-        crowd = people(vectors_of(rows, width, place), [0] * len(rows))
-        near = NeighbourLists(np.array([0, len(rows)]), np.arange(len(rows), dtype=np.int32),
-                              np.full(len(rows), FULL, dtype=np.int32))  # fmt: skip
-        grid = mechanisms.VoteGrid(1 << 24)
-        meter = mechanisms.DeltaSlackAccountant(1e-5, needs_slack=False)
-        mechanism = NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
-        release = mechanism.prepare_release(np.array([2.0]))
-        sums, spent = release.contribute_and_charge(near, crowd)
-        found.append((sums[0, [place[c] for c in used]], spent))
-        assert np.count_nonzero(sums) == np.count_nonzero(found[-1][0])
-    np.testing.assert_array_equal(found[0][0], found[1][0])
+    for coordinates in (range(WIDE), used):
+        table = make_subjects(make_vectors(rows, coordinates), [0] * len(rows))
+        votes = make_votes(
+            len(coordinates), budget, VoteGrid(1 << 24), make_accountant(needs_slack=False)
+        )
+        release = votes.prepare_release(np.array([2.0]))
+        sums, spent = release.contribute_and_charge(make_lists(len(rows)), table)
+        found.append((sums[0], spent))
+    np.testing.assert_array_equal(found[0][0][used], found[1][0])
+    assert np.count_nonzero(found[0][0]) == np.count_nonzero(found[1][0])
     assert found[0][1] == found[1][1] <= UNITS
     cost = Fraction(sum(int(v) ** 2 for v in found[0][0]), 2 * int(release.scales[0]) ** 2)
     assert cost <= Fraction(found[0][1], UNITS) * Fraction(budget)
@@ -222,7 +190,7 @@ def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
 @given(sparse_rows)
 def test_steps_hold_vectors_exactly(rows):
     """Fails if a vector comes back from a store's row another one."""
-    vectors = vectors_of(rows, WIDE, range(WIDE))
+    vectors = make_vectors(rows, range(WIDE))
     back = RecordVectors.from_steps(vectors.to_dense_steps())
     for name in ("starts", "coordinates", "values"):
         np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))

@@ -56,11 +56,10 @@ def by_torch(images, size):
     return conv(x, "_conv_head", "_bn1").mean((2, 3)).numpy()
 
 
-@pytest.mark.parametrize("size", [32, 64])
-def test_torch_computes_the_same(size):
-    found = ImageFeatures(size=size).transform(IMAGES)
+def test_torch_computes_the_same():
+    found = ImageFeatures(size=64).transform(IMAGES)
     assert found.shape == (3, 1280)
-    assert np.abs(found - by_torch(IMAGES, size)).max() < 1e-4
+    assert np.abs(found - by_torch(IMAGES, 64)).max() < 1e-4
 
 
 def test_an_embedding_does_not_depend_on_other_images(network):

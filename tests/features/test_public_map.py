@@ -100,9 +100,8 @@ def test_norms_are_exact_and_not_only_alike(width):
 def test_lengths_are_taken_from_the_exact_norms(monkeypatch):
     monkeypatch.setattr(fixed, "_sum_squares", lambda grid: np.full(len(grid), 4.0))
     grid, scaled = fixed.round_to_grid(np.array([[3.0, -1.0]]), fixed._compute_square_bits(2))
-    assert_array_equal(
-        fixed.scale_to_unit_length(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2
-    )
+    result = fixed.scale_to_unit_length(np.array([[3.0, -1.0]]))
+    assert_array_equal(result, scaled.astype(np.float32) / 2)
     assert_array_equal(grid, scaled)
 
 

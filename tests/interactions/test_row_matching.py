@@ -79,11 +79,6 @@ def test_a_digest_is_the_documented_sum():
     assert int(compute_row_digests(np.array([[1.5, -2.0]]))[0]) == high << 32 | low
 
 
-def test_a_bound_of_the_docstring_holds():
-    for half in range(1, 200):
-        assert math.comb(2 * half, half) / 4**half <= 1 / math.sqrt(3 * half + 1) * (1 + 1e-12)
-
-
 INDEPENDENT = {
     "three columns": lambda: (patients(2000), patients(2000)),
     "of unequal sizes": lambda: (patients(20_000), patients(200)),

@@ -1,9 +1,9 @@
 """Labelling rounds: plans, selected answers, the journal; only released values decide."""
 
-import dataclasses
 import os
 import shutil
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -50,14 +50,14 @@ class Centres:
 
 
 class Learner:
-    """Keeps what it was told, so that tests can look at it."""
+    """Keeps the rows and labels that each student is trained on."""
 
     def __init__(self):
         self.lessons = []
 
     def learn(self, examples, rows, labels, *_):
         self.lessons.append((rows, labels))
-        means = [examples[rows[labels == place]].mean(axis=0) for place in range(C)]
+        means = [examples[rows[labels == label]].mean(axis=0) for label in range(C)]
         return Centres(np.array(means))
 
     def save(self, student, path, guarantee):
@@ -73,27 +73,31 @@ def labeller(world, **options):
     return IndKNNLabeller(range(C), world[1], **{"epsilon": 2.0, **options})
 
 
-def rounds(**second):
+def rounds(queries=300, **second):
     first = Round(300, 0.4, 0.7, components=None)
-    return LabellingPlan(
-        (first, Round(**{"queries": 300, "share": 0.6, "components": None, **second}))
-    )
+    return LabellingPlan((first, Round(queries, 0.6, components=None, **second)))
 
 
-def run(world, folder, plan=None, asker=None, learner=None):
-    job = LabellingTask(world[0], world[2], Raw())
+def run(world, folder, plan=None, asker=None, learner=None, task=None):
+    task = task or LabellingTask(world[0], world[2], Raw())
+    arguments = (asker or labeller(world), learner or Learner(), plan or rounds())
     with FileJournal(folder) as journal:
-        return labelling.run_labelling(
-            job, asker or labeller(world), learner or Learner(), plan or rounds(), journal, silent
-        )
+        return labelling.run_labelling(task, *arguments, journal, silent)
 
 
 ONE_ROUND = LabellingPlan((Round(300, 1.0, 1.0, components=None),))
 labelled = partial(jobs.labelled, plan=ONE_ROUND)
 
 
-def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
-    outcome = run(world, tmp_path)
+@pytest.fixture(scope="module")
+def finished(world, tmp_path_factory):
+    """The folder, the outcome and the labeller of a run of two rounds."""
+    folder, asker = tmp_path_factory.mktemp("run"), labeller(world)
+    return folder, run(world, folder, asker=asker), asker
+
+
+def test_two_rounds_answer_well_and_share_one_budget_and_guarantee(world, finished):
+    _, outcome, asker = finished
     truth = world[3]
     assert outcome.guarantee.epsilon == 2.0
     assert len(outcome.students) == len(outcome.rounds) == 2
@@ -101,12 +105,16 @@ def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
         right = asked.labels == truth[asked.queries]
         assert right[kept].mean() > 0.9
         assert right[kept].mean() > right.mean() - 0.02
-    said = outcome.student.predict_proba(world[2]).argmax(axis=1)
-    assert (said == truth).mean() > 0.9
+    predicted = outcome.student.predict_proba(world[2]).argmax(axis=1)
+    assert (predicted == truth).mean() > 0.9
+    state = asker.state()
+    assert (state["remaining"] >= 0).all()
+    assert (state["remaining"] < 2**48).all()
+    assert int(state["answers"]) == 600
 
 
-def test_later_rounds_ask_about_others_first(world, tmp_path):
-    first, second = run(world, tmp_path).rounds
+def test_later_rounds_ask_about_other_examples_first(finished):
+    first, second = finished[1].rounds
     assert len(set(first.queries) | set(second.queries)) == 600
 
 
@@ -118,30 +126,6 @@ def test_unsure_rounds_ask_where_the_student_is_least_sure(world, tmp_path):
     assert sureness[asked].max() <= sureness[~asked].min()
 
 
-def test_a_student_learns_from_what_was_kept_and_later_answers_win(world, tmp_path):
-    learner = Learner()
-    outcome = run(world, tmp_path, rounds(choose="unsure"), learner=learner)
-    (first_rows, first_labels), (rows, labels) = learner.lessons
-    first, second = (
-        dict(zip(asked.queries[kept], asked.labels[kept], strict=True))
-        for asked, kept in zip(outcome.rounds, outcome.selected, strict=True)
-    )
-    assert dict(zip(first_rows, first_labels, strict=True)) == first
-    assert dict(zip(rows, labels, strict=True)) == first | second
-
-
-def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
-    asker = labeller(world)
-    run(world, tmp_path, asker=asker)
-    left = asker.state()["remaining"]
-    assert (left >= 0).all()
-    assert (left < 2**48).all()
-    alone = labeller(world)
-    labelled(world, tmp_path / "alone", alone)
-    assert int(asker.state()["answers"]) == 600
-    assert int(alone.state()["answers"]) == 300
-
-
 def test_labels_alone_keep_all_answers(world, tmp_path):
     outcome = run(world, tmp_path, asker=labeller(world, release="label"))
     assert [asked.margins for asked in outcome.rounds] == [None, None]
@@ -151,92 +135,86 @@ def test_labels_alone_keep_all_answers(world, tmp_path):
 def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.zeros(6, dtype=np.int64)
-    assert Round(6, 1.0, keep=0.5).select_answers(margins, labels).tolist() == [1, 3, 4]
-    assert Round(6, 1.0, keep=0.01).select_answers(margins, labels).tolist() == [1]
-    assert Round(6, 1.0, keep=1.0).select_answers(margins, labels).tolist() == list(range(6))
+    for keep, kept in ((0.5, [1, 3, 4]), (0.01, [1]), (1.0, list(range(6)))):
+        assert Round(6, 1.0, keep=keep).select_answers(margins, labels).tolist() == kept
     labels = np.array([0, 1, 0, 1, 1, 2])
     part = Round(6, 1.0, keep=0.5, by_class=True)
     assert part.select_answers(margins, labels).tolist() == [0, 1, 4, 5]
     assert part.select_answers(margins[:0], labels[:0]).tolist() == []
 
 
+@Labeller.register
+class Scripted:
+    """Answers from a script, as if votes had come out so; private records are ignored."""
+
+    classes = np.arange(C)
+
+    def begin_round(self, _records, _reference, part):
+        self.generator = np.random.default_rng([part.queries, round(100 * part.share)])
+
+    def label(self, queries):
+        size = len(queries)
+        return Answers(self.generator.integers(C, size=size), self.generator.exponential(size=size))
+
+    def state(self):
+        return {}
+
+    def guarantee(self):
+        return IndKNNLabeller(range(C), [0], epsilon=2.0).guarantee()
+
+    def digest(self):
+        return ""
+
+
+def run_scripted(world, folder, records):
+    """Return the outcome, and the rows and labels that each student learns."""
+    learner = Learner()
+    task = LabellingTask(records, world[2], Raw())
+    outcome = run(world, folder, rounds(choose="unsure"), Scripted(), learner, task)
+    return outcome, learner.lessons
+
+
+def test_a_student_learns_from_kept_answers_and_later_ones_win(world, tmp_path):
+    outcome, lessons = run_scripted(world, tmp_path, world[0])
+    first, second = (
+        dict(zip(asked.queries[kept], asked.labels[kept], strict=True))
+        for asked, kept in zip(outcome.rounds, outcome.selected, strict=True)
+    )
+    assert any(second[row] != first[row] for row in first.keys() & second.keys())
+    learnt = [dict(zip(rows, labels, strict=True)) for rows, labels in lessons]
+    assert learnt == [first, first | second]
+
+
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):
     """Other private records, the same answers: the same queries, lessons and students."""
-
-    @Labeller.register
-    class Scripted:
-        """Answers from a script, as if votes had come out so; private records are ignored."""
-
-        classes = np.arange(C)
-
-        def begin_round(self, _records, _reference, part):
-            self.generator = np.random.default_rng(part.queries)
-
-        def label(self, queries):
-            size = len(queries)
-            return Answers(
-                self.generator.integers(C, size=size), self.generator.exponential(size=size)
-            )
-
-        def state(self):
-            return {}
-
-        def restore(self, _state):
-            raise AssertionError
-
-        def guarantee(self):
-            return labeller(world).guarantee()
-
-        def digest(self):
-            return ""
-
-    outcomes = []
-    for number, records in enumerate((world[0], -world[0][:50])):
-        learner = Learner()
-        job = LabellingTask(records, world[2], Raw())
-        with FileJournal(tmp_path / str(number)) as journal:
-            plan = rounds(choose="unsure")
-            labelling.run_labelling(job, Scripted(), learner, plan, journal, silent)
-        outcomes.append(learner.lessons)
-    for (rows, labels), (other_rows, other_labels) in zip(*outcomes, strict=True):
-        np.testing.assert_array_equal(rows, other_rows)
-        np.testing.assert_array_equal(labels, other_labels)
+    _, lessons = run_scripted(world, tmp_path / "one", world[0])
+    _, others = run_scripted(world, tmp_path / "two", -world[0][:50])
+    for lesson, other in zip(lessons, others, strict=True):
+        np.testing.assert_array_equal(lesson, other)
 
 
-def test_a_finished_run_is_read_and_not_asked_again(world, tmp_path):
-    first = run(world, tmp_path)
-
-    class Mute(Learner):
-        def learn(self, *_, **__):
-            raise AssertionError
-
-    asker = labeller(world)
-    asker.label = None
-    again = run(world, tmp_path, asker=asker, learner=Mute())
+def test_a_finished_run_is_read_and_not_asked_again(world, finished):
+    folder, first, _ = finished
+    asker, learner = labeller(world), Learner()
+    asker.label = learner.learn = None
+    again = run(world, folder, asker=asker, learner=learner)
     np.testing.assert_array_equal(first.rounds[1].labels, again.rounds[1].labels)
     assert first.guarantee == again.guarantee
 
 
 @pytest.mark.parametrize("change", ["records", "labels", "epsilon", "plan", "pool"])
-def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
-    run(world, tmp_path)
+def test_another_run_may_not_go_on_in_the_folder(world, finished, change):
     records, labels, pool, _ = world
-    options, plan = {"epsilon": 2.0}, rounds()
     if change == "records":
         records = records + 1e-9
     elif change == "labels":
         labels = np.roll(labels, 1)
     elif change == "pool":
         pool = pool[::-1]
-    elif change == "epsilon":
-        options = {"epsilon": 1.0}
-    else:
-        plan = rounds(keep=0.5)
-    asker = IndKNNLabeller(range(C), labels, **options)
-    with FileJournal(tmp_path) as journal, pytest.raises(InvalidInput, match="another run"):
-        labelling.run_labelling(
-            LabellingTask(records, pool, Raw()), asker, Learner(), plan, journal, silent
-        )
+    asker = IndKNNLabeller(range(C), labels, epsilon=1.0 if change == "epsilon" else 2.0)
+    plan = rounds(keep=0.5) if change == "plan" else rounds()
+    with pytest.raises(InvalidInput, match="another run"):
+        run(world, finished[0], plan, asker, task=LabellingTask(records, pool, Raw()))
 
 
 def test_the_journal_returns_what_it_was_given(tmp_path):
@@ -261,66 +239,57 @@ def entry(size):
 
 
 def committed(folder, *sizes):
-    """Commit entries one after the other; return the journal's bytes after each."""
-    contents = []
+    """Commit entries one after the other."""
     with FileJournal(folder) as journal:
         journal.read()
         for size in sizes:
             journal.commit(entry(size))
-            contents.append((folder / "journal.npz").read_bytes())
-    return contents
 
 
-def test_the_journal_is_for_its_owner_only(tmp_path):
-    committed(tmp_path, 4)
-    assert (tmp_path / "journal.npz").stat().st_mode & 0o077 == 0
-
-
-def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
-    (content,) = committed(tmp_path, 4)
-    (tmp_path / "journal.npz").write_bytes(content[:-40])
-    with (
-        FileJournal(tmp_path) as journal,
-        pytest.raises(InvalidInput, match="It holds what was paid for"),
-    ):
+def assert_refused(folder, message, error=PrivacyRefused):
+    with FileJournal(folder) as journal, pytest.raises(error, match=message):
         journal.read()
 
 
-@pytest.mark.parametrize(("lost", "message"), [("journal", "is gone"), ("witness", "its witness")])
+def test_the_journal_is_for_its_owner_only_and_a_damaged_one_is_not_taken_for_none(tmp_path):
+    committed(tmp_path, 4)
+    path = tmp_path / "journal.npz"
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_bytes(path.read_bytes()[:-40])
+    assert_refused(tmp_path, "It holds what was paid for", InvalidInput)
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"), [("journal.npz", "is gone"), ("../run.witness", "its witness")]
+)
 def test_a_journal_and_its_witness_go_together(tmp_path, lost, message):
     folder = tmp_path / "run"
-    folder.mkdir()
     committed(folder, 4)
-    (folder / "journal.npz" if lost == "journal" else tmp_path / "run.witness").unlink()
-    with FileJournal(folder) as journal, pytest.raises(PrivacyRefused, match=message):
-        journal.read()
+    (folder / lost).unlink()
+    assert_refused(folder, message)
 
 
 @pytest.mark.parametrize("begun", [0, 1, 3])
 def test_a_journal_that_ran_elsewhere_is_not_swapped_back(tmp_path, begun):
     """Fails if a copy that went further, with a witness of its own, is taken for what ran here."""
     here, there = tmp_path / "here", tmp_path / "there"
-    (here / "run").mkdir(parents=True)
     committed(here / "run", 1)
     if not begun:  # as a kill after the first entry leaves it
-        witness, content = here / "run.witness", WitnessState.read(here / "run.witness")
-        witness.write_bytes(dataclasses.replace(content, clock=0).encode_header())
+        witness = here / "run.witness"
+        witness.write_bytes(replace(WitnessState.read(witness), clock=0).encode_header())
     committed(here / "run", *range(1, begun))
     shutil.copytree(here, there)
     committed(here / "run", *[7] * bool(begun))
     committed(there / "run", 7, 8, 9)
     shutil.copy(there / "run" / "journal.npz", here / "run" / "journal.npz")
-    with FileJournal(here / "run") as journal, pytest.raises(PrivacyRefused, match="elsewhere"):
-        journal.read()
+    assert_refused(here / "run", "elsewhere")
 
 
 def test_the_witness_of_another_run_is_refused(tmp_path):
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
         committed(tmp_path / name, 4)
     (tmp_path / "two.witness").replace(tmp_path / "one.witness")
-    with FileJournal(tmp_path / "one") as journal, pytest.raises(StorageFailed, match="another"):
-        journal.read()
+    assert_refused(tmp_path / "one", "another", StorageFailed)
 
 
 @pytest.mark.parametrize("count", range(1, 9))
@@ -407,34 +376,49 @@ def test_bad_plans_are_refused():
         LabellingPlan((Round(10, 1.0),)).shuffle_examples(9)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_the_settled_plan_spends_the_whole_budget(number):
-    plan = default_plan(number, 5000)
-    assert len(plan.rounds) == number
-    assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
-    assert all(part.queries == 1500 for part in plan.rounds)
-    assert not any(part.by_class for part in plan.rounds)
+def test_the_default_plan_spends_the_whole_budget():
+    for number in (1, 2, 3, 5):
+        plan = default_plan(number, 5000)
+        assert len(plan.rounds) == number
+        assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
+        assert all(part.queries == 1500 and not part.by_class for part in plan.rounds)
 
 
-@pytest.mark.parametrize("soft", [None, np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.float32)])
+SOFT_LABELS = np.array([[0.5, 0.5], [0.25, 0.75], [1, 0]], dtype=np.float32)
+ANSWERS = ReleasedLabels(
+    np.array([5, 2]), np.array(["cat", "dog"]), np.array([1.0, 0.1]), np.array([True, False]),
+    ("cat", "dog"), {"epsilon": 1.0, "text": "..."}, SOFT_LABELS,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("soft", [None, SOFT_LABELS])
 def test_answers_come_back_from_their_file(tmp_path, soft):
-    answers = ReleasedLabels(
-        np.array([5, 2]), np.array(["cat", "dog"]), np.array([1.0, 0.1]),
-        np.array([True, False]), ("cat", "dog"), {"epsilon": 1.0, "text": "..."}, soft,
-    )  # fmt: skip
-    save_answers(answers, tmp_path / "answers.npz")
+    save_answers(replace(ANSWERS, soft_labels=soft), tmp_path / "answers.npz")
     read = load_answers(tmp_path / "answers.npz")
+    for name in ("rows", "labels", "margins", "selected"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(ANSWERS, name))
     np.testing.assert_array_equal(read.soft_labels, soft)
-    assert read.labels.tolist() == ["cat", "dog"]
-    assert read.selected.tolist() == [True, False]
-    assert read.classes == ("cat", "dog")
-    assert read.guarantee == answers.guarantee
+    assert (read.classes, read.guarantee) == (ANSWERS.classes, ANSWERS.guarantee)
     assert (read.examples_digest, read.columns) == ("", None)
-    for number in (float("nan"), float("inf")):
-        broken = dataclasses.replace(answers, guarantee={"epsilon": number})
-        save_answers(broken, tmp_path / "answers.npz")
-        with pytest.raises(InvalidInput, match="damaged"):
-            load_answers(tmp_path / "answers.npz")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"guarantee": {"epsilon": float("nan")}}, {"guarantee": {"epsilon": float("inf")}},
+        {"soft_labels": np.full((3, 2), np.float32(np.nan))},
+        {"soft_labels": np.full((3, 2), np.float32(0.7))},
+        {"soft_labels": np.full((3, 3), np.float32(1 / 3))},
+        {"soft_labels": np.ones(3, np.float32)},
+    ],
+)  # fmt: skip
+def test_damaged_answers_are_refused(tmp_path, changes):
+    save_answers(replace(ANSWERS, **changes), tmp_path / "answers.npz")
+    with pytest.raises(InvalidInput, match="damaged"):
+        load_answers(tmp_path / "answers.npz")
+
+
+def test_other_files_are_no_answers(tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"no")
     for name in ("broken.npz", "missing.npz"):
         with pytest.raises(InvalidInput):
@@ -464,23 +448,20 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
 # ---------------------------------------------------------------- a private model beside the votes
 
 
-def test_a_model_labels_and_is_stated(world, tmp_path):
-    asker = labeller(world, model_share=0.5, n_records=900)
-    assert "stays in the model" in str(asker.guarantee())
+@pytest.mark.parametrize(
+    ("options", "has_model"),
+    [({"model_share": 0.5}, True), ({"epsilon": 8.0}, True), ({"model_share": 0}, False)],
+    ids=["declared", "by the rule", "none"],
+)
+def test_a_model_labels_and_is_stated_before_and_after(world, tmp_path, options, has_model):
+    asker = labeller(world, n_records=900, **options)
+    stated = [str(asker.guarantee())]
     asked, _ = labelled(world, tmp_path, asker)
+    stated.append(str(asker.guarantee()))
     assert (asked.labels == world[3][asked.queries]).mean() > 0.9
-    assert "stays in the model" in str(asker.guarantee())
-    assert "model" not in str(labeller(world, model_share=0).guarantee())
-
-
-def test_by_default_the_rule_decides_and_the_guarantee_says_what_it_did(world, tmp_path):
-    trained = labeller(world, epsilon=8.0, n_records=900)
-    assert "stays in the model" in str(trained.guarantee()), "it may, so it is stated"
-    labelled(world, tmp_path / "one", trained)
-    assert "stays in the model" in str(trained.guarantee())
-    without = labeller(world, n_records=900, model_share=0)
-    labelled(world, tmp_path / "two", without)
-    assert "private model" not in str(without.guarantee())
+    assert (asked.soft_labels is not None) == has_model
+    for text in stated:
+        assert ("stays in the model" in text) == ("model" in text) == has_model
 
 
 @pytest.mark.parametrize("components", [False, True])

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,7 @@ from made_up import Cut, clouds, cut_after_first_block
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.labelling import (
-    IndKNNLabeller,
-    LabellingPlan,
-    ReleasedLabels,
-    Round,
-    load_answers,
-    loop,
-)
-from vicinal.labelling.answers import save_answers
+from vicinal.labelling import IndKNNLabeller, LabellingPlan, Round, loop
 from vicinal.mechanisms.linear_model import GradientRelease
 from vicinal.mechanisms.votes import VoteRelease
 
@@ -64,10 +55,6 @@ def test_all_public_examples_have_soft_labels_asked_about_or_not(world, both):
     assert len(others) == POOL - ASKED
     assert (soft[others].argmax(axis=1) == world[3][others]).mean() > 0.9
     assert (soft[both[1].queries].argmax(axis=1) == both[1].labels).mean() > 0.95
-
-
-def test_without_a_model_there_are_none(world, tmp_path):
-    assert labelled(world, tmp_path, labeller(world[1], share=0)).soft_labels is None
 
 
 def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
@@ -173,21 +160,6 @@ def test_soft_labels_that_look_at_records_are_caught(world, tmp_path, monkeypatc
     monkeypatch.setattr(IndKNNClassifier, "model_probabilities", calibrated)
     first, second = in_two_worlds(world, tmp_path, monkeypatch)
     assert not np.array_equal(first, second)
-
-
-KEPT = ReleasedLabels(
-    np.array([1, 0]), np.array(["a", "b"]), None, np.ones(2, bool), ("a", "b"), {},
-    np.array([[0.5, 0.5], [0.25, 0.75], [1, 0]], dtype=np.float32),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "broken", [np.full((3, 2), np.nan), np.full((3, 2), 0.7), np.full((3, 3), 1 / 3), np.ones(3)]
-)
-def test_soft_labels_that_are_none_are_refused(tmp_path, broken):
-    save_answers(replace(KEPT, soft_labels=broken.astype(np.float32)), tmp_path / "answers.npz")
-    with pytest.raises(InvalidInput, match="damaged"):
-        load_answers(tmp_path / "answers.npz")
 
 
 @pytest.mark.parametrize("share", ["0.5", "0"])

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from store_tools import PLAN, Q, broken_off, completed_change, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import database as ledger_database
-from vicinal.ledger.database import GENESIS_HEAD, ChainLink, find_chain_faults, has_commit
+from vicinal.ledger.database import (
+    GENESIS_HEAD,
+    MIN_HASHED_BYTES,
+    ChainLink,
+    _compute_digest,
+    attach_chain,
+    find_chain_faults,
+    has_commit,
+)
 from vicinal.ledger.ledger import Ledger
 from vicinal.ledger.rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger.sqlite import SQLiteDatabase
@@ -51,22 +59,14 @@ def predict(path, start):
         return store.predict(Q[start : start + 3])
 
 
-def copy_folder(source, target):
-    shutil.copytree(source, target)
-
-
 def test_two_copies_that_share_a_witness_are_never_open_together(folder):
-    copy_folder(folder / "store", folder / "copy")
-    shutil.copy(folder / "store.witness", folder / "kept")
-    with Store.open(folder / "store"):
-        config = (folder / "copy" / "store.json").read_text()
-        assert "store.witness" in config
-        with pytest.raises(PrivacyRefused, match="witness"):
-            Store.open(folder / "copy")
+    shutil.copytree(folder / "store", folder / "copy")
+    with Store.open(folder / "store"), pytest.raises(PrivacyRefused, match="witness"):
+        Store.open(folder / "copy")
 
 
 def test_once_one_copy_has_moved_on_the_other_is_refused(folder):
-    copy_folder(folder / "store", folder / "copy")
+    shutil.copytree(folder / "store", folder / "copy")
     predict(folder / "copy", 3)
     with pytest.raises(PrivacyRefused, match="old copy"):
         Store.open(folder / "store")
@@ -88,22 +88,21 @@ def test_a_copy_that_ran_elsewhere_is_not_swapped_back(folder, tmp_path):
 
 
 def test_a_restored_store_retires_the_folder_it_came_from(folder):
+    backup, new, witness = folder / "backup", folder / "new", folder / "store.witness"
     with Store.open(folder / "store") as store:
-        store.backup(folder / "backup")
-        with pytest.raises(PrivacyRefused, match="witness"):
-            Store.restore(folder / "backup", folder / "new", witness=folder / "store.witness")
-        assert not (folder / "new").exists()
-    Store.restore(folder / "backup", folder / "new", witness=folder / "store.witness").close()
+        store.backup(backup)
+        for accept_loss in (False, True):
+            with pytest.raises(StoreInUse, match="witness"):
+                Store.restore(backup, new, witness=witness, accept_loss=accept_loss)
+            assert not new.exists(), "the refusal left an incomplete folder"
+    Store.restore(backup, new, witness=witness).close()
     with pytest.raises(PrivacyRefused, match="old copy"):
         Store.open(folder / "store")
-    assert predict(folder / "new", 3).charged == 3
+    assert predict(new, 3).charged == 3
 
 
 def test_whoever_holds_an_earlier_epoch_answers_no_more(folder):
     with Store.open(folder / "store") as store:
-        before = store._store.witness.state.epoch
-        state = WitnessState.read(folder / "store.witness")
-        assert state.epoch == before
         # Simulates an opening by another machine, which the lock does not reach.
         content = bytearray((folder / "store.witness").read_bytes())
         content[32:48] = b"another machine."
@@ -138,13 +137,13 @@ def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(folder, 
 
 def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monkeypatch):
     """Fails if the half-way state, put back later, opens although more was charged since."""
-    copy_folder(folder / "store", folder / "old")
+    shutil.copytree(folder / "store", folder / "old")
     predict(folder / "store", 3)
     shutil.rmtree(folder / "store")
     (folder / "old").rename(folder / "store")
     with broken_off(monkeypatch, "vicinal.ledger.rollback_guard.RollbackGuard.begin_epoch"):
         Store.open(folder / "store", accept_loss=True)
-    copy_folder(folder / "store", folder / "half")
+    shutil.copytree(folder / "store", folder / "half")
     with pytest.raises(PrivacyRefused, match="command only reads"):
         Store.open(folder / "store", read_only=True)
     with Store.open(folder / "store") as store:  # the loss is accepted: it goes on
@@ -243,20 +242,6 @@ def test_a_new_witness_replaces_no_other_one(folder, monkeypatch):
     assert (folder / "shared").read_bytes() == before
 
 
-def test_a_restore_beside_the_open_store_makes_nothing(folder):
-    """Fails if the refusal comes only after an incomplete folder was created."""
-    with Store.open(folder / "store") as store:
-        store.backup(folder / "backup")
-        with pytest.raises(StoreInUse, match="witness"):
-            Store.restore(
-                folder / "backup",
-                folder / "new",
-                witness=folder / "store.witness",
-                accept_loss=True,
-            )
-    assert not (folder / "new").exists()
-
-
 @pytest.mark.parametrize("inside", ["new/witness", "new/records/witness", "there/witness", "new"])
 def test_a_witness_lies_outside_its_folder(folder, inside):
     """Fails if restoring the folder can restore the witness with it."""
@@ -296,15 +281,15 @@ def test_a_kill_between_commit_and_witness_is_no_loss(folder):
 def test_an_audience_that_was_lost_is_not_opened_again(folder):
     with Store.open(folder / "store") as store:
         store.backup(folder / "backup")
-        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+        store.open_audience("press", n_records=300, **PLAN)
     with Store.restore(
         folder / "backup", folder / "new", witness=folder / "store.witness", accept_loss=True
     ) as store:
         with pytest.raises(PrivacyRefused, match="press"):
-            store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
-        store.open_audience("other", epsilon=1.0, n_queries=5, n_records=300)
+            store.open_audience("press", n_records=300, **PLAN)
+        store.open_audience("other", n_records=300, **PLAN)
     with Store.open(folder / "new") as store, pytest.raises(PrivacyRefused, match="press"):
-        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+        store.open_audience("press", n_records=300, **PLAN)
 
 
 # ---------------------------------------------------------------- the ledger alone
@@ -317,6 +302,7 @@ def ledger(tmp_path):
     with completed_change(ledger, "add"):
         ledger.open_audience("one", "{}")
         ledger.enroll(["anna", "ben", 7])
+    database.insert(Tables.FILES, [("x", b"y")])
     yield ledger
     ledger.database.close()
 
@@ -390,6 +376,10 @@ CHANGES = {
         "ALTER TABLE charges RENAME COLUMN t TO audience",
     ],
     "a column more": "ALTER TABLE departed ADD COLUMN x",
+    "a row in another table": [  # the columns of both tables have the same types
+        "INSERT INTO meta SELECT * FROM files",
+        "DELETE FROM files",
+    ],
     "a link behind the last": "INSERT INTO chain VALUES ((1 << 62) + 1, 0, X'00', X'00')",
 }
 
@@ -412,43 +402,36 @@ def make_row(ledger, table, number):
 @pytest.mark.parametrize(
     "table", [table for table in TABLES if table.name != "chain"], ids=lambda t: t.name
 )
-def test_no_row_of_any_table_is_left_out_of_the_digests(ledger, table, tmp_path):
+def test_no_row_of_any_table_is_left_out_of_the_digests(ledger, table):
     """Fails if a row of any table can be written, changed or deleted past the ledger."""
+    database, connection = ledger.database, ledger.database._connection
     row = make_row(ledger, table, 1)
     other_row = make_row(ledger, table, 2)
-    ledger.database.insert(table, [row])
+    database.insert(table, [row])
+    attach_chain(database, KEY)
     key = table.key_of(row)
     value = f"UPDATE {table.name} SET {table.columns[-1]} = ?"  # noqa: S608 (constants)
     assert table.columns[-1] not in table.by_key
-    copies = {
-        None: None,
-        "more": (table.insertion, other_row),
-        "other": (f"{value} WHERE {table.by_key}", (other_row[-1], *key)),
-        "less": (table.build_deletion(table.by_key), key),
-    }
-    for name, change in copies.items():
-        path = tmp_path / f"{name}.db"
-        with closing(sqlite3.connect(path)) as connection:
-            ledger.database._connection.backup(connection)
-            if change is not None:
-                assert connection.execute(*change).rowcount == 1
-            connection.commit()
-        with closing(SQLiteDatabase(path)) as database:
-            if change is None:
-                ledger_database.attach_chain(database, KEY)
-            else:
-                with pytest.raises(StoreDamaged, match="its rows differ"):
-                    ledger_database.attach_chain(database, KEY)
+    for change in (
+        (table.insertion, other_row),
+        (f"{value} WHERE {table.by_key}", (other_row[-1], *key)),
+        (table.build_deletion(table.by_key), key),
+    ):
+        connection.execute("BEGIN")
+        assert connection.execute(*change).rowcount == 1
+        with pytest.raises(StoreDamaged, match="its rows differ"):
+            attach_chain(database, KEY)
+        connection.execute("ROLLBACK")
 
 
 @pytest.mark.parametrize(("back", "asked"), [(3, 7), (0, 5)])
 def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(folder, back, asked):
     """Fails if the order of links is not checked: a head needs no key, so it can be forged."""
-    copy_folder(folder, folder.with_name("there"))
+    there = folder.with_name("there")
+    shutil.copytree(folder, there)
     for start in range(1, 6):
         predict(folder / "store", 3 * start)
     seen = WitnessState.read(folder / "store.witness")
-    there = folder.with_name("there")
     for start in range(6, 6 + asked):
         predict(there / "store", 3 * start)
     shutil.copy(folder / "store.witness", there)
@@ -465,27 +448,15 @@ def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(ledger):
     """Fails if a link with a new clock can be added to old rows, as its head needs no key."""
     connection = ledger.database._connection
     rows = connection.execute("SELECT * FROM chain ORDER BY number DESC LIMIT 1").fetchall()
-    last = ledger_database.ChainLink(*rows[0])
-    later = ledger_database.ChainLink.from_previous(
-        last.head, last.number + 1, last.clock + 5, last.content
-    )
-    connection.execute(
-        "INSERT INTO chain VALUES (?, ?, ?, ?)",
-        (later.number, later.clock, later.content, later.head),
-    )
+    last = ChainLink(*rows[0])
+    later = ChainLink.from_previous(last.head, last.number + 1, last.clock + 5, last.content)
+    row = (later.number, later.clock, later.content, later.head)
+    connection.execute("INSERT INTO chain VALUES (?, ?, ?, ?)", row)
     with pytest.raises(StorageFailed, match=r"changed or damaged.*Restore a backup"):
         reopened(ledger)
 
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        2,
-        ledger_database.MIN_HASHED_BYTES - 1,
-        ledger_database.MIN_HASHED_BYTES,
-        3 * ledger_database.MIN_HASHED_BYTES,
-    ],
-)
+@pytest.mark.parametrize("size", [2, MIN_HASHED_BYTES - 1, MIN_HASHED_BYTES, 3 * MIN_HASHED_BYTES])
 def test_a_digest_tells_every_byte_and_border_of_its_row(size):
     """Fails if a digest ignores bytes of a long value, or is the same for another row."""
     content = bytes(index % 251 for index in range(size))
@@ -493,24 +464,13 @@ def test_a_digest_tells_every_byte_and_border_of_its_row(size):
     rows = [(value, b"") for value in [content, *flipped, content[1:], content + b"\0"]]
     rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
     rows += [(hashlib.sha256(content).digest(), b"")]
-    assert len({ledger_database._compute_digest(b"prefix", row) for row in rows}) == len(rows)
+    assert len({_compute_digest(b"prefix", row) for row in rows}) == len(rows)
 
 
 def test_a_digest_tells_values_of_different_types():
     """Fails if a missing value equals an empty one, or a number its digits."""
     values = [None, "", b"", 0, 0.0, "0", b"0", "n", b"n;", "i0;"]
-    assert len({ledger_database._compute_digest(b"prefix", (value,)) for value in values}) == len(
-        values
-    )
-
-
-def test_rows_that_changed_tables_are_told(ledger):
-    """Fails if a digest does not cover the table of its row: both tables have equal columns."""
-    ledger.database.insert(Tables.FILES, [("x", b"y")])
-    for statement in ("INSERT INTO meta SELECT * FROM files", "DELETE FROM files"):
-        ledger.database._connection.execute(statement)
-    with pytest.raises(StorageFailed, match="its rows differ"):
-        reopened(ledger)
+    assert len({_compute_digest(b"prefix", (value,)) for value in values}) == len(values)
 
 
 def test_digests_belong_to_one_key(ledger):
@@ -546,38 +506,11 @@ def test_a_link_far_back_is_compared_with_its_neighbours(ledger, column):
     assert find_chain_faults(ledger.database, KEY) == ["The chain of commits is broken."]
 
 
-def test_every_write_is_digested_however_it_is_made(ledger):
-    database = ledger.database
-    database.put("one", "1")  # outside a transaction
-    with database.transaction():
-        database.put("one", "2")
-        database.delete(Tables.DEPARTED)
-        database.insert(Tables.DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
-        rows = database.read_rows(Tables.DEPARTED)
-        database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in rows])
-    with suppress(KeyError), database.transaction():
-        database.put("one", "3")
-        raise KeyError
-    with database.transaction():  # rows with known digests that are deleted and written again
-        database.put("one", "2")
-        database.put("two", "1")
-        database.delete(Tables.META, "name = ?", ("two",))
-        database.put("two", "2")
-        database.replace(Tables.META, [("two", "3")])
-        database.put("two", "4")
-    assert find_chain_faults(database, KEY) == []
-    again = reopened(ledger)
-    assert again.database.get("one") == "2"
-    assert again.database.read("SELECT units FROM departed") == [(0,), (0,)]
-
-
 KEYS, CONTENTS = st.integers(0, 3), st.sampled_from([b"", b"short", b"long" * 400])
-CHARGED = st.tuples(KEYS, st.just(1), st.just(0), st.just("5"), CONTENTS, CONTENTS)
-WRITES = st.one_of(
-    st.tuples(st.just("insert"), CHARGED),
-    st.tuples(st.just("replace"), CHARGED),
-    st.tuples(st.just("delete_rows"), KEYS),
-    st.tuples(st.just("delete"), KEYS),
+WRITES = st.tuples(
+    st.sampled_from(["insert", "replace", "delete_rows", "delete"]),
+    st.sampled_from([Tables.CHARGES, Tables.ANSWERS]),
+    *(KEYS, CONTENTS, CONTENTS),
 )
 TRANSACTIONS = st.lists(st.tuples(st.booleans(), st.lists(WRITES, max_size=6)), max_size=6)
 
@@ -593,20 +526,23 @@ def written(tmp_path_factory):
 
 @given(TRANSACTIONS)
 def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
-    """Fails if a remembered digest outlives its row, or a rollback, or counts twice."""
+    """Fails if a digest outlives its row, or a rollback, or counts twice.
+
+    Digests of inserted charges are remembered until they are deleted, those of answers are not.
+    """
     for undone, writes in transactions:
-        present_keys = {row[0] for row in written.read_rows(Tables.CHARGES)}
         with suppress(KeyError), written.transaction():
-            for kind, row_or_key in writes:
-                if kind == "insert" and row_or_key[0] not in present_keys:
-                    written.insert(Tables.CHARGES, [row_or_key])
-                elif kind in ("insert", "replace"):
-                    written.replace(Tables.CHARGES, [row_or_key])
-                elif kind == "delete_rows":
-                    written.delete_rows(Tables.CHARGES, [(row_or_key,)])
+            for kind, table, key, *contents in writes:
+                values = (1, 0, "5") if table is Tables.CHARGES else (1, 0)
+                row = (key, *values, *contents)
+                if kind == "delete_rows":
+                    written.delete_rows(table, [(key,)])
+                elif kind == "delete":
+                    written.delete(table, "seq >= ?", (key,))
+                elif kind == "replace" or written.read_rows(table, table.by_key, (key,)):
+                    written.replace(table, [row])
                 else:
-                    written.delete(Tables.CHARGES, "seq >= ?", (row_or_key,))
-                present_keys = {row[0] for row in written.read_rows(Tables.CHARGES)}
+                    written.insert(table, [row])
             if undone:
                 raise KeyError
     assert find_chain_faults(written, KEY) == []

@@ -4,7 +4,6 @@ import errno
 import os
 import stat
 import subprocess
-import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,8 @@ import pytest
 from other_accounts import STRANGER, USER, other_account
 from vicinal.errors import InvalidInput, OutputFailed
 from vicinal.ledger.output_files import check_output, write_output
+
+pytestmark = pytest.mark.quick
 
 FULL = Path("/dev/full")
 MAX_LINKS = 40  # as Linux follows
@@ -41,11 +42,35 @@ def refuse_output(path, match):
         write_output(path, b"new")
 
 
-def test_a_pipe_without_permission_is_refused_unopened(shared_folder):
-    pipe = shared_folder / "pipe"
-    os.mkfifo(pipe, 0o600)
+def make_file(path, owner, mode=0o666, content=""):
+    path.write_text(content)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+
+
+def make_folder(path, owner, mode=0o777):
+    path.mkdir(exist_ok=True)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+
+
+def make_pipe(path, owner, mode=0o666):
+    os.mkfifo(path)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+
+
+def make_link(path, target, owner):
+    path.symlink_to(target)
+    os.chown(path, owner, owner, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("make", [make_file, make_pipe])
+def test_a_file_or_pipe_that_only_its_owner_may_write_is_refused_unopened(shared_folder, make):
+    shared_folder.chmod(0o777)
+    make(shared_folder / "out", 0, 0o644)
     with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
-        check_output(pipe)
+        check_output(shared_folder / "out")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -57,7 +82,6 @@ def test_a_device_is_checked_and_written(unprivileged):
         check_output(unprivileged / "full.csv")
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("n_blocks", "n_free_bytes", "is_full"),
     [(0, 0, False), (1, 0, True), (1, (1 << 16) - 1, True), (1, 1 << 16, False)],
@@ -123,10 +147,8 @@ def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
     In /tmp, Linux may refuse to open a file of others with O_CREAT (fs.protected_regular).
     """
     folder = shared_folder / "folder"
-    folder.mkdir()
-    (folder / "out.csv").write_text("earlier")
-    (folder / "out.csv").chmod(0o666)
-    folder.chmod(mode)
+    make_folder(folder, 0, mode)
+    make_file(folder / "out.csv", 0, content="earlier")
     real_open = os.open
     flags_used = []
 
@@ -145,14 +167,10 @@ def test_a_writable_file_in_a_folder_of_others_is_written_in_place(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_file_that_only_its_owner_may_write_is_refused(shared_folder):
-    shared_folder.chmod(0o777)
-    (shared_folder / "out.csv").write_text("earlier")
-    with other_account(), pytest.raises(InvalidInput, match="Permission denied"):
-        check_output(shared_folder / "out.csv")
-
-
-def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path, monkeypatch):
+def test_a_new_file_is_private_and_on_disk_before_it_replaces_the_earlier_one(
+    tmp_path, monkeypatch
+):
+    """The earlier file keeps its owner and mode, and the folder is synchronised last."""
     path = tmp_path / "out.csv"
     path.write_text("earlier")
     path.chmod(0o640)
@@ -162,16 +180,15 @@ def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path,
     events = []
 
     def record_sync(descriptor):
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            events.append((path.read_text(), status.st_mode & 0o777))
+        mode = os.fstat(descriptor).st_mode
+        new_contents = [new.read_text() for new in tmp_path.glob(".vicinal*.new")]
+        kind = "folder" if stat.S_ISDIR(mode) else mode & 0o777
+        events.append((kind, new_contents, path.read_text()))
         real_fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record_sync)
     write_output(path, b"new")
-    # The new file is private and on disk before it replaces the earlier one.
-    assert events == [("earlier", 0o600)]
-    assert path.read_text() == "new"
+    assert events == [(0o600, ["new"], "earlier"), ("folder", [], "new")]
     status = path.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (*owner, 0o640)
 
@@ -180,13 +197,11 @@ def test_an_earlier_file_keeps_its_owner_and_its_content_stays_private(tmp_path,
 def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, swapped):
     """The owner of the folder puts a link in place of a name while the output is written."""
     victim = tmp_path / "victim"
-    victim.write_text("secret")
-    victim.chmod(0o600)
+    make_file(victim, os.geteuid(), 0o600, "secret")
     folder = tmp_path / "folder"
     folder.mkdir()
     out = folder / "out.csv"
-    out.write_text("earlier")
-    out.chmod(0o644)
+    make_file(out, os.geteuid(), 0o644, "earlier")
     real_fsync = os.fsync
 
     def swap(descriptor):
@@ -202,24 +217,11 @@ def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, sw
     assert victim.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
-def test_nothing_that_a_stranger_planted_takes_an_output(shared_folder, kind):
-    folder = shared_folder / "folder"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    planted = folder / "out.csv"
-    with other_account():
-        if kind == "file":
-            planted.touch(mode=0o666)
-            planted.chmod(0o666)
-        elif kind == "pipe":
-            os.mkfifo(planted)
-        else:
-            planted.symlink_to(folder / "target.csv")
-    with pytest.raises(InvalidInput, match="another account"):
-        check_output(planted)
-    with pytest.raises(OutputFailed, match="another account"):
-        write_output(planted, b"private")
+@pytest.mark.parametrize("make", [make_file, make_pipe])
+def test_nothing_that_an_account_planted_takes_an_output_of_root(shared_folder, make):
+    make_folder(shared_folder / "folder", 0, 0o1777)
+    make(shared_folder / "folder" / "out.csv", USER)
+    refuse_output(shared_folder / "folder" / "out.csv", "another account")
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0, 0o666)])
@@ -252,33 +254,27 @@ def test_programs_with_one_process_id_share_a_folder(tmp_path, monkeypatch):
 def folders(shared_folder):
     """Return a folder to which all accounts may write, and a private one with a file `out`."""
     public = shared_folder / "public"
-    public.mkdir()
-    public.chmod(0o1777)
+    make_folder(public, 0, 0o1777)
     own = shared_folder / "own"
-    own.mkdir(mode=0o700)
-    (own / "out").write_text("precious")
-    for path in (own, own / "out"):
-        os.chown(path, USER, USER)
+    make_folder(own, USER, 0o700)
+    make_file(own / "out", USER, 0o644, "precious")
     return public, own
 
 
-def make_link(path, target, owner):
-    path.symlink_to(target)
-    os.chown(path, owner, owner, follow_symlinks=False)
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("owner", [0, USER, STRANGER])
 @pytest.mark.parametrize("linked", ["file", "folder", "new file", "pipe"])
-@pytest.mark.parametrize("n_own_links", [0, 1, 2])
-def test_a_link_of_another_account_is_found_behind_own_links(folders, owner, linked, n_own_links):
+@pytest.mark.parametrize(("n_own_links", "folder_owner"), [(0, 0), (0, STRANGER), (1, 0), (2, 0)])
+def test_a_link_of_another_account_is_found_behind_own_links(
+    folders, owner, linked, n_own_links, folder_owner
+):
+    """Also if that account owns the folder of the link."""
     public, own = folders
+    os.chown(public, folder_owner, folder_owner)
     make_link(public / "link", own if linked == "folder" else own / "out", owner)
     if linked in ("new file", "pipe"):
         (own / "out").unlink()
     if linked == "pipe":
-        os.mkfifo(own / "out", 0o600)
-        os.chown(own / "out", USER, USER)
+        make_pipe(own / "out", USER, 0o600)
     path = public / "link"
     for number in range(n_own_links):
         make_link(own / f"link{number}", path, USER)
@@ -300,16 +296,6 @@ def test_a_link_of_another_account_is_found_behind_own_links(folders, owner, lin
     assert {p.name: p.read_text() for p in own.iterdir() if not p.is_symlink()} == expected
 
 
-@pytest.mark.quick
-def test_the_owner_of_a_folder_redirects_no_output_by_a_link_in_it(folders):
-    public, own = folders
-    os.chown(public, STRANGER, STRANGER)
-    make_link(public / "link", own / "out", STRANGER)
-    with other_account():
-        refuse_output(public / "link", "a link of another account redirects it")
-    assert (own / "out").read_text() == "precious"
-
-
 def exchange_after(monkeypatch, function, name, exchange):
     """Call `exchange` as root after the first call of a function of `os` for the file `name`."""
     real_function = getattr(os, function)
@@ -327,55 +313,48 @@ def exchange_after(monkeypatch, function, name, exchange):
     monkeypatch.setattr(os, function, call)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("moment", ["stat", "open"])
-def test_a_link_that_is_exchanged_during_the_walk_is_not_followed(folders, moment, monkeypatch):
-    """Another account replaces an own link in a folder to which all accounts may write."""
+@pytest.mark.parametrize(
+    ("has_descriptors", "moment", "expected"),
+    [
+        (True, "stat", "a link of another account"),
+        (True, "open", None),
+        (False, "stat", "exchanged"),
+        (False, "readlink", "exchanged"),
+        (False, "", None),
+    ],
+)
+def test_a_link_that_is_exchanged_during_the_walk_is_not_followed(
+    folders, has_descriptors, moment, expected, monkeypatch
+):
+    """Another account replaces an own link in a folder to which all accounts may write.
+
+    On macOS, the path in a link cannot be read by a descriptor. Without one, an exchange is
+    noticed afterwards. `expected`: the error, or None if the own link is followed.
+    """
     public, own = folders
     public.chmod(0o777)
+    if not has_descriptors:
+        monkeypatch.delattr(os, "O_PATH", raising=False)
     make_link(public / "link", own / "new", USER)
     make_link(public / "planted", own / "out", STRANGER)
-    exchange_after(
-        monkeypatch, moment, "link", lambda: (public / "planted").rename(public / "link")
-    )
-    with other_account(), suppress(OutputFailed):
+    if moment:
+        exchange_after(
+            monkeypatch, moment, "link", lambda: (public / "planted").rename(public / "link")
+        )
+    refusal = pytest.raises(OutputFailed, match=expected) if expected else nullcontext()
+    with other_account(), refusal:
         write_output(public / "link", b"new")
-    assert str((public / "link").readlink()) == str(own / "out"), "the link was not exchanged"
+    assert (public / "planted").is_symlink() == (not moment), "the link was not exchanged"
     assert (own / "out").read_text() == "precious"
-    assert (own / "new").exists() == (moment == "open")
+    assert (own / "new").exists() == (expected is None)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("moment", [None, "stat", "readlink"])
-def test_an_exchanged_link_is_noticed_without_descriptors_of_links(folders, moment, monkeypatch):
-    """As on macOS, where the path in a link cannot be read by a descriptor."""
-    public, own = folders
-    public.chmod(0o777)
-    monkeypatch.delattr(os, "O_PATH", raising=False)
-    make_link(public / "link", own / "new", USER)
-    make_link(public / "planted", own / "out", STRANGER)
-    if moment is None:
-        with other_account():
-            replace_output(public / "link")
-        assert (own / "new").read_text() == "new"
-        return
-    exchange_after(
-        monkeypatch, moment, "link", lambda: (public / "planted").rename(public / "link")
-    )
-    with other_account(), pytest.raises(OutputFailed, match="exchanged"):
-        write_output(public / "link", b"new")
-    assert (own / "out").read_text() == "precious"
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("owner", [0, USER, STRANGER])
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777])
 def test_a_folder_that_another_account_made_where_all_may_is_refused(folders, mode, owner):
     public, _ = folders
     public.chmod(mode)
-    (public / "folder").mkdir()
-    (public / "folder").chmod(0o777)
-    os.chown(public / "folder", owner, owner)
+    make_folder(public / "folder", owner)
     path = public / "folder" / "out"
     with other_account():
         if owner == STRANGER and mode != 0o755:
@@ -385,42 +364,31 @@ def test_a_folder_that_another_account_made_where_all_may_is_refused(folders, mo
     assert path.exists() == (owner != STRANGER or mode == 0o755)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
 def test_a_folder_of_another_account_is_accepted_where_it_shares_it(folders, mode):
     """Such as the folder of a project in the home of a colleague, or in that of a group."""
     public, _ = folders
-    public.chmod(mode)
-    (public / "project").mkdir()
-    (public / "project").chmod(0o777)
-    for folder in (public, public / "project"):
-        os.chown(folder, STRANGER, STRANGER)
+    make_folder(public, STRANGER, mode)
+    make_folder(public / "project", STRANGER)
     with other_account():
         replace_output(public / "project" / "out")
-    os.chown(public, 0, 0)
-    public.chmod(0o775)
+    make_folder(public, 0, 0o775)
     with other_account():
         replace_output(public / "project" / "out", "newer")
     assert (public / "project" / "out").read_text() == "newer"
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("kind", ["file", "pipe"])
+@pytest.mark.parametrize("make", [make_file, make_pipe])
 @pytest.mark.parametrize("folder_owner", [0, USER, STRANGER])
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o757])
 @pytest.mark.parametrize("owner", [0, USER, STRANGER, STRANGER - 1])
 def test_a_file_belongs_to_this_user_or_root_or_the_owner_of_its_folder(
-    shared_folder, owner, mode, folder_owner, kind
+    shared_folder, owner, mode, folder_owner, make
 ):
     """A file of another account is also accepted where only this user or root can put it."""
-    folder = shared_folder / "folder"
-    folder.mkdir()
-    folder.chmod(mode)
-    path = folder / "out"
-    path.touch() if kind == "file" else os.mkfifo(path)
-    path.chmod(0o666)
-    os.chown(folder, folder_owner, folder_owner)
-    os.chown(path, owner, owner)
+    path = shared_folder / "folder" / "out"
+    make_folder(path.parent, folder_owner, mode)
+    make(path, owner)
     is_closed = mode == 0o755 and folder_owner != STRANGER
     with other_account():
         if is_closed or owner in (0, USER, folder_owner):
@@ -429,12 +397,10 @@ def test_a_file_belongs_to_this_user_or_root_or_the_owner_of_its_folder(
             refuse_output(path, "it belongs to another account")
 
 
-@pytest.mark.quick
 def test_a_folder_that_is_exchanged_for_a_link_is_not_entered(folders, monkeypatch):
     public, own = folders
     public.chmod(0o777)
-    (public / "folder").mkdir()
-    os.chown(public / "folder", USER, USER)
+    make_folder(public / "folder", USER)
     make_link(public / "planted", own, STRANGER)
 
     def exchange():
@@ -447,7 +413,6 @@ def test_a_folder_that_is_exchanged_for_a_link_is_not_entered(folders, monkeypat
     assert (own / "out").read_text() == "precious"
 
 
-@pytest.mark.quick
 @needs_open_files
 @pytest.mark.parametrize(
     ("kind", "reason"),
@@ -463,15 +428,11 @@ def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
     earlier_open_files = list_open_files()
     public, own = folders
     public.chmod(0o777)
-    (public / "out").touch()
-    os.chown(public / "out", USER, USER)
-    if kind != "link":
-        owner = STRANGER if kind == "file" else USER
-        (public / "planted").touch()
-        (public / "planted").chmod(0o666)
-        os.chown(public / "planted", owner, owner)
-    else:
+    make_file(public / "out", USER)
+    if kind == "link":
         make_link(public / "planted", own / "out", STRANGER)
+    else:
+        make_file(public / "planted", STRANGER if kind == "file" else USER)
 
     def refuse(_source, target, **_folders):
         os.seteuid(0)
@@ -486,7 +447,6 @@ def test_a_file_that_is_exchanged_before_it_is_written_in_place_is_refused(
     assert (public / "out").read_text() == ("precious" if kind == "link" else "")
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o757, 0o1777])
 @pytest.mark.parametrize("folder_owner", [0, USER, STRANGER])
 def test_no_name_that_another_account_gave_to_an_own_file_takes_an_output(
@@ -495,8 +455,7 @@ def test_no_name_that_another_account_gave_to_an_own_file_takes_an_output(
     """As some systems allow. In a folder that takes no new file, the own file was overwritten."""
     public, own = folders
     os.link(own / "out", public / "out")
-    os.chown(public, folder_owner, folder_owner)
-    public.chmod(mode)
+    make_folder(public, folder_owner, mode)
     with other_account():
         if folder_owner == STRANGER or mode & 0o002:
             refuse_output(public / "out", "it has another name")
@@ -508,7 +467,6 @@ def test_no_name_that_another_account_gave_to_an_own_file_takes_an_output(
     assert (own / "out").read_text() == "precious"
 
 
-@pytest.mark.quick
 @needs_open_files
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_an_open_file_that_another_account_moves_redirects_no_output(
@@ -516,17 +474,14 @@ def test_an_open_file_that_another_account_moves_redirects_no_output(
 ):
     """Standard output was a file in a folder to which all may write, and was moved to theirs."""
     public, own = folders
-    public.chmod(0o755)
-    os.chown(public, STRANGER, STRANGER)
+    make_folder(public, STRANGER, 0o755)
     descriptor = os.open(own / "out", os.O_RDWR)
     (own / "out").rename(public / "moved")
 
     def exchange():
         (public / "moved").rename(public / "kept")
         if is_planted:
-            (public / "moved").touch()
-            (public / "moved").chmod(0o666)
-            os.chown(public / "moved", STRANGER, STRANGER)
+            make_file(public / "moved", STRANGER)
 
     path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
     exchange_after(monkeypatch, "readlink", "", exchange)
@@ -539,7 +494,6 @@ def test_an_open_file_that_another_account_moves_redirects_no_output(
     assert (public / "kept").read_text() == "precious"
 
 
-@pytest.mark.quick
 @needs_open_files
 def test_an_open_file_whose_name_was_removed_creates_no_other_file(unprivileged):
     """Its link has the text "out (deleted)", although the file has a second name."""
@@ -553,7 +507,6 @@ def test_an_open_file_whose_name_was_removed_creates_no_other_file(unprivileged)
     assert [path.name for path in unprivileged.iterdir()] == ["second"]
 
 
-@pytest.mark.quick
 def test_new_content_gets_no_right_to_run_as_its_owner(tmp_path):
     (tmp_path / "out").touch()
     (tmp_path / "out").chmod(0o6777)
@@ -561,7 +514,6 @@ def test_new_content_gets_no_right_to_run_as_its_owner(tmp_path):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o777
 
 
-@pytest.mark.quick
 def test_a_parent_folder_is_that_by_which_the_path_led(folders, monkeypatch):
     """The folder is moved during the walk: then ``..`` of the system is another folder."""
     public, own = folders
@@ -576,7 +528,6 @@ def test_a_parent_folder_is_that_by_which_the_path_led(folders, monkeypatch):
     assert not (public / "out").exists()
 
 
-@pytest.mark.quick
 def test_paths_lead_where_those_of_the_system_lead(unprivileged, monkeypatch):
     """Relative paths, ``..``, ``.`` and links, each compared with what the system opens."""
     monkeypatch.chdir(unprivileged)
@@ -598,7 +549,6 @@ def test_paths_lead_where_those_of_the_system_lead(unprivileged, monkeypatch):
     assert (unprivileged / "a" / "b" / "file").read_text() == "content 7"
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("path", ["/", ".", "folder", "folder/..", "to_folder", "/proc/self"])
 def test_a_folder_is_no_output(unprivileged, monkeypatch, path):
     monkeypatch.chdir(unprivileged)
@@ -607,7 +557,6 @@ def test_a_folder_is_no_output(unprivileged, monkeypatch, path):
     refuse_output(Path(path), "Is a directory")
 
 
-@pytest.mark.quick
 def test_an_unusable_path_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
@@ -621,7 +570,6 @@ def test_an_unusable_path_is_one_sentence(tmp_path):
         refuse_output(tmp_path / path, f"cannot be written: {reason}.")
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("n_links", [MAX_LINKS, MAX_LINKS + 1])
 def test_as_many_links_are_followed_as_by_the_system(tmp_path, n_links):
     (tmp_path / "link0").touch()
@@ -637,7 +585,6 @@ def test_as_many_links_are_followed_as_by_the_system(tmp_path, n_links):
         refuse_output(path, "Too many levels of symbolic links")
 
 
-@pytest.mark.quick
 @needs_open_files
 @pytest.mark.parametrize("is_linked", [False, True])
 @pytest.mark.parametrize("kind", ["pipe", "removed file", "memory", "device", "file"])
@@ -675,7 +622,6 @@ def test_a_link_of_the_system_to_an_open_file_is_followed(unprivileged, kind, is
     assert not {entry.name for entry in unprivileged.iterdir()} - {"out", "link"}
 
 
-@pytest.mark.quick
 @needs_open_files
 @pytest.mark.usefixtures("unprivileged")
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -692,33 +638,16 @@ def test_an_open_file_without_room_or_right_is_refused_by_the_check():
             os.close(descriptor)
 
 
-def test_standard_output_is_written_where_it_leads(tmp_path):
-    code = (
-        "from pathlib import Path; from vicinal.ledger import output_files as o;"
-        "p = Path('/dev/stdout'); o.check_output(p); o.write_output(p, b'new')"
-    )
-    command = [sys.executable, "-c", code]
-    assert subprocess.run(command, capture_output=True, check=True).stdout == b"new"
-    with (tmp_path / "out").open("w") as file:
-        subprocess.run(command, stdout=file, check=True)
-    assert (tmp_path / "out").read_bytes() == b"new"
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("mode", "is_replaced"), [(0o711, False), (0o733, True)])
 def test_a_folder_that_may_be_searched_but_not_read_takes_an_output(
     shared_folder, mode, is_replaced, monkeypatch
 ):
     """With permission to write, the file is replaced; the disk is then synchronised as a whole."""
-    for folder in (shared_folder / "a", shared_folder / "a" / "b"):
-        folder.mkdir()
+    make_folder(shared_folder / "a", 0, 0o711)
     path = shared_folder / "a" / "b" / "out"
-    path.write_text("earlier")
-    path.chmod(0o666)
-    os.chown(path, USER, USER)
+    make_folder(path.parent, 0, mode)
+    make_file(path, USER, content="earlier")
     number = path.stat().st_ino
-    (shared_folder / "a").chmod(0o711)
-    path.parent.chmod(mode)
     synced = []
     monkeypatch.setattr(os, "sync", lambda: synced.append(path.stat().st_ino))
     with other_account():
@@ -728,29 +657,6 @@ def test_a_folder_that_may_be_searched_but_not_read_takes_an_output(
     assert synced == ([path.stat().st_ino] if is_replaced else [])
 
 
-@pytest.mark.quick
-def test_a_replaced_file_and_its_folder_are_synchronised_in_this_order(tmp_path, monkeypatch):
-    events = []
-    real_fsync = os.fsync
-    real_replace = os.replace
-
-    def record_sync(descriptor):
-        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        new_contents = [path.read_bytes() for path in tmp_path.glob(".vicinal*.new")]
-        events.append("folder" if is_folder else new_contents)
-        real_fsync(descriptor)
-
-    def record_replace(*names, **folders):
-        events.append("replace")
-        real_replace(*names, **folders)
-
-    monkeypatch.setattr(os, "replace", record_replace)
-    monkeypatch.setattr(os, "fsync", record_sync)
-    write_output(tmp_path / "out", b"new")
-    assert events == [[b"new"], "replace", "folder"]
-
-
-@pytest.mark.quick
 def test_a_file_that_is_written_in_place_is_synchronised_when_complete(tmp_path, monkeypatch):
     path = tmp_path / "out"
     path.write_text("a longer earlier text")
@@ -770,21 +676,17 @@ def test_a_file_that_is_written_in_place_is_synchronised_when_complete(tmp_path,
     assert contents == [b"a longer earlier text", b"new"], "the new file, then the earlier one"
 
 
-@pytest.mark.quick
 @needs_open_files
 def test_no_descriptor_stays_open(folders):
     public, own = folders
     make_link(public / "link", own / "out", STRANGER)
     make_link(public / "good", own / "out", USER)
-    (public / "folder").mkdir()
-    os.chown(public / "folder", STRANGER, STRANGER)
+    make_folder(public / "folder", STRANGER)
     (own / "loop").symlink_to("loop")
     os.mkfifo(own / "pipe")
     before = list_open_files()
-    for path in (
-        *(public / "link", public / "good", public / "folder" / "out", public / "new"),
-        *(own / "loop", own, own / "missing" / "out", own / ".." / "own" / "out", own / "pipe"),
-    ):
+    names = ["link", "good", "folder/out", "new", "../own/loop", "../own", "../own/missing/out"]
+    for path in [*(public / name for name in names), own / "out", own / "pipe"]:
         for act in (check_output, lambda path: path.is_fifo() or write_output(path, b"")):
             with other_account(), suppress(InvalidInput):
                 act(path)

@@ -72,6 +72,14 @@ def test_a_server_that_nobody_chose_hears_nothing(tmp_path, config, stranger):
     assert not any(b"secret" in message for message in received), "a password is never sent"
 
 
+def test_a_chosen_server_does_not_extend_a_line_without_an_end(config):
+    """Fails if both servers are lost: an editor may leave the last line without its end."""
+    config.parent.mkdir(parents=True)
+    config.write_text("own:5432")
+    choose_server("postgresql://host:5433/db")
+    assert config.read_text() == "own:5432\nhost:5433\n"
+
+
 @pytest.mark.parametrize(
     "rest",
     [

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import store_tools as tools
@@ -59,6 +59,7 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
 SHARES = st.sampled_from([0.003, 0.02, 0.5, 0.9, 0.999, 1.0])
 
 
+@settings(max_examples=40)
 @given(share=SHARES, seed=st.integers(0, 99), length=st.sampled_from([1, 40, 900]))
 def test_subjects_leave_and_the_rest_stays_in_the_fewest_rows_or_where_it_was(
     database, share, seed, length

@@ -24,10 +24,6 @@ def fit_map():
     return KernelMap.from_public_rows(PUBLIC, WIDTH)
 
 
-def make_features():
-    return ModelFeatures.from_rows(PUBLIC, fit_map(), lifted=False)
-
-
 def compute_components():
     return fit_map().compute_components(quantise_directions(X))
 
@@ -110,6 +106,11 @@ def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
     assert np.isfinite(rows).all()
 
 
+@cache
+def make_features():
+    return ModelFeatures.from_rows(PUBLIC, fit_map(), lifted=False)
+
+
 @pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
 def test_rows_are_whole_and_short_enough(rows):
     features = make_features()
@@ -122,6 +123,6 @@ def test_rows_are_whole_and_short_enough(rows):
 def test_scores_do_not_depend_on_other_records():
     weights = round_weights(RNG.normal(size=(WIDTH + 1, 3)))
     model = LinearModel(weights, make_features())
-    everybody = model.compute_scores(X)
-    assert (model.compute_scores(X[7:9]) == everybody[7:9]).all()
-    assert (model.compute_scores(X[::3]) == everybody[::3]).all()
+    scores = model.compute_scores(X)
+    assert (model.compute_scores(X[7:9]) == scores[7:9]).all()
+    assert (model.compute_scores(X[::3]) == scores[::3]).all()

@@ -11,6 +11,7 @@ from vicinal.linear.losses import (
     VectorLoss,
 )
 from vicinal.mechanisms.subject_table import RecordVectors
+from vicinal.neighbours import Cosine
 
 LOSS = VectorLoss(2, 0.6, 0.5)
 PREDICTED = np.array([[0.2, -0.4], [0.5, 0.1]])
@@ -70,12 +71,7 @@ def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
         ).fit(X, y[:, None], public=public)._model
         for seed in range(12)
     ]  # fmt: skip
-    rows = np.stack([model.predict(model_rows(public)) for model in models])
+    encoded = Cosine.fit_to_public(public).encode(public).astype(np.float32)
+    rows = np.stack([model.predict(encoded) for model in models])
     assert rows.std(axis=0).mean() < 1.3 * models[0].score_std
     assert models[0].score_std == models[-1].score_std
-
-
-def model_rows(public):
-    from vicinal.neighbours import Cosine
-
-    return Cosine.fit_to_public(public).encode(public).astype(np.float32)

@@ -92,7 +92,7 @@ def categories(seed, size, width):
     ("rows", "columns"),
     [
         (categories(0, 300, 70), True),
-        (np.random.default_rng(0).normal(size=(300, 70)), False),
+        (np.random.default_rng(0).normal(size=(300, 64)), False),
         (np.random.default_rng(0).normal(size=(300, 63)), True),
         (categories(0, 300, 401), False),
         (

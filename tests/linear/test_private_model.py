@@ -3,22 +3,19 @@
 import numpy as np
 import pytest
 
-from made_up import clouds, plan_of
+from made_up import clouds
 from vicinal import IndKNNClassifier, testing
 from vicinal.accounting import account
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import losses as _losses
 from vicinal.linear import private_model as _private_model
-from vicinal.linear.model_features import CHUNK, ModelFeatures
-from vicinal.planning.engine_factory import create_kernel
+from vicinal.linear.model_features import CHUNK
 from vicinal.planning.plan import IndKNNPlan
 
 pytestmark = pytest.mark.quick
 
 N, D, CLASSES = 500, 5, 3
-
-
 X, Y = clouds(0, N, D)
 R, _ = clouds(1, 120, D)
 Q, YQ = clouds(2, 200, D)
@@ -48,14 +45,8 @@ def test_it_asks_about_what_the_model_is_unsure_of(both):
     before = np.arange(len(Q)) < np.flatnonzero(answers.asked).max()
     assert margins[answers.asked].max() <= margins[~answers.asked & before].min()
     assert (answers.labels == YQ).mean() > 0.8
-    assert classifier.model_share_ == 0.5
-
-
-def test_scores_and_labels_agree(both):
-    _, answers = both
-    assert np.isfinite(answers.votes).all()
-    assert np.isfinite(answers.noise).all()
     assert (answers.votes.argmax(axis=1) == answers.labels).all()
+    assert np.isfinite(answers.noise).all()
 
 
 def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_model():
@@ -195,13 +186,9 @@ def test_two_witnesses_count_by_their_precision():
     said = _losses.Predictions(shares, said.score_std, True)
     of_a_table = loss.convert_to_votes(said, 1.0, np.full(2, 100.0))
     np.testing.assert_allclose(of_a_table[0], quiet[0] * 161 / 41)
-
-
-def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
-    loss = _losses.ClassLoss(np.ones(2) / 2)
     said = _losses.Predictions(np.array([[1.0, 0.0]]), np.zeros(1))
     votes = loss.convert_to_votes(said, np.array([3.0]), np.array([100.0]))
-    assert votes.sum() == pytest.approx(1e4 * 3.0)
+    assert votes.sum() == pytest.approx(1e4 * 3.0), "the most that a model's word counts"
 
 
 def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
@@ -236,16 +223,6 @@ def test_leads_of_queries_can_be_compared(both):
     np.testing.assert_allclose(answers.votes, chances * expected[:, None], rtol=1e-9)
     most = expected / (np.sqrt(2) * answers.noise)
     assert (classifier.confidence(answers.votes, answers.noise) <= most * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("width", [62, 63, 64])
-def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
-    public = np.random.default_rng(width).normal(size=(40, width))
-    plan = plan_of(epsilon=1.0, n_queries=10, n_records=100)
-    kernel = create_kernel(plan, public)
-    encoded = kernel.encode(public).astype(np.float32)
-    features = ModelFeatures.for_training(encoded, 100, lifted=kernel.lifts)
-    assert kernel.lifts == (features.kernel is None) == (width < 64)
 
 
 @pytest.mark.parametrize("width", [5, 80])

@@ -17,7 +17,6 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
 from vicinal.accounting.budget import UNITS
 from vicinal.engine.shard import LocalShardBase
 from vicinal.linear import descent, losses, private_model
-from vicinal.linear.kernel_map import KernelMap
 from vicinal.linear.losses import ClassLoss
 from vicinal.linear.model_features import ModelFeatures
 from vicinal.linear.private_model import LinearModel, ModelGate, PrivateModel
@@ -32,12 +31,9 @@ pytestmark = [pytest.mark.statistical, pytest.mark.quick]
 N, D, CLASSES = 600, 6, 3
 SHARE = 0.5
 
-
 X, Y = clouds(0, N, D)
 R, _ = clouds(1, 150, D)
 Q, _ = clouds(2, 400, D)
-
-
 SIDES = 2.0 * np.eye(CLASSES)[Y] - 1
 """Numbers that records carry in place of classes."""
 
@@ -73,11 +69,6 @@ def trained(subjects, monkeypatch, **parameters):
         made = classifier(**parameters)
         fitted = made.fit(X, SIDES if parameters.get("numbers") else Y, subjects, public=R)
     return fitted, steps
-
-
-def with_components(patch):
-    """Have models of any number of features trained on components of a kernel."""
-    components_for_few(patch)
 
 
 def without(subjects, victim, step, model, targets, encoder):
@@ -122,22 +113,27 @@ SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
 
+KINDS = {"votes": {}, "labels": {"release": "label"}, "numbers": {"numbers": True}}
+
+
+def check_loss(subjects, victim, kind, monkeypatch):
+    loss, paid = loss_and_price(subjects, victim, monkeypatch, **KINDS[kind])
+    assert 0 < loss <= paid * (1 + 1e-9)
+    assert paid <= loss * (1 + 1e-3)
+
+
 @pytest.mark.parametrize("clip", [0.4, 1.0])
-@pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
     monkeypatch.setattr(private_model, "MAX_CLIP", clip)
-    loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
-    assert 0 < loss <= paid * (1 + 1e-9)
-    assert paid <= loss * (1 + 1e-3)
+    check_loss(subjects, victim, kind, monkeypatch)
 
 
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 17), (SEVERAL, N - 4)])
 def test_training_on_components_loses_what_the_victim_paid(subjects, victim, monkeypatch):
-    with_components(monkeypatch)
-    loss, paid = loss_and_price(subjects, victim, monkeypatch, release="label")
-    assert 0 < loss <= paid * (1 + 1e-9)
-    assert paid <= loss * (1 + 1e-3)
+    components_for_few(monkeypatch)
+    check_loss(subjects, victim, "labels", monkeypatch)
 
 
 def of_private_landmarks(patch):
@@ -152,29 +148,20 @@ def of_private_landmarks(patch):
 
 
 @pytest.mark.parametrize("control", [None, of_private_landmarks])
-def test_trees_are_those_of_public_rows(control, monkeypatch):
-    """And so are centre, factors and landmarks, whoever is in the data."""
+@pytest.mark.parametrize("components", [False, True])
+def test_features_are_made_of_public_rows_alone(components, control, monkeypatch):
+    """Trees or landmarks, centre and factors are the same, whoever is in the data."""
+    if components:
+        components_for_few(monkeypatch)
+    encoder = OF_MANY if components else ENCODER
+    public = encoder.encode(R).astype(np.float32)
+    given = ModelFeatures.for_training(public, N, lifted=encoder.lifts)
     if control is not None:
         control(monkeypatch)
-    given = ModelFeatures.from_rows(ENCODER.encode(R).astype(np.float32), lifted=True)
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features
-    assert np.array_equal(given.trees.cuts, made.trees.cuts) == (control is None)
-    rows = ENCODER.encode(X)
+    assert (made.kernel is not None) == components
+    rows = encoder.encode(X)
     same = np.array_equal(given.compute_rows(rows), made.compute_rows(rows))
-    assert same == (control is None)
-
-
-@pytest.mark.parametrize("control", [None, of_private_landmarks])
-def test_landmarks_are_public_rows(control, monkeypatch):
-    """Whoever is in the data, the kernel is the same: it is made before any record is read."""
-    with_components(monkeypatch)
-    if control is not None:
-        control(monkeypatch)
-    given = KernelMap.from_public_rows(OF_MANY.encode(R).astype(np.float32)).to_arrays()
-    made = (
-        classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.to_arrays()
-    )
-    same = all(np.array_equal(given[name], made[name]) for name in given)
     assert same == (control is None)
 
 
@@ -201,26 +188,22 @@ def unclipped(patch):
     patch.setattr("vicinal.mechanisms.linear_model.charge_records", broken)
 
 
-def most_wrong(monkeypatch):
-    """Return the subject with the longest gradient at the end of an honest training."""
-    fitted, _ = trained(SINGLE, monkeypatch)
-    chances = fitted.model_probabilities(X)
-    return int(chances[np.arange(N), Y].argmin())
-
-
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("components", [False, True])
-@pytest.mark.parametrize("control", [uncharged, unclipped])
-def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
+def test_broken_trainings_are_caught(components, numbers, monkeypatch):
+    """The victim has the longest gradient at the end of an honest training."""
     monkeypatch.setattr(private_model, "MAX_CLIP", private_model.MIN_CLIP)  # gradients are cut
     if components:
-        with_components(monkeypatch)
-    victim = most_wrong(monkeypatch)
+        components_for_few(monkeypatch)
+    fitted, _ = trained(SINGLE, monkeypatch)
+    victim = int(fitted.model_probabilities(X)[np.arange(N), Y].argmin())
     loss, paid = loss_and_price(SINGLE, victim, monkeypatch, numbers=numbers)
     assert loss <= paid * (1 + 1e-9)
-    control(monkeypatch)
-    loss, paid = loss_and_price(SINGLE, victim, monkeypatch, numbers=numbers)
-    assert loss > 1.2 * paid
+    for control in (uncharged, unclipped):
+        with monkeypatch.context() as patch:
+            control(patch)
+            loss, paid = loss_and_price(SINGLE, victim, monkeypatch, numbers=numbers)
+        assert loss > 1.2 * paid, control
 
 
 # ---------------------------------------------------------------- the metric

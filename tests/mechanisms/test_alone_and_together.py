@@ -9,22 +9,24 @@ subject's contribution changes.
 import os
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mechanism_tools import make_accountant, make_subjects
 from vicinal import testing
 from vicinal.accounting.budget import UNITS
 from vicinal.accounting.label_filter import build_charge_table
-from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
+from vicinal.mechanisms import VoteGrid, create_noise_source
 from vicinal.mechanisms import charging as _charging
 from vicinal.mechanisms import linear_model as _linear_model
 from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.gradients import SubjectRows
 from vicinal.mechanisms.linear_model import IndividualGradient
 from vicinal.mechanisms.noisy_labels import NoisyLabels
-from vicinal.mechanisms.subject_table import RecordVectors, SubjectTable
+from vicinal.mechanisms.subject_table import RecordVectors
 from vicinal.mechanisms.votes import NoisyVotes
 from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
 from vicinal.neighbours.engines import list_exact_engines
@@ -34,53 +36,38 @@ N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
 PUBLIC = np.random.default_rng(0).normal(size=(80, D))
 KERNEL = Cosine(int8_precision(PUBLIC))
 WIDTHS = {"votes": 4, "labels": 4, "dense": 5, "sparse": 60}
-
-
-def exact(engine):
-    return lambda: ExactIndex(KERNEL, D, engine=engine)
-
-
-def hashing():
-    return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
-
-
-INDEXES = {**{f"exact, {name}": exact(name) for name in list_exact_engines()}, "hashing": hashing}
-
-
-def make_targets(kind, rng):
-    """Return the targets of N records; sparse vectors have few nonzero entries."""
-    if kind in ("votes", "labels"):
-        return rng.integers(0, WIDTHS[kind], N).astype(np.int32)
-    rows = rng.normal(size=(N, WIDTHS[kind]))
-    if kind == "sparse":
-        rows *= rng.random(rows.shape) < rng.choice([0.02, 0.1, 0.4], size=(N, 1))
-    return RecordVectors.from_rows(rows / 3)
+INDEXES = {
+    **{f"exact, {n}": partial(ExactIndex, KERNEL, D, engine=n) for n in list_exact_engines()},
+    "hashing": partial(HyperplaneLSH, KERNEL, D, tables=6, bits=3, seed=3),
+}
+FLOAT32_INDEX = INDEXES["exact, float32"]
 
 
 def make_world(kind, seed):
-    """Return integer features, targets, slots and remaining budgets from 0 to full."""
+    """Return features, targets, slots and remaining budgets, from 0 to full, of N records."""
     rng = np.random.default_rng(seed)
-    slots = rng.integers(0, SUBJECTS, N).astype(np.int32)
+    slots = rng.integers(0, SUBJECTS, N)
     slots[:SUBJECTS] = rng.permutation(SUBJECTS)
     remaining = rng.integers(0, UNITS, SUBJECTS) >> rng.integers(0, 40, SUBJECTS)
-    return KERNEL.encode(rng.normal(size=(N, D))), make_targets(kind, rng), slots, remaining
+    integers = KERNEL.encode(rng.normal(size=(N, D)))
+    if kind not in ("dense", "sparse"):
+        return integers, rng.integers(0, 4, N), slots, remaining
+    rows = rng.normal(size=(N, WIDTHS[kind]))
+    if kind == "sparse":
+        rows *= rng.random(rows.shape) < rng.choice([0.02, 0.1, 0.4], size=(N, 1))
+    return integers, RecordVectors.from_rows(rows / 3), slots, remaining
 
 
-def select_subjects(targets, slots, remaining, chosen):
-    """Return rows and table of the subjects in `chosen`, renumbered, with copied budgets."""
-    rows = np.flatnonzero(np.isin(slots, chosen))
-    new_slots = np.searchsorted(chosen, slots[rows]).astype(np.int32)
-    records = np.bincount(new_slots, minlength=len(chosen)).astype(np.int32)
-    return rows, SubjectTable(targets[rows], new_slots, records, remaining[chosen].copy())
-
-
-def make_mechanism(kind):
-    grid, noise = VoteGrid(1 << 22), create_noise_source(1)
-    slack = DeltaSlackAccountant(1e-5, needs_slack=True)
+def make_charge(kind):
+    """Return the function that charges subjects for lists, and returns sums and charges first."""
+    source = VoteGrid(1 << 22), create_noise_source(1), make_accountant()
+    if kind == "counts":
+        return NoisyCount(1e5, BUDGET, *source).contribute_and_charge
     if kind == "labels":
-        table = build_charge_table(0.03, 1e-7)
-        return NoisyLabels(KERNEL, D, WIDTHS[kind], table, grid, noise, slack)
-    return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
+        mechanism = NoisyLabels(KERNEL, D, 4, build_charge_table(0.03, 1e-7), *source)
+    else:
+        mechanism = NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, *source)
+    return mechanism.prepare_release(np.full(QUERIES, 30.0)).contribute_and_charge
 
 
 @cache
@@ -95,35 +82,31 @@ def make_blocks():
     return [(queries[part], radii[part]) for part in (slice(0, QUERIES), slice(QUERIES, None))]
 
 
-def contribute_blocks(priced, make_index, integers, table):
-    """Return the private sums of both blocks and the remaining budgets of all subjects."""
-    index = make_index()
-    index.add(integers)
-    sums = []
-    for queries, radii in make_blocks():
-        remaining_before = table.remaining.sum()
-        block_sums, spent = priced.contribute_and_charge(index.search(queries, radii), table)
-        assert spent == remaining_before - table.remaining.sum()
-        sums.append(block_sums)
-    return np.stack(sums), table.remaining
-
-
 def check_world(kind, make_index, seed):
     """Compare all subjects together with each of them alone."""
     integers, targets, slots, remaining = make_world(kind, seed)
-    priced = make_mechanism(kind).prepare_release(np.full(QUERIES, 30.0))
-    all_slots = np.arange(SUBJECTS)
-    rows, table = select_subjects(targets, slots, remaining, all_slots)
-    together, left = contribute_blocks(priced, make_index, integers[rows], table)
-    alone, remaining_alone = np.zeros_like(together), np.zeros_like(left)
-    for subject in all_slots:
-        rows, table = select_subjects(targets, slots, remaining, all_slots[[subject]])
-        sums, units = contribute_blocks(priced, make_index, integers[rows], table)
-        alone += sums
-        remaining_alone[subject] = units[0]
+    charge = make_charge(kind)
+
+    def charge_blocks(chosen):
+        """Return the sums of both blocks, and what is left of the budgets of `chosen` subjects."""
+        rows = np.flatnonzero(np.isin(slots, chosen))
+        new_slots = np.searchsorted(chosen, slots[rows])
+        table = make_subjects(targets[rows], new_slots, remaining[chosen])
+        index = make_index()
+        index.add(integers[rows])
+        sums = []
+        for queries, radii in make_blocks():
+            remaining_before = table.remaining.sum()
+            block_sums, *_, spent = charge(index.search(queries, radii), table)
+            assert spent == remaining_before - table.remaining.sum()
+            sums.append(block_sums)
+        return np.stack(sums), table.remaining
+
+    together, left = charge_blocks(np.arange(SUBJECTS))
+    alone = [charge_blocks(np.array([subject])) for subject in range(SUBJECTS)]
     assert (left < remaining).mean() > 0.5, "few subjects contributed"
-    np.testing.assert_array_equal(left, remaining_alone)
-    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
+    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -142,29 +125,7 @@ def test_votes_together_are_the_sum_of_votes_alone(kind, index, threads):
 
 
 def test_counts_together_are_the_sum_of_counts_alone(threads):
-    def count_blocks(integers, table):
-        index = ExactIndex(KERNEL, D)
-        index.add(integers)
-        slack = DeltaSlackAccountant(1e-5, needs_slack=True)
-        counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), create_noise_source(1), slack)
-        sums = [
-            counter.contribute_and_charge(index.search(queries, radii), table)[0]
-            for queries, radii in make_blocks()
-        ]
-        return np.stack(sums), table.remaining
-
-    integers, targets, slots, remaining = make_world("votes", threads)
-    all_slots = np.arange(SUBJECTS)
-    rows, table = select_subjects(targets, slots, remaining, all_slots)
-    together, left = count_blocks(integers[rows], table)
-    alone = [
-        count_blocks(integers[rows], table)
-        for rows, table in (
-            select_subjects(targets, slots, remaining, all_slots[[s]]) for s in range(SUBJECTS)
-        )
-    ]
-    np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
-    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
+    check_world("counts", FLOAT32_INDEX, seed=threads)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -176,10 +137,10 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
     """
     monkeypatch.setattr(_linear_model, "_SUBJECT_BLOCK", 4)
     rng, several = np.random.default_rng(8), 11
-    slots = np.concatenate([np.arange(1111), rng.integers(0, several, 2 * several)])
+    # Each of eleven subjects has at least two records, each of the others one.
     slots = np.concatenate(
-        [slots, np.arange(several)]
-    )  # so that each of these subjects has several records
+        [np.arange(1111), rng.integers(0, several, 2 * several), np.arange(several)]
+    )
     order = rng.permutation(len(slots))
     slots = (slots * 7 % 1111)[order].astype(np.int32)
     rows = rng.normal(size=(len(slots), 3)) * 10 ** rng.uniform(0.5, 3.3, (len(slots), 1))
@@ -189,12 +150,12 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vect
     labels = rng.integers(-(2**30), 2**30, (len(slots), 3)).astype(np.int32) if vectors else labels
     remaining = UNITS - (rng.integers(0, UNITS, 1111) >> rng.integers(0, 30, 1111))
     weights = rng.normal(size=(3, 3))
-    slack = DeltaSlackAccountant(1e-5, needs_slack=False)
+    accountant = make_accountant(needs_slack=False)
 
     def run_step(chosen, new_slots, units):
         records = SubjectRows(rows[chosen], labels[chosen], new_slots.astype(np.int32), len(units))
         step = IndividualGradient(
-            records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), slack
+            records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, create_noise_source(1), accountant
         ).prepare_release(5.0)
         return step.contribute_and_charge(weights, units)
 
@@ -222,7 +183,7 @@ def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
 
     monkeypatch.setattr(_charging, "charge_multirecord_vectors", run_and_leave_entry)
     with pytest.raises(RuntimeError, match="left a contribution"):
-        check_world("sparse", exact("float32"), seed=0)
+        check_world("sparse", FLOAT32_INDEX, seed=0)
 
 
 def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
@@ -238,17 +199,19 @@ def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
         _charging, "Scratch", type("Spoilt", (), {"allocate": staticmethod(allocate_spoilt)})
     )
     for kind in WIDTHS:
-        check_world(kind, exact("float32"), seed=1)
+        check_world(kind, FLOAT32_INDEX, seed=1)
 
 
 @pytest.mark.slow
-def test_no_kernel_reads_or_writes_outside_its_arrays(tmp_path):
-    """Compiled code does not check bounds; here it is recompiled with checks."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
+def test_no_kernel_reads_or_writes_outside_its_arrays():
+    """Compiled code does not check bounds; a child compiles it with checks, in its own cache."""
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    bounds = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache_home / "vicinal/bounds")}
     chosen = "votes_together and (sparse or dense or labels) and float32 or counts or gradients"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
     checked = subprocess.run(
         [*command, "-k", f"({chosen}) and not reads_or_writes"],
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
+        env={**os.environ, **bounds},
         capture_output=True,
         text=True,
         check=False,

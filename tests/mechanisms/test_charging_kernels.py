@@ -1,4 +1,4 @@
-"""What the charging kernels do at the limits of their arithmetic, and at no other place."""
+"""Charging at the limits of its arithmetic; grids, delta slack and counts in small cases."""
 
 from fractions import Fraction
 from itertools import permutations
@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from made_up import NoNoise
+from mechanism_tools import make_accountant, make_lists, make_subjects, make_votes
 from vicinal import testing
 from vicinal.accounting.budget import UNITS, compute_unit_rate
 from vicinal.accounting.charges import compute_charge
-from vicinal.errors import InvalidInput
+from vicinal.accounting.gaussian import compute_grid_slack
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid
 from vicinal.mechanisms import charging as _charging
 from vicinal.mechanisms.charging import (
@@ -25,12 +27,11 @@ from vicinal.mechanisms.charging import (
     scale_down_to_budget,
 )
 from vicinal.mechanisms.count import NoisyCount, release_noisy_size
-from vicinal.mechanisms.subject_table import SubjectArrays, SubjectTable, multiply_towards_zero
-from vicinal.mechanisms.votes import NoisyVotes
-from vicinal.neighbours import Cosine, NeighbourLists
+from vicinal.mechanisms.subject_table import SubjectArrays, multiply_towards_zero
+from vicinal.mechanisms.votes import MIN_SCALE
 from vicinal.neighbours.kernels import LEVELS
 
-NO_LIMIT = DeltaSlackAccountant(1e-5, needs_slack=False)
+NO_LIMIT = make_accountant(needs_slack=False)
 
 
 def scale_contribution(values, scale, remaining=UNITS, budget=1e3):
@@ -42,10 +43,6 @@ def scale_contribution(values, scale, remaining=UNITS, budget=1e3):
     return [int(value) for value in vector], cost
 
 
-def compute_square(vector):
-    return sum(value * value for value in vector)
-
-
 @pytest.mark.parametrize(
     ("values", "scale"),
     [
@@ -55,10 +52,11 @@ def compute_square(vector):
 )  # fmt: skip
 def test_no_contribution_is_longer_than_the_scale_or_has_another_sign(values, scale):
     vector, cost = scale_contribution(values, scale)
+    square = sum(value * value for value in vector)
     longest = min(scale, 1 << 31)
-    assert 0.999999 * longest**2 < compute_square(vector) <= longest**2
+    assert 0.999999 * longest**2 < square <= longest**2
     assert all(new * old >= 0 for new, old in zip(vector, values, strict=True))
-    assert compute_square(vector) * compute_unit_rate(scale, 1e3) <= cost < 1 << 48
+    assert square * compute_unit_rate(scale, 1e3) <= cost < 1 << 48
 
 
 def test_a_sum_of_very_many_squares_is_known_well_enough():
@@ -75,20 +73,20 @@ def test_whoever_has_nothing_left_adds_nothing_and_pays_nothing(remaining):
 def test_the_order_of_a_subjects_coordinates_changes_nothing():
     """Squares are added in floating point: 2^56 is reached in one of two orders of these."""
     values = [(1 << 28) - 1, 23170, 148, 10, 1, 1, 1, 1]
+    rates = np.array([compute_unit_rate(1 << 28, float(1 << 24))])
+    prices = VotePrices(
+        np.array([1 << 28]), rates, rates, np.zeros(1), np.ones((1, 1)), label_only=False
+    )
+    lists = make_lists(8)
+    hits = NeighbourArrays(np.array([[0], [8]]), lists.rows, np.zeros(8, np.int32))
+    kernel = KernelWeights(np.full(LEVELS, 1 << 29), 0, 0)
     found = set()
     for order in list(permutations(range(8)))[::997]:
         vectors = VectorArrays(
             np.arange(9), np.array(order, np.int32), 2 * np.array(values, np.int32)[list(order)]
         )
-        rates = np.array([compute_unit_rate(1 << 28, float(1 << 24))])
-        prices = VotePrices(
-            np.array([1 << 28]), rates, rates, np.zeros(1), np.ones((1, 1)), label_only=False
-        )
-        hits = NeighbourArrays(
-            np.array([[0], [8]]), np.arange(8, dtype=np.int32), np.zeros(8, np.int32)
-        )
         subjects = SubjectArrays(np.zeros(8, np.int32), np.array([8], np.int32), np.array([UNITS]))
-        kernel, sums = KernelWeights(np.full(LEVELS, 1 << 29), 0, 0), np.zeros((1, 8), np.int64)
+        sums = np.zeros((1, 8), np.int64)
         cost = charge_multirecord_vectors(
             hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.allocate(8), sums
         )
@@ -104,28 +102,18 @@ def test_products_are_rounded_towards_zero():
             assert multiply_towards_zero(weight, signed) == int(Fraction(weight * signed, 1 << 30))
 
 
-def make_subjects(*records):
+def make_crowd(*n_records):
     """Return subjects with so many records of one class each."""
-    slots = np.repeat(np.arange(len(records), dtype=np.int32), records)
-    remaining = np.full(len(records), UNITS)
-    return SubjectTable(
-        np.zeros(len(slots), np.int32), slots, np.array(records, np.int32), remaining
-    )
+    return make_subjects(np.zeros(sum(n_records)), np.repeat(np.arange(len(n_records)), n_records))
 
 
-def one_query(size):
-    return NeighbourLists(
-        np.array([0, size]), np.arange(size, dtype=np.int32), np.full(size, 4094**2, np.int32)
-    )
-
-
-@pytest.mark.parametrize("records", [1, 3])
-def test_votes_whose_squares_would_wrap_around_are_cut(records):
-    votes = NoisyVotes(Cosine(), 2, 1, 1e3, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
+@pytest.mark.parametrize("n_records", [1, 3])
+def test_votes_whose_squares_would_wrap_around_are_cut(n_records):
+    votes = make_votes(1, 1e3, VoteGrid(1 << 22), NO_LIMIT)
     votes.weights[:] = 1 << 33
-    subjects = make_subjects(records)
+    subjects = make_crowd(n_records)
     release = votes.prepare_release(np.array([2.0**18]))
-    sums, spent = release.contribute_and_charge(one_query(records), subjects)
+    sums, spent = release.contribute_and_charge(make_lists(n_records), subjects)
     assert release.scales[0] == 1 << 40
     assert sums[0, 0] == 1 << 31
     assert spent == UNITS - subjects.remaining[0]
@@ -139,8 +127,8 @@ def test_votes_whose_squares_would_wrap_around_are_cut(records):
 )  # fmt: skip
 def test_a_count_beyond_the_scale_or_int64_is_left_out(sigma, records, counted):
     count = NoisyCount(sigma, 1e6, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
-    subjects = make_subjects(*records)
-    counts, part, spent = count.contribute_and_charge(one_query(sum(records)), subjects)
+    subjects = make_crowd(*records)
+    counts, part, spent = count.contribute_and_charge(make_lists(sum(records)), subjects)
     assert part.tolist() == np.repeat(counted, records).tolist()
     assert counts[0] == np.dot(records, counted) << 22
     assert ((subjects.remaining < UNITS) == counted).all()
@@ -152,17 +140,51 @@ def test_a_count_beyond_the_scale_or_int64_is_left_out(sigma, records, counted):
 )
 def test_a_size_beyond_the_scale_or_int64_is_left_out(budget, steps, size):
     """Ten records are more than 7.07 times the noise, or than 2^31 steps."""
-    subjects = make_subjects(10, 7)
+    subjects = make_crowd(10, 7)
     found, spent = release_noisy_size(subjects, budget, VoteGrid(steps), NoNoise(), NO_LIMIT)
     assert found == size
     assert spent == (UNITS - subjects.remaining).sum() >= 0
     assert (subjects.remaining <= UNITS).all()
 
 
+def test_the_size_counts_at_most_ten_records_of_a_subject():
+    subjects = make_crowd(30, 1, 1)
+    grid = VoteGrid.choose(100.0, 1, 1, 1e-5)
+    size, spent = release_noisy_size(subjects, 0.5, grid, NoNoise(), make_accountant())
+    assert size == 12
+    charges = UNITS - subjects.remaining
+    np.testing.assert_allclose(charges / UNITS, [0.05, 0.0005, 0.0005], rtol=1e-4)
+    assert spent == charges.sum()
+
+
 @pytest.mark.parametrize("steps", [0, 3 << 20, (1 << 22) - 1, 1 << 30, 1 << 31, 4.0])
 def test_grids_on_which_squares_wrap_around_are_refused(steps):
     with pytest.raises(InvalidInput, match="steps"):
         VoteGrid(steps)
+
+
+def test_a_plan_gets_the_coarsest_grid_of_the_promised_steps_or_is_refused():
+    for noise in (0.05, 1.0, 3.7, 500.0):
+        assert VoteGrid.choose(noise, 1000, 10, 1e-5).convert_noise(noise) >= MIN_SCALE
+    steps = VoteGrid.choose(2.0, 3000, 10, 1e-9).steps
+    assert 2 * steps > 8 * MIN_SCALE
+    used = [3000 * 10 * compute_grid_slack(scale) for scale in (2 * steps, steps)]
+    assert used[0] < 0.01 * 1e-9 / 200 < used[1]
+    with pytest.raises(InvalidInput, match="noise"):
+        VoteGrid.choose(1e-4, 1000, 10, 1e-5)
+
+
+def test_the_accountant_adds_up_and_refuses_once_its_share_is_used():
+    accountant = make_accountant()
+    accountant.charge([MIN_SCALE] * 3, 10)
+    for _ in range(2):
+        assert accountant.spent == pytest.approx(30 * compute_grid_slack(MIN_SCALE))
+        with pytest.raises(PrivacyRefused):  # which costs nothing
+            accountant.charge([10], 10)
+    make_accountant(needs_slack=False).charge([10] * 100, 10)
+    votes = make_votes(3, accountant=DeltaSlackAccountant(1e-13, needs_slack=True))
+    with pytest.raises(PrivacyRefused):
+        votes.prepare_release(np.array([2.0]))
 
 
 def test_no_two_threads_work_in_the_same_memory(monkeypatch):
@@ -173,10 +195,9 @@ def test_no_two_threads_work_in_the_same_memory(monkeypatch):
     monkeypatch.setattr(_charging, "Scratch", recording_scratch)
     monkeypatch.setattr(_charging, "_TILE_ROWS", 16)
     monkeypatch.setattr(_charging, "_MIN_HITS_PER_THREAD", 1)
-    votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
-    subjects = make_subjects(*[1] * 60, *[2] * 20)
+    release = make_votes(1, grid=VoteGrid(1 << 22)).prepare_release(np.array([30.0]))
     with testing.use_threads(3):
-        votes.prepare_release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
+        release.contribute_and_charge(make_lists(100), make_crowd(*[1] * 60, *[2] * 20))
     arrays = {array.ctypes.data for scratch in scratches for array in scratch}
     assert len(scratches) == 6
     assert len(arrays) == 18

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import RBF, Cosine, ExactIndex
 from vicinal.neighbours.engines import ENGINES, _choice, get_engine, list_exact_engines
-from vicinal.neighbours.kernels import Precision, int8_precision
+from vicinal.neighbours.kernels import Precision
 from vicinal.neighbours.scan import HitBudget, NeighbourLists, ScanEngine, ScanRecords, TooManyHits
 
 pytestmark = pytest.mark.quick
@@ -161,24 +160,6 @@ def test_an_engine_stops_when_there_is_no_room(name, queries):
     with pytest.raises(TooManyHits):
         worker.scan(block, records, HitBudget(500 * queries - 1))
     assert worker.scan(block, records, HitBudget(500 * queries))[0].sum() == 500 * queries
-
-
-@pytest.mark.parametrize("kind", [Cosine, lambda p: RBF(9.0, 12.0, p)], ids=["cosine", "rbf"])
-@pytest.mark.parametrize("block", [1, 3, 4, 65, 200])
-def test_indexes_answer_alike_on_every_engine(kind, block):
-    rng = np.random.default_rng(block)
-    X, Q = rng.normal(size=(3000, 50)), rng.normal(size=(block, 50))
-    kernel = kind(int8_precision(X[:500]))
-    hits = []
-    for name in list_exact_engines():
-        index = ExactIndex(kernel, 50, engine=name)
-        index.add(kernel.encode(X))
-        lists = index.search(kernel.encode(Q), np.full(block, kernel.similarity_at(0.2, 50)))
-        hits.append((lists.starts, lists.rows, lists.similarities))
-    assert len(hits[0][1]) > 0
-    for other in hits[1:]:
-        for actual, expected in zip(other, hits[0], strict=True):
-            np.testing.assert_array_equal(actual, expected)
 
 
 class AlteredEngine(ScanEngine):

@@ -5,7 +5,7 @@ import pytest
 
 from index_tools import wiped
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH
+from vicinal.neighbours import RBF, Cosine, ExactIndex, HyperplaneLSH
 from vicinal.neighbours.index import FeatureRows
 from vicinal.neighbours.kernels import Precision
 
@@ -19,11 +19,10 @@ def make_points(n, seed=0):
 @pytest.mark.parametrize(
     ("queries", "thresholds", "word"),
     [
-        (make_points(3)[:, :5], np.zeros(3, dtype=np.int64), "shape"),
-        (make_points(3)[0], np.zeros(3, dtype=np.int64), "shape"),
-        (make_points(3).astype(np.float64), np.zeros(3, dtype=np.int64), "type"),
-        (make_points(3).astype(np.float32), np.zeros(3, dtype=np.int64), "type"),
-        (make_points(3), np.zeros(2, dtype=np.int64), "thresholds"),
+        (make_points(3)[:, :5], np.zeros(3, int), "shape"),
+        (make_points(3)[0], np.zeros(3, int), "shape"),
+        (make_points(3).astype(np.float32), np.zeros(3, int), "type"),
+        (make_points(3), np.zeros(2, int), "thresholds"),
         (make_points(3), np.full(3, np.nan), "thresholds"),
     ],
 )
@@ -36,18 +35,12 @@ def test_what_could_be_misread_is_refused(queries, thresholds, word):
         list(index.search_in_blocks(queries, thresholds))
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        make_points(3)[:, :5],
-        make_points(3)[0],
-        make_points(3).astype(np.float32),
-        make_points(3).astype(int),
-    ],
-)
-def test_records_that_could_be_misread_are_refused_before_anything_changes(rows):
-    for index in (ExactIndex(KERNEL, 6), HyperplaneLSH(KERNEL, 6)):
-        index.add(make_points(10))
+@pytest.mark.parametrize("kind", [ExactIndex, HyperplaneLSH])
+def test_records_that_could_be_misread_are_refused_before_anything_changes(kind):
+    index = kind(KERNEL, 6)
+    index.add(make_points(10))
+    points = make_points(3)
+    for rows in (points[:, :5], points[0], points.astype(np.float32), points.astype(int)):
         with pytest.raises(InvalidInput, match="'integers'"):
             index.add(rows)
         assert len(index) == 10
@@ -64,8 +57,7 @@ def test_an_empty_index_and_an_empty_block_find_nothing():
     assert list(index.search_in_blocks(make_points(0), np.zeros(0, dtype=np.int64))) == []
 
 
-def test_growing_copies_no_block_that_is_there():
-    """Fails if adding moves records that are already in memory."""
+def test_memory_grows_in_blocks_and_copies_no_record_that_is_there():
     store = FeatureRows(KERNEL, 6, block_rows=64)
     store.add(make_points(50))
     first = store._features.blocks[0]
@@ -79,14 +71,16 @@ def test_growing_copies_no_block_that_is_there():
 
 @pytest.mark.parametrize("kept", [0, 1, 63, 64, 65, 199])
 def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
-    store = FeatureRows(KERNEL, 6, block_rows=64)
-    store.add(make_points(200))
+    kernel = RBF(1.0, 3.0)  # rows have offsets, too
+    points = kernel.encode(np.random.default_rng(0).normal(size=(200, 6)))
+    store = FeatureRows(kernel, 6, block_rows=64)
+    store.add(points)
     no_rows = np.zeros(0, dtype=np.int64)
     store.remove(no_rows, no_rows, kept)
     assert len(store) == kept
     assert len(store._features.blocks) == -(-kept // 64)
     assert wiped(store)
-    np.testing.assert_array_equal(store.features, make_points(200)[:kept])
+    np.testing.assert_array_equal(store.features, points[:kept])
 
 
 @pytest.mark.parametrize(

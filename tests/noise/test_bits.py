@@ -34,27 +34,17 @@ def draw_samples(buffer, sampler, scale, size):
     return out
 
 
-def test_bits_come_in_order_and_once():
-    number = int.from_bytes(Stream()(40), "little")
-    words, cursor = make_bits(number, 320)
-    at = 0
-    for count in (1, 63, 64, 0, 5, 64, 40, 23, 60):
-        assert int(read_bits(words, cursor, count)) == number >> at & (1 << count) - 1
-        at += count
-        assert cursor[NEXT] == at
-    assert not (number >> at) & ~((1 << 320 - at) - 1)
-    for position in range(3):
-        words, cursor = make_bits(number >> position, 1)
-        assert read_bit(words, cursor) == bool(number >> position & 1)
-
-
-def test_every_offset_and_count():
+def test_bits_of_every_offset_and_count_are_read_once_in_order():
     number = int.from_bytes(Stream()(16), "little") | 1 << 64
     words, cursor = make_bits(number, 128)
     for offset in range(64):
         for count in range(65):
             cursor[NEXT] = offset
             assert int(read_bits(words, cursor, count)) == number >> offset & (1 << count) - 1
+            assert cursor[NEXT] == offset + count
+        cursor[NEXT] = offset
+        assert read_bit(words, cursor) == bool(number >> offset & 1)
+        assert cursor[NEXT] == offset + 1
 
 
 @pytest.mark.parametrize("read", [lambda *p: read_bits(*p, 5), read_bit])

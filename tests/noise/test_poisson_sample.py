@@ -1,9 +1,11 @@
 """Poisson samples by gaps agree with a reference in exact integers."""
 
+from itertools import accumulate
+from operator import mul
+
 import numpy as np
 import pytest
 
-from vicinal.errors import InvalidInput
 from vicinal.noise import poisson_sample as module
 from vicinal.noise._uniform_bits import BitBuffer
 from vicinal.noise.poisson_sample import draw_poisson_sample
@@ -15,11 +17,11 @@ NUMERATORS += [(1 << 64) - 1, 1 << 63, 12345]
 def sample_slowly(draws, numerator, size):
     """Return positions by the definition: 32 digits at a time, until they say how long a gap is."""
     draws, position, found = iter(draws), 0, []
-    tails = (1 << 64) - numerator
+    powers = list(accumulate([(1 << 64) - numerator] * module._MAX_GAP, mul))
     while True:
         digits, value, gap = 32, next(draws), 0
         while gap < module._MAX_GAP:
-            power, whole = tails ** (gap + 1), 1 << 64 * (gap + 1)
+            power, whole = powers[gap], 1 << 64 * (gap + 1)
             if (value + 1) * whole <= power << digits:  # all of it below the power
                 gap += 1
             elif value * whole >= power << digits:  # all of it at the power or above
@@ -98,15 +100,3 @@ def test_room_that_is_too_small_loses_nobody(monkeypatch):
     found = draw_poisson_sample(0.5, 4000)
     assert abs(len(found) - 2000) < 7 * 32
     assert found[-1] > 3900
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), "0.5", True])
-def test_probabilities_that_are_none(bad):
-    with pytest.raises(InvalidInput, match="probability"):
-        draw_poisson_sample(bad, 3)
-
-
-@pytest.mark.parametrize("bad", [-1, 2.5, True, None])
-def test_sizes_that_are_none(bad):
-    with pytest.raises(InvalidInput, match="size"):
-        draw_poisson_sample(0.5, bad)

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
-from vicinal.cli.main import app
 from vicinal.linear.private_model import MAX_TRAINING_SHARE
 from vicinal.neighbours import Reference
 from vicinal.planning import plan_simulation as _plan_simulation
@@ -84,10 +83,10 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     options = ("--records", "2000", "--queries", "200", "--classes", "3", "--epsilon", "4")
     setup_beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
     found = [
-        CliRunner().invoke(app, ["plan", *options, *setup_beside, "--model-share", ".7", *more])
+        printed("plan", *options, *setup_beside, "--model-share", ".7", *more)
         for more in ((), ("--label", "y"))
     ]
-    blind, real = (json.loads(each.stdout)["plan"] for each in found)
+    blind, real = (json.loads(each)["plan"] for each in found)
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
     # The part of its .7 that training is not expected to use pays for votes.
@@ -95,9 +94,9 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     assert least < real["noise_multiplier"] <= blind["noise_multiplier"]
 
 
-@pytest.mark.parametrize("width", [40, 64])
-def test_a_plan_has_the_rule_that_fit_has(width):
-    """With many features components of a kernel, of which a plan promises less than fit finds."""
+def test_a_plan_has_the_rule_that_fit_has_with_components_of_a_kernel():
+    """With many features there are such components; a plan promises less than fit finds."""
+    width = 64
     public, labels = clouds(1, 400, width)
     setup = create_setup(public, labels)
     known = PLAN.changed(n_public=len(R))
@@ -110,20 +109,11 @@ def test_a_plan_has_the_rule_that_fit_has(width):
         model_share="auto", simulation_seed=0,
     ).fit(*clouds(0, N, width), public=public)  # fmt: skip
     assert fitted.model_share_ == share
-    many = fitted._model.model.features.kernel is not None
-    assert many == (width == 64)
+    assert fitted._model.model.features.kernel is not None
     choice = PlanChoice.from_plan(plan, setup_beside.reference, setup_beside.model.budget_share)
     assert choice.plan.n_private_answers == fitted._engine.model_gate.max_private_queries == 20
     assert (~setup_beside.model.is_certain).mean() == pytest.approx(0.1, abs=0.02)
-    found = 1 - fitted._model.typical_spent_share
-    assert setup_beside.model.budget_share <= found + 0.03
-    if many:
-        return
-    assert setup_beside.model.budget_share == pytest.approx(found, abs=0.03)
-    said = setup_beside.model.predicted.values
-    same = said.argmax(axis=1) == fitted.model_probabilities(public).argmax(axis=1)
-    assert same.mean() > 0.95
-    assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
+    assert setup_beside.model.budget_share <= 1 - fitted._model.typical_spent_share + 0.03
 
 
 @pytest.mark.parametrize("refreshes", [0, 3])

@@ -4,13 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting.budget import UNITS
-from vicinal.cli.main import app
-from vicinal.errors import InvalidInput
 from vicinal.planning.plan_simulation import PlanChoice
 
 PEOPLE, EACH = 300, 4
@@ -52,22 +50,6 @@ def test_the_mechanism_does_not_read_it():
     assert str(right.guarantee()) == str(wrong.guarantee())
 
 
-@pytest.mark.parametrize("declared", [1, 1.5, EACH, 1e6])
-def test_nobody_pays_more_than_a_budget_whatever_is_declared(declared):
-    made = fitted(declared)
-    made.predict(Q)
-    remaining = made._engine.shard.ledger.remaining
-    assert len(remaining) == PEOPLE
-    assert remaining.min() >= 0
-    assert remaining.max() < UNITS
-
-
-@pytest.mark.parametrize("wrong", [0, 0.5, -1, np.nan, np.inf, "many", None])
-def test_a_number_below_one_is_refused(wrong):
-    with pytest.raises(InvalidInput, match="records_per_subject"):
-        fitted(wrong)
-
-
 def test_the_plan_is_that_of_a_smaller_budget():
     """Four records are charged 4^1.5 times as much as one: between never and always together."""
     one = PlanChoice.from_plan(plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0))
@@ -107,7 +89,7 @@ def test_a_store_and_its_commands_take_it(tmp_path):
         assert store.plans[0]["records_per_subject"] == EACH
     arguments = ["plan", "--records", 9000, "--queries", 50, "--classes", 2, "--json"]
     one, four = (
-        json.loads(CliRunner().invoke(app, [str(a) for a in [*arguments, *more]]).stdout)["plan"]
+        json.loads(printed(*arguments, *more))["plan"]
         for more in ([], ["--records-per-subject", 4])
     )
     assert four["noise_multiplier"] > one["noise_multiplier"]

@@ -2,17 +2,16 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
-from command_line import printed, shown
+from command_line import invoked, printed, shown
 from made_up import plan_of
 from vicinal import IndKNNClassifier
-from vicinal.cli.main import app
 from vicinal.engine.noise_schedule import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference
@@ -66,18 +65,9 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
     assert PlanChoice.from_plan(PLAN).usage.mean_squared_weight == 1.0
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "name"),
-    [
-        ("n_records", 0, "n_records"), ("n_records", True, "n_records"),
-        ("n_queries", 0, "n_queries"), ("epsilon", float("nan"), "epsilon"),
-        ("epsilon", float("inf"), "epsilon"), ("delta", 1.0, "delta"),
-        ("release", "scores", "release"),
-    ],
-)  # fmt: skip
-def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
-    with pytest.raises(InvalidInput, match=f"'{name}'"):
-        PLAN.replanned(**{field: value})
+def test_a_bad_parameter_of_a_plan_is_refused_by_name():
+    with pytest.raises(InvalidInput, match="'n_records'"):
+        PLAN.replanned(n_records=0)
 
 
 def test_without_noise_every_answer_is_unchanged(setup):
@@ -198,18 +188,16 @@ def public(tmp_path_factory):
     return path
 
 
-def run_plan(*options):
-    given = ["plan", "--records", N, "--queries", 400, "--classes", CLASSES, *options]
-    return CliRunner().invoke(app, [str(argument) for argument in given])
+run_plan = partial(invoked, "plan", "--records", N, "--queries", 400, "--classes", CLASSES)
 
 
-def test_the_plan_is_told_with_reasons_and_alternatives_and_as_json(public):
-    printed = run_plan("--public", public, "--label", "y")
-    assert printed.exit_code == 0, printed.output
+def test_the_plan_is_told_with_reasons_and_alternatives_and_as_json(public, monkeypatch):
+    monkeypatch.setattr("vicinal.reports.plan_report._MIN_SIMULATED_ANSWERS", 400)
+    asked = "--public", public, "--label", "y", "--model-share", 0
+    text = run_plan(*asked).stdout
     for word in ("neighbours", "noise", "release", "budgets", "accuracy", "twice the epsilon"):
-        assert word in printed.stdout
-    asked = "--public", public, "--label", "y", "--model-share", 0, "--json"
-    outlook = json.loads(run_plan(*asked).stdout)
+        assert word in text
+    outlook = json.loads(run_plan(*asked, "--json").stdout)
     assert 0 < outlook["plan"]["outlook"]["agreement"] <= 1
     names = [option["name"] for option in outlook["alternatives"]]
     assert {"label alone", "half the queries"} <= set(names)
@@ -224,10 +212,9 @@ def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
 
 
 def test_without_public_points_nothing_is_simulated():
-    printed = run_plan()
-    assert printed.exit_code == 0
-    assert "A private model needs" in " ".join(printed.stdout.split())
-    assert "because there are no public rows" in " ".join(printed.stdout.split())
+    words = " ".join(run_plan().stdout.split())
+    assert "A private model needs" in words
+    assert "because there are no public rows" in words
     assert json.loads(run_plan("--json").stdout)["plan"]["outlook"] is None
 
 
@@ -240,8 +227,7 @@ def test_without_public_points_nothing_is_simulated():
     ],
 )
 def test_bad_usage_is_one_line(options, match):
-    printed = run_plan(*options)
-    assert printed.exit_code == 2
-    assert printed.stdout == ""
-    assert match in printed.stderr
-    assert printed.stderr.count("\n") == 1
+    refused = run_plan(*options, code=2)
+    assert refused.stdout == ""
+    assert match in refused.stderr
+    assert refused.stderr.count("\n") == 1

@@ -1,12 +1,12 @@
 """Plans for numbers and several labels, from public facts."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from vicinal.cli.main import app
+from command_line import invoked
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.planning.plan_simulation import PlanChoice
 from vicinal.targets.kinds import declared_target
@@ -50,16 +50,12 @@ GIVEN = {
 }
 
 
-def planned(*more):
-    given = ["plan", "--records", 20_000, "--queries", 500, *more]
-    return CliRunner().invoke(app, [str(each) for each in given])
+planned = partial(invoked, "plan", "--records", 20_000, "--queries", 500)
 
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_command_says_what_to_expect(kind):
-    result = planned(*GIVEN[kind], "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(planned(*GIVEN[kind], "--json").stdout)
     assert all(each["error"] > 0 for each in found["plan"]["expected"])
     assert len(found["alternatives"]) == 4
     assert "expected" in planned(*GIVEN[kind]).stdout
@@ -77,6 +73,4 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_plans_are_refused(case):
-    result = planned(*BAD[case])
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    assert "Traceback" not in planned(*BAD[case], code=2).output

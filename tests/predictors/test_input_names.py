@@ -5,7 +5,6 @@ with that is put through all cases.
 """
 
 import inspect
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -34,6 +33,9 @@ from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller, LabellingTask
 from vicinal.store import StoreExtractor
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+"""Of few records, of noise, and of queries; those about names are asked for below."""
+
 N, NAMES = 300, ["age", "dose", "rate"]
 SCALES = np.array([1.0, 3.0, 0.2])
 
@@ -52,7 +54,7 @@ Y = {
     "labels": (X[:, :2] > 0).astype(int),
 }
 TARGET_NAMES = {"bounds": ["weight", "height"], "labels": ["left", "up"]}
-PLAN = {"n_queries": 20, "n_records": N, "epsilon": 50.0, "simulation_seed": 0}
+PLAN = {"n_queries": 20, "n_records": N, "epsilon": 50.0, "simulation_seed": 0, "model_share": 0}
 BOUNDS = {"weight": (-4, 4), "height": (-90, 90)}
 MADE = {
     "IndKNNClassifier": ("classes", lambda: IndKNNClassifier(["no", "yes"], **PLAN)),
@@ -104,32 +106,20 @@ def inputs(estimator):
 
 
 def fitted(estimator, **changes):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return MADE[estimator][1]().fit(**{**inputs(estimator), **changes})
-
-
-def outcome(model, queries=None):
-    """Return what a fitted estimator makes of queries, which must not hang on what was changed."""
-    queries = frame(QUERIES) if queries is None else queries
-    for method in ("transform", "decision_function", "predict"):
-        if hasattr(model, method):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                return np.asarray(getattr(model, method)(queries))
-    raise AssertionError(type(model))
+    return MADE[estimator][1]().fit(**{**inputs(estimator), **changes})
 
 
 def added(estimator, **changes):
     """Return an estimator to which records were added."""
-    kind = MADE[estimator][0]
-    y = {"classes": np.resize(Y["classes"], 20)}.get(kind, Y[kind][:20])
-    if kind in TARGET_NAMES:
-        y = frame(y, TARGET_NAMES[kind])
-    given = {"X": frame(ADDED), "y": y, "subjects": np.arange(20)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return fitted(estimator).add(**{**given, **changes})
+    given = {"X": frame(ADDED), "y": inputs(estimator)["y"][:20], "subjects": np.arange(20)}
+    return fitted(estimator).add(**{**given, **changes})
+
+
+def outcome(model, queries=None):
+    """Return what a fitted estimator makes of queries, which must not hang on what was changed."""
+    names = ("transform", "decision_function", "predict")
+    method = next(getattr(model, name) for name in names if hasattr(model, name))
+    return np.asarray(method(frame(QUERIES) if queries is None else queries))
 
 
 def calls():
@@ -137,26 +127,24 @@ def calls():
 
     The columns of `X` in ``fit`` are those that all others are matched with.
     """
-    for name in MADE:
+
+    def change(make, estimator, argument):
+        return lambda value: outcome(make(estimator, **{argument: value}))
+
+    def predict(estimator):
+        return lambda value: outcome(fitted(estimator), value)
+
+    for name, (kind, made) in MADE.items():
         given = inputs(name)
         if "public" in given:
-            yield (
-                f"{name} fit public", given["public"],
-                lambda value, name=name: outcome(fitted(name, public=value)),
-            )  # fmt: skip
-        yield f"{name} predict X", frame(QUERIES), lambda v, name=name: outcome(fitted(name), v)
-        if MADE[name][0] in TARGET_NAMES:
-            yield f"{name} fit y", given["y"], lambda v, name=name: outcome(fitted(name, y=v))
-        if hasattr(MADE[name][1](), "add"):
-            yield (
-                f"{name} add X", frame(ADDED),
-                lambda value, name=name: outcome(added(name, X=value)),
-            )  # fmt: skip
-            if MADE[name][0] in TARGET_NAMES:
-                yield (
-                    f"{name} add y", frame(given["y"][:20].to_numpy(), given["y"].columns),
-                    lambda value, name=name: outcome(added(name, y=value)),
-                )  # fmt: skip
+            yield f"{name} fit public", given["public"], change(fitted, name, "public")
+        yield f"{name} predict X", frame(QUERIES), predict(name)
+        if kind in TARGET_NAMES:
+            yield f"{name} fit y", given["y"], change(fitted, name, "y")
+        if hasattr(made(), "add"):
+            yield f"{name} add X", frame(ADDED), change(added, name, "X")
+            if kind in TARGET_NAMES:
+                yield f"{name} add y", given["y"][:20], change(added, name, "y")
 
 
 each_call = pytest.mark.parametrize(
@@ -251,7 +239,6 @@ def test_names_of_several_types_are_refused(estimator):
         fitted(estimator, X=pd.DataFrame(inputs(estimator)["X"].to_numpy(), columns=["a", 1, 2]))
 
 
-@pytest.mark.filterwarnings("ignore:The 'public' parameter has column names")
 @pytest.mark.parametrize("estimator", [name for name in MADE if MADE[name][0] != "bounds"])
 def test_feature_names_are_those_of_scikit_learn(estimator):
     model = fitted(estimator)
@@ -446,14 +433,7 @@ def test_pools_of_a_labelling_are_matched_with_the_records():
     assert of_columns.digest() == of_lists.digest()
 
 
-@pytest.fixture
-def _routing():
-    with config_context(enable_metadata_routing=True):
-        yield
-
-
-@pytest.mark.usefixtures("_routing")
-@pytest.mark.filterwarnings("ignore:The queries do not", "ignore:Feature ", "ignore:The 'public'")
+@config_context(enable_metadata_routing=True)
 @pytest.mark.parametrize("estimator", ["IndKNNClassifier", "NoisySGDClassifier"])
 def test_a_pipeline_transforms_public_rows(estimator):
     coded = frame(np.round(X)), frame(np.round(PUBLIC))

@@ -179,14 +179,6 @@ def test_warnings_as_errors_discard_no_charged_fit(n_public, n_neighbors, words)
     assert len(classifier.predict(public[:2])) == 2
 
 
-def test_the_warning_names_the_line_of_the_fit():
-    rng = np.random.default_rng(0)
-    classifier = IndKNNClassifier([0, 1], epsilon=1.0, n_queries=50, n_records=40)
-    with pytest.warns(SmallDataWarning) as caught:
-        classifier.fit(rng.normal(size=(40, 4)), np.arange(40) % 2, public=rng.normal(size=(99, 4)))
-    assert caught[0].filename == __file__
-
-
 def test_few_public_rows_and_weak_plans_are_reported():
     rng = np.random.default_rng(0)
     features = rng.normal(size=(40, 4))

@@ -3,36 +3,19 @@
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from audit_tools import Shift
 from experiments.audits import power
 from experiments.audits.kept import RunFolder
-from vicinal.audit.claims import GaussianClaim
-from vicinal.audit.schedule import Attack
-
-
-class Shift(Attack):
-    """A Gaussian shift, beside a claim that may be too small."""
-
-    mechanism, scenario = "shift", "anywhere"
-
-    def __init__(self, shift, claim):
-        self.shift, self.claim = shift, GaussianClaim(claim, 1e-5)
-        self.rng = np.random.default_rng(2)
-
-    def compute_scores(self, present):
-        return self.rng.normal(size=1000) + self.shift * present
-
-    def create_controls(self):
-        return {"broken": Shift(3.0, 1.0)}
-
 
 NOWHERE = RunFolder(None, {})
 
 
 def test_small_audits_are_wrong_as_seldom_as_the_table_allows():
-    makers = {"kept": lambda: Shift(1.0, 1.0), "passed": lambda: Shift(2.0, 1.0)}
+    makers = {
+        "kept": lambda: Shift(1.0, 1.0, block=1000), "passed": lambda: Shift(2.0, 1.0, block=1000)
+    }  # fmt: skip
     kept, passed = power.wrong(makers, audits=40, runs=100, confidence=0.9, folder=NOWHERE)
     assert (kept.audits, kept.allowed) == (40, pytest.approx(0.1))
     assert kept.above <= 4
@@ -41,7 +24,7 @@ def test_small_audits_are_wrong_as_seldom_as_the_table_allows():
 
 
 def test_a_broken_version_is_caught_and_timed():
-    makers = {"shift": lambda: Shift(1.0, 1.0)}
+    makers = {"shift": lambda: Shift(1.0, 1.0, {"broken": Shift(3.0, 1.0, block=1000)})}
     (found,) = power.caught(makers, 3, 4096, 1 - 1e-6, NOWHERE)
     assert (found.caught, found.audits, found.most_runs) == (3, 3, power.STRETCH)
     assert found.at_least == pytest.approx(0.05 ** (1 / 3))

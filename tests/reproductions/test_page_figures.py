@@ -100,19 +100,15 @@ print(json.dumps(small_tables._score_split(small_tables.TABLES[1], 100, 1.0, 0))
 """
 
 
-def run_without_extras(program):
-    """Return what `program` prints where only the core dependencies can be imported."""
-    command = [sys.executable, "-c", WITHOUT_EXTRAS + program]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-
 def test_the_readme_shows_what_small_tables_prints():
     """The cheapest row is measured again; the other rows must exist, in the printed order."""
     shown = table("README.md", "table of scikit-learn")
     expected = [[small.name, str(size)] for small in small_tables.TABLES for size in small.sizes]
     assert [row[:2] for row in shown] == expected
     wine = small_tables.TABLES[1]
-    score, constant, linear = json.loads(run_without_extras(SCORE_WINE))
+    command = [sys.executable, "-c", WITHOUT_EXTRAS + SCORE_WINE]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    score, constant, linear = json.loads(run.stdout)
     assert constant < 0.5 < score < linear
     row = small_tables.SmallTableScores(wine.name, 100, 0.8, -0.0131, 0.9851)
     assert small_tables.format_small_tables([row]).endswith(

@@ -20,7 +20,7 @@ def trial():
 def row(trial, monkeypatch, name, games=80):
     monkeypatch.setattr(promises, "METHODS", {name: EVERY[name]})
     monkeypatch.setattr(promises, "ACCURACY_RUNS", 1)
-    monkeypatch.setattr(promises, "PILOTS", 20)
+    monkeypatch.setattr(promises, "PILOTS", min(games, 20))
     (found,) = promises.measured("made up", trial, 4.0, len(trial.queries), games)
     return found
 
@@ -41,6 +41,6 @@ def test_a_promise_of_the_average_case_is_broken_by_a_chosen_record(trial, monke
 
 @pytest.mark.parametrize("name", sorted(set(EVERY) - {"10 neighbours, no noise", "PATE"}))
 def test_every_method_answers_and_states_a_guess(trial, monkeypatch, name):
-    found = row(trial, monkeypatch, name, games=8)
+    found = row(trial, monkeypatch, name, games=4)
     assert 0.5 < found.promised <= found.proven <= 1
     assert 0 <= found.accuracy <= 1

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from experiments.__main__ import app as experiments
 from experiments.report_set import forecasts, page
 from experiments.report_set.data import MOST_RECORDS, Question, Split, questions
@@ -119,10 +119,10 @@ def rows_of(text, first):
     return [line.strip("| ").split(" | ") for line in takewhile(lambda line: line, lines)]
 
 
-def means_over_tables(printed):
+def means_over_tables(text):
     """Return the mean AUC of five methods by records and epsilon, over tables of both kinds."""
     sums = {}
-    for size, epsilon, tables, *row in rows_of(printed, "records | epsilon"):
+    for size, epsilon, tables, *row in rows_of(text, "records | epsilon"):
         weight, figures = int(tables.split()[0]), [float(x) if x else None for x in row[:5]]
         sums.setdefault((size, float(epsilon)), []).append((weight, figures))
     return {plan: [_mean(parts, i) for i in range(5)] for plan, parts in sums.items()}
@@ -133,14 +133,18 @@ def _mean(parts, i):
     return sum(w * figure for w, figure in known) / sum(w for w, _ in known)
 
 
-def test_the_page_shows_means_of_the_cells_that_are_kept():
-    result = CliRunner().invoke(experiments, ["report-set", "--cells", str(KEPT)])
-    assert result.exit_code == 0
+@pytest.fixture(scope="module")
+def page_text():
+    """Return what the command prints of the cells that are kept."""
+    return printed("report-set", "--cells", KEPT, program=experiments)
+
+
+def test_the_page_shows_means_of_the_cells_that_are_kept(page_text):
     names = {one.name for one in questions("report")}
     cells = [cell for cell in read(KEPT) if cell.table in names]
     assert {cell.table for cell in cells} == names
-    assert all(f"| {name} |" in result.stdout for name in names)
-    figures = means_over_tables(result.stdout)
+    assert all(f"| {name} |" in page_text for name in names)
+    figures = means_over_tables(page_text)
     shown = rows_of(KEPT.with_suffix(".md").read_text(), "records")
     assert len(shown) == 7
     for size, epsilon, *row in shown:
@@ -148,11 +152,10 @@ def test_the_page_shows_means_of_the_cells_that_are_kept():
         assert [float(text.strip("*")) for text in row] == pytest.approx(found, abs=0.0011)
 
 
-def test_sizes_are_compared_on_the_same_tables():
+def test_sizes_are_compared_on_the_same_tables(page_text):
     """A mean over tables with 2,000 records omits easy tables that have fewer."""
-    printed = CliRunner().invoke(experiments, ["report-set", "--cells", str(KEPT)]).stdout
     page = KEPT.with_suffix(".md").read_text()
-    found = rows_of(printed, "private records | tables")
+    found = rows_of(page_text, "private records | tables")
     shown = rows_of(page, "private records | tables")
     assert [int(row[1]) for row in found] == [24] * 4
     means = [float(row[2]) for row in found]
@@ -164,9 +167,8 @@ def test_sizes_are_compared_on_the_same_tables():
 
 @pytest.mark.parametrize("option", ["group", "method"])
 def test_unknown_names_are_refused(option):
-    result = CliRunner().invoke(experiments, ["report-set", f"--{option}", "nonsense"])
-    assert result.exit_code == 2
-    assert "nonsense" in result.stderr
+    refused = printed("report-set", f"--{option}", "nonsense", code=2, program=experiments)
+    assert "nonsense" in refused
 
 
 @pytest.mark.usefixtures("people")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from experiments.__main__ import app
 from experiments.report_set import similar_tables
 from experiments.report_set.page import read
@@ -34,11 +34,10 @@ def test_the_command_writes_both_files(tmp_path, monkeypatch):
     shapes = read_shapes(SHAPES)
     monkeypatch.setattr(similar_tables, "measure_shapes", lambda: shapes)
     paths = {"--shapes": tmp_path / "shapes.csv", "--out": tmp_path / "out.csv", "--cells": CELLS}
-    options = [str(part) for pair in paths.items() for part in pair]
-    result = CliRunner().invoke(app, ["similar-tables", "--run", "--write", *options])
-    assert result.exit_code == 0, result.output
+    options = [part for pair in paths.items() for part in pair]
+    text = printed("similar-tables", "--run", "--write", *options, program=app)
     assert paths["--shapes"].read_bytes() == SHAPES.read_bytes()
-    assert result.stdout.count("| two |") == 3
+    assert text.count("| two |") == 3
 
 
 def test_the_page_states_how_often_a_range_contains_a_table_of_its_own():

@@ -6,9 +6,6 @@ from importlib import resources
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import serving_browser as browser
 import serving_tools as tools
 from store_tools import Q, Y
@@ -144,13 +141,7 @@ def choose_file(page, text):
 
 def test_answers_to_a_csv_file_are_downloaded(tmp_path, page):
     """Fails if the file is read unlike `vicinal predict` reads it, or a spreadsheet runs a cell."""
-    names = [f"n{i}" for i in range(Q.shape[1])]
-    assert len(names) == 4
-
-    def make_named_store(folder, **plan):
-        return tools.tools.make(folder, extractor=StoreExtractor(columns=names), **plan)
-
-    with tools.running(tmp_path / "store", make=make_named_store) as service:
+    with tools.running(tmp_path / "store", make=tools.make_named) as service:
         sign_in(page, service, "analyst")
         assert "Choose a CSV file" in submit_form(page, "file")
         choose_file(page, "PK\x03\x04")
@@ -232,31 +223,6 @@ def test_an_image_is_sent_as_grey_pixels(tmp_path, page):
         check_consistent(page, service)
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_it_fits_a_phone_and_every_control_has_a_name(tmp_path, page, dark):
-    with tools.running(tmp_path / "store") as service:
-        page.size(360, 740, dark=dark)
-        sign_in(page, service, "curator")
-        assert page.run("document.documentElement.scrollWidth <= innerWidth")
-        nodes = page.send("Accessibility.getFullAXTree")["nodes"]
-        controls = [
-            node for node in nodes
-            if node.get("role", {}).get("value") in {"button", "textbox", "image", "region", "main"}
-            and not node["ignored"]
-        ]  # fmt: skip
-        assert len(controls) >= 3
-        unnamed = [
-            node["role"]["value"] for node in controls
-            if node["role"]["value"] != "main" and not node.get("name", {}).get("value")
-        ]  # fmt: skip
-        assert unnamed == []
-        levels = page.run(
-            "[...document.querySelectorAll('#console h1, #console h2')].map(h => h.tagName)"
-        )
-        assert levels[0] == "H1"
-        check_consistent(page, service)
-
-
 AXE = """(async () => {
   const found = await axe.run(document, { resultTypes: ['violations'] });
   return found.violations.filter(({ impact }) => impact !== 'minor')
@@ -266,16 +232,16 @@ AXE = """(async () => {
 
 def find_violations(page):
     """Return the accessibility violations that axe-core finds, except minor ones."""
+    pytest.importorskip("axe_core_python")
     script = resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     page.run(f"(() => {{ {script}; return true; }})()")
     return page.run(AXE)
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_axe_finds_no_fault(tmp_path, page, dark):
-    pytest.importorskip("axe_core_python")
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1000, False)])
+def test_axe_finds_no_fault_on_a_phone_or_a_desktop(tmp_path, page, width, dark):
     with tools.running(tmp_path / "store") as service:
-        page.size(1000, 900, dark=dark)
+        page.size(width, 900, dark=dark)
         page.open(f"http://127.0.0.1:{service.port}/console")
         page.until("document.activeElement.id === 'key'")
         assert find_violations(page) == []
@@ -284,6 +250,8 @@ def test_axe_finds_no_fault(tmp_path, page, dark):
         page.type(VECTOR)
         send_query(page)
         page.until("document.querySelector('.verdict')")
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        check_consistent(page, service)
         assert find_violations(page) == []
         page.run("document.querySelector('.meter').removeAttribute('aria-label')")
         assert [violation[0] for violation in find_violations(page)] == ["role-img-alt"]
@@ -296,14 +264,10 @@ def test_the_first_page_is_the_console(tmp_path):
 
 
 def test_numbers_with_names_have_a_field_each(tmp_path, page):
-    def make_named_store(folder, **plan):
-        names = [f"n{i}" for i in range(Q.shape[1])]
-        return tools.tools.make(folder, extractor=StoreExtractor(columns=names), **plan)
-
-    with tools.running(tmp_path / "store", make=make_named_store) as service:
+    with tools.running(tmp_path / "store", make=tools.make_named) as service:
         sign_in(page, service, "analyst")
         names = "[...document.querySelectorAll('.fields label')].map(l => l.innerText)"
-        assert page.run(names) == [f"n{i}" for i in range(Q.shape[1])]
+        assert page.run(names) == tools.NAMES
         send_query(page)
         page.until("document.getElementById('query-error').innerText.includes('n0, n1')")
         for i, value in enumerate(Q[0].tolist()):
@@ -319,7 +283,6 @@ def test_an_answer_that_is_no_class_is_read_by_keyboard_and_axe_finds_no_fault(
     tmp_path, page, target
 ):
     """Fails if the page shows an answer that differs from the store's or is not accessible."""
-    pytest.importorskip("axe_core_python")
     with tools.running(tmp_path / "store", target=target) as service:
         page.size(1000, 900, dark=target == "labels")
         sign_in(page, service, "analyst")

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import programs
 import serving_tools as tools
 from page_tools import run, run_python, shell

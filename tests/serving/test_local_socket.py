@@ -9,16 +9,11 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 import shard_tools
@@ -43,9 +38,10 @@ def send_task(folder, content):
     return b""
 
 
-@pytest.fixture
-def service(tmp_path):
-    with tools.running(tmp_path / "store") as running_service:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service in this process, of which only one test asks for answers."""
+    with tools.running(tmp_path_factory.mktemp("running") / "store") as running_service:
         yield running_service
 
 
@@ -55,26 +51,11 @@ def process(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served") / "store"
     make(folder, n_queries=5000).close()
     keys = {role: KeyFile(folder).add(role, role, "default") for role in ("analyst", "curator")}
-    running_service = tools.Service(tools.free_port(), folder, None, keys)
-    command = [
-        sys.executable,
-        "-m",
-        "vicinal",
-        "serve",
-        folder,
-        "--port",
-        str(running_service.port),
-    ]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        tools.wait_for(running_service, child)
+    with tools.serving_process(folder, keys) as (running_service, child):
         yield running_service
         child.send_signal(signal.SIGTERM)
         assert child.wait(240) == 0
         assert not (folder / SOCKET).exists()
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
@@ -122,7 +103,7 @@ def test_answers_go_on_around_what_is_asked(service, tmp_path):
 
     def run_commands():
         try:
-            for i in range(5):
+            for i in range(2):
                 run("verify", service.folder)
                 run("backup", service.folder, tmp_path / f"backup-{i}")
                 run("inspect", service.folder)

@@ -8,9 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import serving_tools as tools
 from made_up import raising
 from store_tools import PLAN, Q, X, points

@@ -10,9 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import serving_tools as tools
 from made_up import raising
 from store_tools import Q, make, points

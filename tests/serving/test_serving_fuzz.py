@@ -7,9 +7,6 @@ import random
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import serving_tools as tools
 import store_tools
 from vicinal.serving.app import create_app

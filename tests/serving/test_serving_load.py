@@ -1,16 +1,9 @@
 """Many concurrent clients, nearly exhausted budgets, repeated keys, and graceful shutdown."""
 
-import http.client
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 from store_tools import Q, make, points
@@ -88,56 +81,29 @@ def test_answers_leave_at_beats(tmp_path):
 
 
 def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
-    folder, port = tmp_path / "store", tools.free_port()
+    folder, replies = tmp_path / "store", {}
     make(folder, n_queries=5000).close()
-    service = tools.Service(
-        port, folder, None, {"analyst": KeyFile(folder).add("a", "analyst", "default")}
-    )
-    log = (tmp_path / "log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vicinal", "serve", folder, "--port", str(port), "--rate", "0"],
-        stderr=log, env={**os.environ},
-    )  # fmt: skip
-    try:
-        tools.wait_for(service, process)
-        second = subprocess.run(
-            [sys.executable, "-m", "vicinal", "allow", folder, "a", "9"],
-            capture_output=True,
-            check=False,
-        )
-        assert second.returncode == 3  # one process at a time
-        replies: dict[str, dict] = {}
-        tools.at_once(9, lambda i: _query_until_stopped(service, i, replies, process))
+    keys = {"analyst": KeyFile(folder).add("anna", "analyst", "default")}
+    with (
+        (tmp_path / "log").open("wb") as log,
+        tools.serving_process(folder, keys, "--rate", "0", log=log) as (service, process),
+    ):
+
+        def ask_or_stop(client):
+            if client < 8:
+                rows = points(2000, 100 + client)[0]
+                tools.predict_until_stopped(service, str(client), rows, replies)
+                return
+            while len(replies) <= 20:
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+
+        tools.at_once(9, ask_or_stop)
         assert process.wait(240) == 0
-    finally:
-        process.kill()
-        process.wait()
-        log.close()
     assert len(replies) > 20
     with Store.open(folder) as store:
         # Queries that are equal once rounded share an answer, and only the first is charged.
         assert store.quota().used >= len({str(votes) for _, votes in replies.values()})
-        for name, (row, votes) in replies.items():
-            stored = store.predict([row], analyst="a", idempotency_key=name)
-            assert (stored.charged, stored.votes.tolist()) == (0, votes)
-        assert store.verify()
+        tools.check_replies(store, replies)
     assert "person" not in (tmp_path / "log").read_text()
-
-
-def _query_until_stopped(service, i, replies, process):
-    """Query until the service stops; client 8 sends the stop signal after 20 replies."""
-    if i == 8:
-        while len(replies) <= 20:
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        return
-    for number, row in enumerate(points(2000, 100 + i)[0].tolist()):
-        name = f"{i}-{number}"
-        try:
-            reply = service.predict([row], name=name)
-        except (OSError, http.client.HTTPException):
-            return
-        if reply.status != 200:
-            return
-        replies[name] = row, reply.body["votes"]

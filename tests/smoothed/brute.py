@@ -1,14 +1,21 @@
 """Smoothed DP by enumerating all samples, databases and neighbours with exact fractions.
 
-It shares nothing with the product: a database is a list of records, a sample a list of its
-members, and the published value is any function of the sample.
+It shares nothing with the product: a database is a tuple of records, a sample a list of its
+members, and what is published is any function of the sample.
 
-Samplers return a function from n to pairs of sampled indices and probability. `e` is exp(epsilon).
+Samplers return a function from n to pairs of sampled indices and probability. Publishers return a
+function from a sample to the probability of each outcome. `e` is exp(epsilon).
 """
 
 import itertools
 from collections import Counter, defaultdict
 from fractions import Fraction
+from functools import cache
+
+
+def sample_all(n):
+    """Sample all n positions."""
+    return [(tuple(range(n)), Fraction(1))]
 
 
 def sample_fixed_size(size):
@@ -39,12 +46,25 @@ def sample_with_replacement(size):
     )
 
 
-def compute_distribution(records, list_samples, publish):
-    """Return the probability of each possible outcome of a mechanism."""
-    distribution = defaultdict(Fraction)
-    for indices, probability in list_samples(len(records)):
-        distribution[publish([records[index] for index in indices])] += probability
-    return {outcome: probability for outcome, probability in distribution.items() if probability}
+def count_types(sample, n_types):
+    """Return the histogram of a sample."""
+    counts = Counter(sample)
+    return tuple(counts[t] for t in range(n_types))
+
+
+def publish_histogram(n_types):
+    """Return a publisher of the sample's histogram."""
+    return lambda sample: {count_types(sample, n_types): 1}
+
+
+def list_records(counts):
+    """Return the database with the given histogram, its types in ascending order."""
+    return tuple(type_index for type_index, count in enumerate(counts) for _ in range(count))
+
+
+def list_histograms(n, n_types):
+    """Return all histograms of n records."""
+    return [c for c in itertools.product(range(n + 1), repeat=n_types) if sum(c) == n]
 
 
 def compute_divergence(p, q, e):
@@ -59,76 +79,76 @@ def compute_gain(p, q, e):
     for outcome, p_outcome in p.items():
         q_outcome = q.get(outcome, Fraction(0))
         if p_outcome:
-            total += (
-                p_outcome
-                * max(abs(p_outcome - q_outcome) / (p_outcome + q_outcome) - t, 0)
-                / (1 - t)
-            )
+            advantage = abs(p_outcome - q_outcome) / (p_outcome + q_outcome)
+            total += p_outcome * max(advantage - t, 0) / (1 - t)
     return total
 
 
 def iterate_replacements(records, n_types):
-    """Yield all databases with one record replaced by another type."""
-    for index, record in enumerate(records):
-        for replacement in range(n_types):
-            if replacement != record:
-                yield [*records[:index], replacement, *records[index + 1 :]]
+    """Yield all databases with one record replaced by another type, in ascending order."""
+    for index, replacement in itertools.product(range(len(records)), range(n_types)):
+        if replacement != records[index]:
+            yield tuple(sorted([*records[:index], replacement, *records[index + 1 :]]))
 
 
 def iterate_moves(records, n_types):
     """Yield all sequences in which one record has another rank or another label, or both."""
-    for index in range(len(records)):
+    n = len(records)
+    for index, rank, label in itertools.product(range(n), range(n), range(n_types)):
         rest = [*records[:index], *records[index + 1 :]]
-        for rank in range(len(records)):
-            for label in range(n_types):
-                yield [*rest[:rank], label, *rest[rank:]]
+        yield (*rest[:rank], label, *rest[rank:])
 
 
-def compute_delta(records, n_types, list_samples, publish, e, neighbours=iterate_replacements):
-    """Return delta(x): the largest divergence from or to a neighbour."""
-    own_distribution = compute_distribution(records, list_samples, publish)
-    neighbour_distributions = [
-        compute_distribution(neighbour, list_samples, publish)
-        for neighbour in neighbours(records, n_types)
-    ]
-    return max(
-        max(compute_divergence(own_distribution, q, e), compute_divergence(q, own_distribution, e))
-        for q in neighbour_distributions
-    )
+class Enumeration:
+    """A mechanism: the samples of `list_samples`, published by `publish`, of `n_types` types.
 
+    Unless the order of records matters, databases are tuples in ascending order.
+    """
 
-def compute_utility(records, n_types, list_samples, publish, e, neighbours=iterate_replacements):
-    """Return the largest gain over all neighbours."""
-    own_distribution = compute_distribution(records, list_samples, publish)
-    return max(
-        compute_gain(own_distribution, compute_distribution(neighbour, list_samples, publish), e)
-        for neighbour in neighbours(records, n_types)
-    )
+    def __init__(self, n_types, list_samples, publish, iterate_neighbours=iterate_replacements):
+        self.n_types, self.list_samples, self.publish = n_types, list_samples, publish
+        self.iterate_neighbours = iterate_neighbours
+        self.get_distribution = cache(self._compute_distribution)
+        self.compute_delta = cache(self._compute_delta)
 
+    def _compute_distribution(self, records):
+        distribution = defaultdict(Fraction)
+        for indices, probability in self.list_samples(len(records)):
+            for outcome, weight in self.publish([records[index] for index in indices]).items():
+                distribution[outcome] += probability * weight
+        return {
+            outcome: probability for outcome, probability in distribution.items() if probability
+        }
 
-def compute_mean(delta_of, rows):
-    """Return the expected delta if record r comes from the distribution rows[r]."""
-    total = Fraction(0)
-    for records in itertools.product(range(len(rows[0])), repeat=len(rows)):
-        probability = Fraction(1)
-        for row, record in zip(rows, records, strict=True):
-            probability *= row[record]
-        if probability:
-            total += probability * delta_of(records)
-    return total
+    def iterate_pairs(self, records):
+        """Yield the distributions of outcomes of a database and of each of its neighbours."""
+        own = self.get_distribution(records)
+        for neighbour in set(self.iterate_neighbours(records, self.n_types)):
+            yield own, self.get_distribution(neighbour)
 
+    def _compute_delta(self, records, e):
+        """Return delta(x): the largest divergence from or to a neighbour."""
+        return max(
+            max(compute_divergence(p, q, e), compute_divergence(q, p, e))
+            for p, q in self.iterate_pairs(records)
+        )
 
-def compute_smoothed_delta(delta_of, vertices, n):
-    """Return the maximum of the expected delta over multisets of vertices."""
-    worlds = itertools.combinations_with_replacement(vertices, n)
-    return max(compute_mean(delta_of, world) for world in worlds)
+    def compute_utility(self, records, e):
+        """Return the largest gain over all neighbours."""
+        return max(compute_gain(p, q, e) for p, q in self.iterate_pairs(records))
 
+    def compute_mean_delta(self, rows, e):
+        """Return the expected delta if record r comes from the distribution rows[r]."""
+        total = Fraction(0)
+        for records in itertools.product(range(self.n_types), repeat=len(rows)):
+            probability = Fraction(1)
+            for row, record in zip(rows, records, strict=True):
+                probability *= row[record]
+            if probability:
+                total += probability * self.compute_delta(tuple(sorted(records)), e)
+        return total
 
-def make_histogram_publisher(n_types):
-    """Return a function from a sample to its histogram."""
-    return lambda sample: tuple(Counter(sample)[t] for t in range(n_types))
-
-
-def list_records(counts):
-    """Return a database with the given histogram, as a list of types."""
-    return [type_index for type_index, count in enumerate(counts) for _ in range(count)]
+    def compute_smoothed_delta(self, vertices, n, e):
+        """Return the maximum of the expected delta over multisets of vertices."""
+        worlds = itertools.combinations_with_replacement(vertices, n)
+        return max(self.compute_mean_delta(world, e) for world in worlds)

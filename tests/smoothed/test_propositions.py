@@ -82,7 +82,7 @@ def test_proposition_7_only_vertices_matter(seed):
     assert smoothed.smoothed_delta(mechanism, mixed, 4, 0.4).lower <= largest.upper
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_vertices_of_an_interval_are_those_of_its_linear_programs(seed):
     """In every direction a vertex attains the maximum over all distributions of the box."""
     rng = np.random.default_rng(seed)
@@ -92,26 +92,21 @@ def test_vertices_of_an_interval_are_those_of_its_linear_programs(seed):
     high = np.minimum(1, center + rng.uniform(0, 0.4, n_types))
     vertices = smoothed.Interval(low, high).vertices
     np.testing.assert_allclose(vertices.sum(axis=1), 1)
-    for _ in range(20):
-        direction = rng.normal(size=n_types)
-        program = linprog(
-            -direction,
-            A_eq=np.ones((1, n_types)),
-            b_eq=[1],
-            bounds=list(zip(low, high, strict=True)),
-        )
+    box = np.stack([low, high], axis=1)
+    for direction in rng.normal(size=(10, n_types)):
+        program = linprog(-direction, A_eq=np.ones((1, n_types)), b_eq=[1], bounds=box)
         assert (vertices @ direction).max() == pytest.approx(-program.fun, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_lemma_10_with_its_sharp_constants(seed):
-    rng = np.random.default_rng(seed)
-    p, q = sample_distribution(rng, 5), sample_distribution(rng, 5)
-    e = Fraction(int(rng.integers(4, 30)), 4)
-    losses = [brute.compute_divergence(p, q, e), brute.compute_divergence(q, p, e)]
-    gains = [brute.compute_gain(p, q, e), brute.compute_gain(q, p, e)]
-    assert sum(gains) == sum(losses)
-    assert e / (1 + e) * max(losses) <= max(gains) <= (e + 2) / (e + 1) * max(losses)
-    found = compute_listed_divergence(take_logs(p), take_logs(q), math.log(e))
-    assert math.exp(found.low) <= float(losses[0]) + 1e-300
-    assert math.exp(found.high) >= float(losses[0])
+def test_lemma_10_with_its_sharp_constants():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        p, q = sample_distribution(rng, 5), sample_distribution(rng, 5)
+        e = Fraction(int(rng.integers(4, 30)), 4)
+        losses = [brute.compute_divergence(p, q, e), brute.compute_divergence(q, p, e)]
+        gains = [brute.compute_gain(p, q, e), brute.compute_gain(q, p, e)]
+        assert sum(gains) == sum(losses)
+        assert e / (1 + e) * max(losses) <= max(gains) <= (e + 2) / (e + 1) * max(losses)
+        found = compute_listed_divergence(take_logs(p), take_logs(q), math.log(e))
+        assert math.exp(found.low) <= float(losses[0]) + 1e-300
+        assert math.exp(found.high) >= float(losses[0])

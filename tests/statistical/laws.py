@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from scipy.stats import binomtest, chi2, chi2_contingency, norm
+from scipy.stats import binomtest, chi2, norm
 
 from statistical.power import LAW_DRAWS, LEAST_EXPECTED
 from vicinal.noise.source import MAX_SCALE
@@ -46,16 +46,6 @@ def cells_p(draws, cells):
     expected = probabilities * len(draws)
     assert expected.min() >= LEAST_EXPECTED / 2
     return float(chi2.sf(((found - expected) ** 2 / expected).sum(), len(expected) - 1))
-
-
-def two_samples_p(draws, others, cells):
-    """Return the p-value of the chi-square that both samples have one law, whatever it is."""
-    ends, probabilities = cells
-    counted = [
-        np.bincount(np.searchsorted(ends, sample), minlength=len(probabilities))
-        for sample in (draws, others)
-    ]
-    return float(chi2_contingency(counted).pvalue)
 
 
 def normal_scores(draws, scale):

@@ -25,10 +25,6 @@ LEAST_EXPECTED = 50
 LAW_DRAWS = 60_000
 """For an error of the law's shape at scale 1 (a rounded normal: noncentrality 300)."""
 
-ORACLE_DRAWS = 20_000
-"""Of OpenDP above scale 1, as one takes 20 us: beside `LAW_DRAWS` of ours a change of the law is
-found that is 1.41 times as large as beside as many of both. Against the exact law all are drawn."""
-
 SPREAD_DRAWS = 200_000
 """For a scale that is off by 2 %: 12 standard errors of the second moment."""
 

@@ -1,11 +1,9 @@
 """A budget exists once: no copy, no thread, no process and no odd id gets a second one."""
 
 import copy
-import os
+import io
+import multiprocessing
 import pickle
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,19 +16,16 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from vicinal import IndKNNClassifier
+from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms.votes import VoteRelease
 from vicinal.progress import show_progress
 
-
-def fitted():
-    """Return a classifier with three people; two queries near one of them spend its budget."""
-    classifier = IndKNNClassifier(
-        range(2), n_queries=10_000, n_neighbors=1, n_records=3, noise_multiplier=0.5
-    )
-    return fit(classifier)
+IND_KNN = IndKNNClassifier(
+    range(2), n_queries=10_000, n_neighbors=1, n_records=3, noise_multiplier=0.5
+)
+"""Two queries near one of three people spend its budget."""
 
 
 def fit(classifier):
@@ -41,29 +36,24 @@ def units(classifier):
     return classifier._engine.shard.ledger.remaining
 
 
-def shelved(classifier):
-    with tempfile.TemporaryFile() as file:
-        joblib.dump(classifier, file)
-
-
 COPIERS = [
     copy.copy,
     copy.deepcopy,
     *(partial(pickle.dumps, protocol=protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
     lambda classifier: pickle.dumps(classifier.predict),
-    shelved,
+    lambda classifier: joblib.dump(classifier, io.BytesIO()),
 ]
 
 
 @pytest.mark.parametrize("make_copy", COPIERS)
 def test_a_fitted_classifier_cannot_be_copied(make_copy):
     with pytest.raises(PrivacyRefused, match="spend the same budgets"):
-        make_copy(fitted())
+        make_copy(fit(clone(IND_KNN)))
 
 
 def test_what_can_be_copied_holds_no_budget():
     """Fails if a clone takes records along, or a plain copy of attributes has its own budget."""
-    classifier = fitted()
+    classifier = fit(clone(IND_KNN))
     with pytest.raises(NotFittedError):
         clone(classifier).predict(np.eye(3))
     twin = object.__new__(IndKNNClassifier)
@@ -93,7 +83,7 @@ def crowd(monkeypatch):
 
 
 def test_threads_take_turns(crowd):
-    classifier = fitted()
+    classifier = fit(clone(IND_KNN))
     with ThreadPoolExecutor(4) as pool:
         others = [k * np.eye(3) for k in (1.0, 2.0, 3.0, 4.0)]  # the very same are paid for once
         votes = list(pool.map(classifier.decision_function, others))
@@ -105,7 +95,7 @@ def test_threads_take_turns(crowd):
 
 def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
     """Fails if fitting again lets a waiting thread into the new ledger without its lock."""
-    classifier = fitted()
+    classifier = fit(clone(IND_KNN))
     asking, go_on = threading.Event(), threading.Event()
 
     def hold(_):
@@ -129,27 +119,21 @@ def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
     assert max(crowd) == 1
 
 
-FORK = """
-import os, sys
-import numpy as np
-from vicinal import IndKNNClassifier
-from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms.votes import VoteRelease
-
-classifier = IndKNNClassifier(range(2), n_neighbors=1, n_records=3, noise_multiplier=0.5)
-classifier.fit(np.eye(3), [0, 1, 1], public=2 * np.eye(3))
-child = os.fork()
-if child == 0:
+def predict_in_child(classifier, refusals):
     try:
         classifier.predict(np.eye(3))
-    except PrivacyRefused:
-        os._exit(3)
-    os._exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
+    except PrivacyRefused as refused:
+        refusals.put(str(refused))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
-def test_a_forked_process_cannot_spend_a_copy():
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=480)
-    assert run.returncode == 3
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+@pytest.mark.parametrize("unfitted", [IND_KNN, PrivateKNNClassifier(range(2), 1)])
+def test_a_forked_process_cannot_spend_a_copy(unfitted):
+    fitted = fit(clone(unfitted))
+    context = multiprocessing.get_context("fork")
+    refusals = context.Queue()
+    child = context.Process(target=predict_in_child, args=(fitted, refusals))
+    child.start()
+    assert "forked process" in refusals.get(timeout=60)
+    child.join()

@@ -1,101 +1,133 @@
-"""Audits of labels alone: an attacker learns no more from them than is claimed, and nearly it."""
+"""Audits of labels alone: an attacker learns no more from them than is claimed, and nearly it.
+
+A *universe* is a direction of its own in feature space with a victim, another subject and some
+queries; nobody in another universe is near. Noise is sampled for each query by itself, so every
+universe is an independent trial of the same attack. In every test `by_scores` is whether class
+shares and costs decide on two classes; otherwise the class with the most votes wins, of three.
+"""
 
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
-from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import audit, charge_only, universes
+from statistical.power import BROKEN_RUNS, CONFIDENCE, RUNS, UNIVERSES
 from vicinal import IndKNNClassifier, testing
 from vicinal.accounting.budget import zcdp_budget
 from vicinal.accounting.label_filter import build_charge_table
+from vicinal.audit.claims import GaussianClaim
+from vicinal.audit.interactions import build_attack_copies
+from vicinal.audit.schedule import bound_best_test
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms.noisy_labels import LabelRelease
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
-EPSILON, DELTA, CLASSES = 4.0, 1e-5, 3
+EPSILON, DELTA, NEIGHBORS = 4.0, 1e-5, 4
 LASTS = 32
 """Labels that a victim's budget pays for."""
 
 
 @cache
-def table(classes):
+def table(by_scores):
     """Return the charges; priced in a second, so not while tests are collected."""
-    return build_charge_table(zcdp_budget(EPSILON, 0.99 * DELTA), 0.005 * DELTA, classes)
+    n_classes = None if by_scores else 3
+    return build_charge_table(zcdp_budget(EPSILON, 0.99 * DELTA), 0.005 * DELTA, n_classes)
+
+
+def claim(by_scores):
+    """Return the mu of the budget."""
+    return float(np.sqrt(2 * table(by_scores).budget))
 
 
 @cache
-def shift(classes=CLASSES):
-    """Return a victim's contribution in noise scales: a budget pays for LASTS labels."""
-    worth = table(classes).compute_votes_budget(0.3)
-    return float(np.sqrt(2 * worth / LASTS))
+def noise(by_scores):
+    """Return the noise scale in victims' votes at which a budget pays for LASTS labels."""
+    return float(np.sqrt(LASTS / 2 / table(by_scores).compute_votes_budget(0.3)))
 
 
-def make():
-    neighbors = 4
+def make(by_scores):
+    rule = {"class_prior": (0.9, 0.1), "cost": "balanced"} if by_scores else {}
     return IndKNNClassifier(
-        range(CLASSES), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
-        n_records=neighbors * UNIVERSES, noise_multiplier=1 / shift() / np.sqrt(neighbors),
-        release="label",
+        range(2 if by_scores else 3), EPSILON, DELTA, n_queries=100_000, n_neighbors=NEIGHBORS,
+        n_records=NEIGHBORS * UNIVERSES, noise_multiplier=noise(by_scores) / np.sqrt(NEIGHBORS),
+        release="label", **rule,
     )  # fmt: skip
 
 
-def lonely_victims(rounds):
-    """Nobody else votes: the closest race, in which one vote says most."""
-    return universes([(1.0, 0)], [(0.1, 1)], rounds=rounds)
+def lonely_victims(by_scores, rounds):
+    """Nobody else votes: the closest race, in which one vote says most. A rare class has it."""
+    victim, other = (1, 0) if by_scores else (0, 1)
+    copies = build_attack_copies(
+        [(1.0, victim)], [(0.1, other)], n_copies=UNIVERSES, duplicates_background=False
+    )
+    return replace(copies, queries=np.tile(copies.queries, (rounds, 1)))
 
 
-def ask_for_labels(classifier, world, victims):
+def ask_for_labels(classifier, world, *, victims):
     classifier.fit(*world.build_records(victims), public=world.public)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return classifier.predict(world.queries).reshape(-1, world.n_copies)
 
 
-def share_of_wins(labels):
-    """Score a universe: how often class 0 won, from 0 as by chance to 1 as with the victim."""
-    chance = 1 / CLASSES
-    won = quad(lambda z: norm.pdf(z) * norm.cdf(z + shift()) ** (CLASSES - 1), -9, 9)[0]
-    return ((labels == 0).mean(axis=0) - chance) / (won - chance)
+def share_of_wins(by_scores):
+    """Return a score of labels (rounds, universes): 0 on average by chance, 1 with the victim.
 
-
-def measured(rounds, runs):
-    world = lonely_victims(rounds)
-    return audit(make, world, share_of_wins, interaction=ask_for_labels, runs=runs)
-
-
-def claim():
-    """Return the mu of the budget."""
-    return float(np.sqrt(2 * table(CLASSES).budget))
-
-
-def test_labels_leak_no_more_than_claimed_and_nearly_that():
-    found = measured(LASTS, RUNS)
-    print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claim():.3f}")
-    assert found.mu <= claim()
-    assert found.epsilon <= EPSILON
-    assert found.mu > claim() / 2
-
-
-def test_a_classifier_claims_what_the_audit_compares_with():
-    assert claimed_mu_of_labels() == pytest.approx(claim())
-
-
-def claimed_mu_of_labels():
-    world = lonely_victims(1)
-    classifier = make()
+    How often the victim's class wins follows from the rule of decision and the noise alone.
+    """
+    classifier, world = make(by_scores), lonely_victims(by_scores, 1)
     ask_for_labels(classifier, world, victims=False)
-    return np.sqrt(2 * classifier.budget_)
+    assert np.sqrt(2 * classifier.budget_) == pytest.approx(claim(by_scores))
+    scale, victim = noise(by_scores), int(world.victims.y[0])
+    votes = np.random.default_rng(0).normal(0, scale, (200_000, len(classifier.classes_)))
+    decide = classifier._engine.decision.decide_labels
+    chance, won = (
+        (decide(votes + vote * np.eye(len(votes.T))[victim], scale) == victim).mean()
+        for vote in (0, 1)
+    )
+    assert won > chance
+    return lambda labels: ((labels == victim).mean(axis=0) - chance) / (won - chance)
+
+
+def measured(by_scores, rounds, runs, patch=None, break_it=None):
+    """Return the proven mu and epsilon; what breaks the classifier comes after the calibration."""
+    score, world = share_of_wins(by_scores), lonely_victims(by_scores, rounds)
+    if break_it is not None:
+        break_it(patch)
+    present, absent = (
+        [score(ask_for_labels(make(by_scores), world, victims=victims)) for _ in range(runs)]
+        for victims in (True, False)
+    )
+    claimed = GaussianClaim(claim(by_scores), DELTA)
+    rates, epsilon = bound_best_test(
+        claimed, np.concatenate(present), np.concatenate(absent), CONFIDENCE
+    )
+    return rates.mu, epsilon
+
+
+@pytest.mark.parametrize(("by_scores", "tightness"), [(False, 1 / 2), (True, 1 / 3)])
+def test_labels_leak_no_more_than_claimed_and_nearly_that(by_scores, tightness):
+    mu, epsilon = measured(by_scores, LASTS, RUNS)
+    claimed = claim(by_scores)
+    print(f"measured mu {mu:.3f} and epsilon {epsilon:.3f}, claimed {claimed:.3f}")
+    assert tightness * claimed < mu <= claimed
+    assert epsilon <= EPSILON
 
 
 def skip_the_charge(patch):
     """Contributions are made, and budgets are put back as they were."""
-    charge_only(patch, LabelRelease, np.zeros_like)
+    honest = LabelRelease.contribute_and_charge
+
+    def collect(self, near, subjects):
+        before = subjects.remaining.copy()
+        result = honest(self, near, subjects)
+        subjects.remaining[:] = before
+        return result
+
+    patch.setattr(LabelRelease, "contribute_and_charge", collect)
 
 
 def cut_the_noise(patch):
@@ -105,64 +137,18 @@ def cut_the_noise(patch):
 
 
 @pytest.mark.parametrize(
-    ("break_it", "rounds"),
+    ("by_scores", "break_it", "rounds"),
     [
-        pytest.param(skip_the_charge, 4 * LASTS, id="charge skipped"),
-        pytest.param(cut_the_noise, LASTS, id="a third of the noise"),
+        pytest.param(False, skip_the_charge, 4 * LASTS, id="charge skipped"),
+        pytest.param(False, cut_the_noise, LASTS, id="a third of the noise"),
+        pytest.param(True, skip_the_charge, 8 * LASTS, id="charge by scores skipped"),
     ],
 )
-def test_a_broken_version_is_caught(break_it, rounds, monkeypatch):
-    break_it(monkeypatch)
-    assert measured(rounds, BROKEN_RUNS).mu > claim()
+def test_a_broken_version_is_caught(by_scores, break_it, rounds, monkeypatch):
+    mu, _ = measured(by_scores, rounds, BROKEN_RUNS, monkeypatch, break_it)
+    assert mu > claim(by_scores)
 
 
 def test_the_honest_version_passes_what_the_broken_one_fails():
     """Fails if labels stay informative once the budget is spent; or if the audit cries wolf."""
-    assert measured(4 * LASTS, BROKEN_RUNS).mu <= claim()
-
-
-def make_scored():
-    neighbors = 4
-    return IndKNNClassifier(
-        range(2), EPSILON, DELTA, n_queries=100_000, n_neighbors=neighbors,
-        n_records=neighbors * UNIVERSES, noise_multiplier=1 / shift(None) / np.sqrt(neighbors),
-        release="label", class_prior=(0.9, 0.1), cost="balanced",
-    )  # fmt: skip
-
-
-def rare_victims(rounds):
-    return universes([(1.0, 1)], [(0.1, 0)], rounds=rounds)
-
-
-def share_of_rare_labels():
-    """Return the score of a universe; how often a class wins follows from the rule alone."""
-    classifier = make_scored()
-    ask_for_labels(classifier, rare_victims(1), victims=False)
-    noise = 1 / shift(None)
-    votes = np.random.default_rng(0).normal(0, noise, (200_000, 2))
-    decision = classifier._engine.decision
-    chance, won = (
-        decision.decide_labels(votes + np.array([0.0, more]), noise).mean() for more in (0.0, 1.0)
-    )
-    assert won > chance
-    return lambda labels: ((labels == 1).mean(axis=0) - chance) / (won - chance)
-
-
-def measured_by_scores(rounds, runs):
-    return audit(
-        make_scored, rare_victims(rounds), share_of_rare_labels(), interaction=ask_for_labels,
-        runs=runs,
-    )  # fmt: skip
-
-
-def test_labels_by_scores_leak_no_more_than_claimed():
-    found, claimed = measured_by_scores(LASTS, RUNS), float(np.sqrt(2 * table(None).budget))
-    print(f"measured mu {found.mu:.3f} and epsilon {found.epsilon:.3f}, claimed {claimed:.3f}")
-    assert found.mu <= claimed
-    assert found.epsilon <= EPSILON
-    assert found.mu > claimed / 3
-
-
-def test_a_skipped_charge_of_labels_by_scores_is_caught(monkeypatch):
-    skip_the_charge(monkeypatch)
-    assert measured_by_scores(8 * LASTS, BROKEN_RUNS).mu > np.sqrt(2 * table(None).budget)
+    assert measured(False, 4 * LASTS, BROKEN_RUNS)[0] <= claim(False)

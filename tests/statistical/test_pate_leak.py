@@ -25,9 +25,8 @@ from vicinal.mechanisms.teachers import assign_teachers
 
 pytestmark = pytest.mark.statistical
 
-FITS = 700
-"""Estimators that are fitted: each broken mechanism passes with probability below 1e-17, so much is
-the noncentrality (267 at least) of what it does to the law above the p-threshold."""
+FITS = 450
+"""Estimators that are fitted: each broken mechanism passes with probability below 1e-6."""
 
 ANSWERS = 3
 SIGMA = 0.7

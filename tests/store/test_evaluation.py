@@ -1,6 +1,7 @@
 """Private evaluation of a store: released counts, charges, and budgets of other subjects."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -9,12 +10,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from made_up import NoNoise, rare
-from store_tools import copied
+from store_tools import copied, left_of, units
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger.ledger import EnrollmentStatus
-from vicinal.mechanisms import DeltaSlackAccountant, create_noise_source
+from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.mechanisms.tally import NoisyTally, TallyPlan
 from vicinal.mechanisms.votes import SLACK_SHARE
 from vicinal.store.evaluation import Evaluation, compute_binned_auc
@@ -24,27 +25,21 @@ from vicinal.store.status import Presence
 pytestmark = pytest.mark.quick
 
 PRIOR = (0.7, 0.3)
-
-
-def make_data(size, seed):
-    return rare(seed, size, PRIOR[1])
-
-
-X, Y = make_data(400, 0)
-R, _ = make_data(100, 1)
-Q, T = make_data(60, 2)
+X, Y = rare(0, 400, PRIOR[1])
+R, _ = rare(1, 100, PRIOR[1])
+Q, T = rare(2, 60, PRIOR[1])
 IDS = [f"p{i}" for i in range(400)]
+PLAN = {
+    "classes": [0, 1], "public": R, "n_records": 400, "epsilon": 8.0, "n_queries": 200,
+    "model_share": 0,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def answered_folder(tmp_path_factory):
     """The folder of a closed store with answered queries."""
     path = tmp_path_factory.mktemp("evaluated") / "store"
-    with Store.init(
-        path, X, Y, IDS, classes=[0, 1], public=R, n_records=400, epsilon=8.0, n_queries=200,
-        model_share=0,
-        class_prior=list(PRIOR),
-    ) as store:  # fmt: skip
+    with Store.init(path, X, Y, IDS, **PLAN, class_prior=list(PRIOR)) as store:
         store.predict(Q)
     return path
 
@@ -61,19 +56,11 @@ def silence_noise(store, monkeypatch):
     return state
 
 
-def read_budgets(store, subjects):
-    state = store._audience_states["default"]
-    slots = store._store.ledger.slot_table.find_slots(subjects)
-    return state.audience.account.remaining[slots].copy()
-
-
 def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatch):
     silence_noise(store, monkeypatch)
     reply = store.predict(Q)
-    rows, row_labels = (
-        np.vstack([Q, X[:5]]),
-        np.concatenate([T, Y[:5]]),
-    )  # the last five: never asked
+    # The last five rows were never queried.
+    rows, row_labels = np.vstack([Q, X[:5]]), np.concatenate([T, Y[:5]])
     evaluation = store.evaluate(rows, row_labels, [f"v{i}" for i in range(65)], accept_noise=True)
     brute = np.zeros((2, 2))
     np.add.at(brute, (T, reply.labels), 1)
@@ -82,21 +69,8 @@ def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatc
     np.testing.assert_allclose(evaluation.scores.sum(axis=1), brute.sum(axis=1), atol=1e-6)
     exact = roc_auc_score(T == 1, reply.probabilities[:, 1])
     assert compute_binned_auc(*evaluation.scores) == pytest.approx(exact, abs=0.03)
-    assert compute_noiseless_figures(evaluation)["accuracy"] == pytest.approx(
-        (reply.labels == T).mean()
-    )
-
-
-def compute_noiseless_figures(evaluation):
-    exact = Evaluation(
-        evaluation.classes,
-        evaluation.confusion,
-        evaluation.scores,
-        evaluation.means,
-        1e-9,
-        evaluation.share,
-    )
-    return {name: value for name, (value, _, _) in exact.figures.items()}
+    figures = replace(evaluation, noise=1e-9).figures
+    assert figures["accuracy"][0] == pytest.approx((reply.labels == T).mean())
 
 
 def test_a_person_weighs_one_however_many_rows(store, monkeypatch):
@@ -139,7 +113,7 @@ def test_people_without_records_get_an_account_that_is_kept(store):
     store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     assert 0 <= read_remaining("visitor") <= 1e-6 * UNITS
     store.add(Q[:1], T[:1], ["visitor"])
-    assert read_budgets(store, ["visitor"])[0] <= 1e-6 * UNITS, "enrolling brings nothing back"
+    assert units(store, "visitor") <= 1e-6 * UNITS, "enrolling brings nothing back"
     assert store.verify()
 
 
@@ -162,14 +136,14 @@ def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
 
 def test_a_preview_is_public_and_has_the_narrowest_intervals(store):
     """Fails if a preview charges somebody, or promises more precision than the evaluation has."""
-    before = read_budgets(store, IDS).tolist()
+    before = left_of(store)
     preview = store.preview_evaluation(share=1.0)
     assert preview.people == pytest.approx(60)
     assert preview.figures["accuracy"][0] == 1.0
     assert store.preview_evaluation(share=1.0, n_subjects=30).people == pytest.approx(30)
     few = store.preview_evaluation(share=0.01, n_subjects=3)
     assert np.isnan(few.figures["accuracy"]).all()
-    assert read_budgets(store, IDS).tolist() == before
+    assert left_of(store) == before
     assert store.facts()["audiences"]["default"]["evaluations"] == []
     evaluation = store.evaluate(Q, T, [f"v{i}" for i in range(60)], share=1.0)
     assert evaluation.noise == preview.noise
@@ -181,9 +155,9 @@ def test_a_preview_is_public_and_has_the_narrowest_intervals(store):
 @pytest.mark.parametrize("coverage", ["overall", "per-class"])
 def test_a_preview_states_the_outcomes_that_coverage_requires(store, coverage):
     """Fails if a preview ignores `coverage`, or states other numbers than the evaluation."""
-    before = read_budgets(store, IDS).tolist()
+    before = left_of(store)
     preview = store.preview_evaluation(share=1.0, coverage=coverage)
-    assert read_budgets(store, IDS).tolist() == before
+    assert left_of(store) == before
     evaluation = store.evaluate(
         Q, T, [f"v{i}" for i in range(60)], share=1.0, accept_noise=True, coverage=coverage
     )
@@ -202,35 +176,36 @@ def test_a_preview_states_the_outcomes_that_coverage_requires(store, coverage):
 
 def test_a_refusal_counts_subjects_not_answers(tmp_path):
     """Fails if 60 answers for 3 subjects are judged, and charged, as those for 60 subjects."""
-    plan = {"n_records": 400, "epsilon": 8.0, "n_queries": 200, "model_share": 0}
-    with Store.init(
-        tmp_path / "several", X, Y, IDS, classes=[0, 1], public=R, records_per_subject=20, **plan
-    ) as store:
+    with Store.init(tmp_path / "several", X, Y, IDS, records_per_subject=20, **PLAN) as store:
         store.predict(Q)
-        before = read_budgets(store, IDS).tolist()
+        before = left_of(store)
         with pytest.raises(PrivacyRefused, match="3 are expected"):
             store.evaluate(Q, T, IDS[:60], share=0.5)
-        assert read_budgets(store, IDS).tolist() == before
+        assert left_of(store) == before
         assert store.evaluate(Q, T, IDS[:60], share=0.5, n_subjects=60).people > 0
 
 
 def test_an_evaluation_is_durable_and_public(store, tmp_path):
     evaluation = store.evaluate(Q, T, [f"v{i}" for i in range(60)], accept_noise=True)
-    spent = read_budgets(store, IDS)
+    spent = left_of(store)
     store.close()
     with Store.open(tmp_path / "store") as reopened:
         (stored_figures,) = reopened.facts()["audiences"]["default"]["evaluations"]
         assert stored_figures == json.loads(json.dumps(evaluation.to_dict()))
-        np.testing.assert_array_equal(read_budgets(reopened, IDS), spent)
+        assert left_of(reopened) == spent
         assert reopened.verify()
 
 
 def test_a_store_without_ids_has_nobody_to_charge(tmp_path):
-    with (
-        Store.init(tmp_path / "numbered", X, Y, classes=[0, 1], public=R, n_records=400) as other,
-        pytest.raises(InvalidInput, match="subjects"),
-    ):
+    other = Store.init(tmp_path / "numbered", X, Y, **PLAN)
+    with other, pytest.raises(InvalidInput, match="subjects"):
         other.evaluate(Q, T, IDS[:60], accept_noise=True)
+
+
+def build_tally(sizes=(4, 6), share=0.1, budget=0.04, delta=1e-5):
+    """Return a tally without noise, whose accountant of delta slack is new."""
+    meter = DeltaSlackAccountant(delta, needs_slack=True)
+    return NoisyTally(TallyPlan(sizes, share, budget, delta), NoNoise(), meter)
 
 
 def test_a_tally_costs_at_most_its_share_and_scales_down_to_what_is_left():
@@ -254,8 +229,7 @@ def test_a_tally_costs_at_most_its_share_and_scales_down_to_what_is_left():
 
 def test_a_contribution_one_unit_too_expensive_shrinks_in_one_step(monkeypatch):
     """Whatever rounding does to the square root; else the shrinking might never end."""
-    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
-    tally = NoisyTally(TallyPlan((4, 6), 1, 0.04, 1e-5), NoNoise(), meter)
+    tally = build_tally(share=1)
     compute_charge = tally._compute_charge
     for n_rows in range(1, 50):
         full_weight, costs = tally._grid.steps // n_rows, []
@@ -275,8 +249,7 @@ def test_a_contribution_one_unit_too_expensive_shrinks_in_one_step(monkeypatch):
 
 def test_weight_and_charge_follow_from_budget_and_number_of_rows_alone():
     """Coverage relies on it: a weight that depends on the cells depends on the scores."""
-    meter = DeltaSlackAccountant(1e-5, needs_slack=True)
-    tally = NoisyTally(TallyPlan((4, 6), 0.1, 0.04, 1e-5), NoNoise(), meter)
+    tally = build_tally()
     spread = np.array([[0, 0], [1, 3], [3, 5]])
     together = np.array([[2, 4]] * 3)
     for budget in (UNITS, UNITS // 50, UNITS // 1000, 0):
@@ -300,8 +273,7 @@ def test_weight_and_charge_follow_from_budget_and_number_of_rows_alone():
 def test_no_number_of_tables_makes_a_charge_negative(n_tables, delta):
     """With 32 tables the squared norm can exceed int64. Exact, by integers and fractions."""
     budget = 4.0
-    meter = DeltaSlackAccountant(delta, needs_slack=True)
-    tally = NoisyTally(TallyPlan((4,) * n_tables, 1.0, budget, delta), NoNoise(), meter)
+    tally = build_tally((4,) * n_tables, 1.0, budget, delta)
     budgets = [UNITS, UNITS // 2, UNITS, UNITS // 1000]
     remaining = np.array(budgets, dtype=np.int64)
     cells = np.tile(np.arange(4)[:, np.newaxis], (1, n_tables))
@@ -347,26 +319,18 @@ def test_a_tally_that_could_not_be_published_is_refused_before_it_charges(sizes)
         create_publication()
 
 
-def test_a_tally_of_nobody_charges_nobody():
-    tally = NoisyTally(
-        TallyPlan((4,), 0.1, 1.0, 1e-5),
-        create_noise_source(0),
-        DeltaSlackAccountant(1e-5, needs_slack=True),
-    )
+def test_a_tally_of_nobody_has_tables():
+    tally = build_tally((4,))
     nothing = np.zeros(0, dtype=np.int64)
     (table,) = tally.publish(tally.contribute_and_charge(nothing.reshape(0, 1), nothing, nothing))
     assert table.shape == (4,)
 
 
 def test_a_tally_takes_shares_from_a_millionth():
-    def build_tally(share):
-        meter = DeltaSlackAccountant(1e-5, needs_slack=True)
-        return NoisyTally(TallyPlan((4,), share, 1.0, 1e-5), NoNoise(), meter)
-
-    assert build_tally(1e-6).noise > 700  # sqrt(1 / (2 * 1e-6))
+    assert build_tally((4,), 1e-6, 1.0).noise > 700  # sqrt(1 / (2 * 1e-6))
     for share in (0.9e-6, 1.1):
         with pytest.raises(InvalidInput, match="share"):
-            build_tally(share)
+            build_tally((4,), share, 1.0)
 
 
 def test_bins_that_may_be_noise_alone_have_no_observed_share():

@@ -191,15 +191,6 @@ def test_a_file_of_root_in_place_of_the_index_is_not_copied(home):
     assert list_with_other_owner(home, OWNER) == [index]
 
 
-def test_an_empty_folder_of_the_account_is_refused(home):
-    empty = home / "empty"
-    empty.mkdir()
-    give(empty)
-    with tools.make(home / "store") as store, pytest.raises(InvalidInput, match="belongs to you"):
-        store.backup(empty)
-    assert not list(empty.iterdir())
-
-
 def test_an_old_folder_of_root_is_not_given_away(home, monkeypatch):
     """Fails if a folder is given away that the account has put at the path meanwhile."""
     old = home / "old"

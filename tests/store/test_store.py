@@ -1,6 +1,5 @@
 """The store: the same answers as in memory, budgets that outlive it, replays, quotas, audiences."""
 
-import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import store_tools as tools
-from command_line import printed
 from made_up import raising
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
@@ -58,9 +56,8 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
         for part in (Q[:10], Q[10:40]):
             reply, answers = store.predict(part), classifier.query(part)
             np.testing.assert_array_equal(reply.labels, answers.labels)
-            if reply.votes is None:
-                assert plan["release"] == "label"
-            else:
+            assert (reply.votes is None) == ("release" in plan)
+            if reply.votes is not None:
                 np.testing.assert_array_equal(reply.votes, answers.votes)
         memory = classifier._engine.shard.ledger
         for subject_id in set(PEOPLE):
@@ -69,6 +66,8 @@ def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tm
         spent, _ = sum_logged_charges(store._store.database, audience.number)
         assert spent + audience.checkpointed == sum(memory.charges_by_block) > 0
         assert store.verify()
+        assert str(store.guarantee()).startswith("NO GUARANTEE"), "it is a simulation"
+        assert store.facts()["audiences"]["default"]["guarantee"]["epsilon"] is None
 
 
 def test_the_size_is_estimated_once_and_charged(tmp_path):
@@ -81,13 +80,6 @@ def test_the_size_is_estimated_once_and_charged(tmp_path):
         assert units(store, "person-3") == before
         assert "estimated once with noise" in str(store.guarantee())
         assert store.verify()
-
-
-def test_a_simulation_says_that_it_protects_nobody(tmp_path):
-    with make(tmp_path / "store", simulation_seed=1) as store:
-        assert str(store.guarantee()).startswith("NO GUARANTEE")
-    facts = json.loads(printed("inspect", tmp_path / "store", "--json"))
-    assert facts["audiences"]["default"]["guarantee"]["epsilon"] is None
 
 
 # ---------------------------------------------------------------- life on the disk
@@ -105,13 +97,6 @@ def test_budgets_answers_and_slack_survive_a_restart(tmp_path, ledger):
     np.testing.assert_array_equal(repeated.votes, reply.votes)
     assert repeated.charged == 0
     assert repeated.left == reply.left == 40
-    assert store.verify()
-    store.close()
-
-
-def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
-    store = make(tmp_path / "store", ledger=ledger())
-    store.predict(Q[:20])
     units_left = units(store, "person-7")
     assert store.erase(["person-7", "person-8", "nobody"]) == 4
     store.add(*points(5, 9), ["person-7", "new", "new", "newer", "person-1"])
@@ -159,6 +144,39 @@ def test_a_closed_store_answers_nothing(store):
             call()
 
 
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+def test_an_index_is_the_same_after_a_restart_and_an_erasure(tmp_path, kernel):
+    queries, labels = points(700, 5)
+    index = {"kind": "lsh", "tables": 6, "bits": 3}
+    store = make(tmp_path / "store", index=index, kernel=kernel, n_queries=400, epsilon=20.0)
+    assert store.facts()["index"] == index
+    store.predict(Q[:20])
+    store.erase(["person-3", "person-148"])
+    store.add(*points(6, 9), ["person-3", *["new"] * 5])
+    # So little noise that a label is wrong where neighbours are: no draw can decide this test.
+    quiet = {"n_records": 300, "n_queries": 200, "epsilon": 20.0, "noise_multiplier": 0.2}
+    store.open_audience("press", **{**tools.PLAN, **quiet})
+    wanted = found_by(store)
+    kind = type(store._store.shard.index)
+    store = reopen(store, tmp_path / "store")
+    assert type(store._store.shard.index) is kind
+    assert found_by(store) == wanted
+    reply = store.predict(queries[20:120], audience="press")
+    assert (reply.labels == labels[20:120]).mean() > 0.7
+    assert store.verify(["person-148"])
+    store.close()
+
+
+def found_by(store):
+    """Return the rows that an index finds, as a set for each of some queries."""
+    engine = store._audience_states["default"].engine
+    queries = engine.votes.kernel.encode(Q[:30])
+    near = store._store.shard.get_index().search(queries, engine.radius.thresholds(queries))
+    return [
+        set(near.rows[a:b].tolist()) for a, b in zip(near.starts, near.starts[1:], strict=False)
+    ]
+
+
 # ---------------------------------------------------------------- replays
 
 
@@ -174,18 +192,12 @@ def test_an_equal_query_is_replayed_in_one_version_and_asked_anew_in_the_next(st
 
 def test_one_key_sent_ten_thousand_times_is_one_charge_and_one_answer(store):
     first = store.predict(Q[:3], idempotency_key="k")
+    store.erase(PEOPLE[:100])  # the key outlives the version, and the answer the erased subjects
     before = tools.remaining(store)
-    store.erase(["nobody"])  # the key outlives the version
     for reply in store.predict_many([Query(Q[:3], idempotency_key="k")] * 10_000):
         np.testing.assert_array_equal(reply.votes, first.votes)
     assert store.quota().used == 3
     np.testing.assert_array_equal(tools.remaining(store), before)
-
-
-def test_a_key_twice_in_one_batch_is_one_request(store):
-    one, two = store.predict_many([Query(Q[:3], idempotency_key="k")] * 2)
-    np.testing.assert_array_equal(one.votes, two.votes)
-    assert store.quota().used == 3
 
 
 def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
@@ -198,12 +210,15 @@ def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
     replies = store.predict_many(
         [Query(Q[i : i + 1], idempotency_key=str(i)) for i in range(20)]
         + [Query(Q[:2], idempotency_key="3"), Query(Q[:1], idempotency_key="\ud800")]
+        + [Query(Q[4:5], idempotency_key="4")]
     )
     assert sum("FROM requests" in text for text in asked) == 1
     np.testing.assert_array_equal(replies[0].votes, first.votes)
     assert [reply.charged for reply in replies[:20]] == [0] + 19 * [1]
     assert isinstance(replies[20], KeyReused)
     assert isinstance(replies[21], InvalidInput)
+    np.testing.assert_array_equal(replies[22].votes, replies[4].votes)
+    assert store.quota().used == 20, "a key twice in one batch is one request"
 
 
 def test_a_key_is_its_analysts_own_and_good_for_one_request(store):
@@ -267,9 +282,8 @@ def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
 
 @pytest.mark.filterwarnings("error")
 def test_warnings_that_tell_a_size_come_after_it_is_paid_for(tmp_path):
-    few = {"classes": range(3), "public": R[:3], **tools.PLAN, "n_neighbors": 2}
     with pytest.raises(UserWarning, match="too small for a radius"):
-        Store.init(tmp_path / "store", X, Y, PEOPLE, **few)
+        make(tmp_path / "store", public=R[:3], n_neighbors=2, n_records=None)
     with Store.open(tmp_path / "store") as store:
         assert units(store, "person-3") < UNITS
         with pytest.raises(UserWarning, match="too small for a radius"):
@@ -332,17 +346,21 @@ def test_a_quota_binds_its_analyst_only(tmp_path, store):
     store.close()
 
 
-def test_a_batch_answers_whom_it_can(store):
+def test_a_batch_answers_the_requests_that_it_can(store):
     store.allow("bob", 1)
+    store.allow("ann", 3)
     replies = store.predict_many(
         [
             Query(Q[:2], analyst="bob"), Query(Q[:2]), Query(Q[:1], audience="nobody"),
             Query(np.full((1, 4), np.nan)), Query(Q[:2], analyst="bob"),
+            Query(Q[2:4], analyst="ann"), Query(Q[4:6], analyst="ann"),
         ]
     )  # fmt: skip
     kinds = [PrivacyRefused, ClassReply, InvalidInput, InvalidInput, ClassReply]
+    kinds += [ClassReply, PrivacyRefused]  # requests of one batch share their analyst's quota
     assert [type(reply) for reply in replies] == kinds
-    assert store.quota().used == 2
+    assert store.quota().used == 4
+    assert store.quota("ann").analyst_used == 2
 
 
 def test_audiences_have_budgets_of_their_own(tmp_path, ledger):
@@ -383,14 +401,6 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     assert store.verify()
 
 
-def test_requests_of_one_batch_share_the_quota_of_their_analyst(store):
-    store.allow("ann", 5)
-    replies = store.predict_many([Query(Q[i : i + 2], analyst="ann") for i in (0, 2, 4)])
-    assert [reply.charged for reply in replies[:2]] == [2, 2]
-    assert isinstance(replies[2], PrivacyRefused)
-    assert store.quota("ann").analyst_used == 4
-
-
 def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
     """Fails if a stored request names another block than the one that the ledger wrote."""
     path = tmp_path / "store"
@@ -407,23 +417,22 @@ def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
 
 
 def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_path):
-    plan = {"n_queries": 100_000, "noise_multiplier": 0.3, "epsilon": 0.5}
+    plan = {"n_queries": 100_000, "noise_multiplier": 0.17, "epsilon": 0.5}
     with make(tmp_path / "store", **plan) as store:
-        queries = points(64 * 12, 31)[0].reshape(64, 12, 1, 4)
+        queries = points(32 * 8, 31)[0].reshape(32, 8, 1, 4)
 
         def client(number):
             for query in queries[number]:
                 store.predict(query, analyst=f"client-{number}")
 
-        with ThreadPoolExecutor(64) as threads:
-            list(threads.map(client, range(64)))
+        with ThreadPoolExecutor(32) as threads:
+            list(threads.map(client, range(32)))
         audience = store._store.ledger.audiences["default"]
         spent, _ = sum_logged_charges(store._store.database, audience.number)
         units_left = sum_exactly(audience.account.remaining)
         assert spent + audience.checkpointed + units_left == 150 * UNITS
-        assert (audience.account.remaining == 0).any() or units_left < 15 * UNITS, (
-            "not nearly spent"
-        )
+        is_spent = (audience.account.remaining == 0).any() or units_left < 15 * UNITS
+        assert is_spent, "the test must come near the end of budgets"
         assert store.verify()
 
 
@@ -457,6 +466,7 @@ BAD = {
     "long analyst": lambda s: s.predict(Q[:1], analyst="x" * 201),
     "key": lambda s: s.predict(Q[:1], idempotency_key="a\nb"),
     "labels": lambda s: s.add(X[:2], ["canary", "b"], [1, 2]),
+    "evaluated labels": lambda s: s.evaluate(Q[:1], ["canary"], ["v"], accept_noise=True),
     "few labels": lambda s: s.add(X[:2], [0], [1, 2]),
     "subjects": lambda s: s.add(X[:2], [0, 1], ["canary"]),
     "long subject": lambda s: s.add(X[:1], [0], ["canary" * 500]),
@@ -495,7 +505,13 @@ def shared(tmp_path_factory):
         {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "gate"}, {"ledger": "mysql://x"},
         {"reuse_predictions": True, "neighbor_count": "private"},
         {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
-        {"ledger": "postgresql://me:secret@host/db"},
+        *(
+            {"ledger": f"postgresql://{address}"}
+            for address in (
+                "me:secret@host/db", "me%3Ax@host/db", "me@host/db?pass%77ord=x",
+                "/db?ssl%70assword=x",
+            )
+        ),
     ],
 )  # fmt: skip
 def test_a_store_that_cannot_be_is_not_begun(tmp_path, change):

@@ -86,12 +86,6 @@ def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
     assert not any(tools.files_with(tmp_path, needle) for needle in needles)
 
 
-def test_files_end_where_the_records_end(store):
-    store.erase(PEOPLE[:200])
-    for column in store._store.record_files.file_of.values():
-        assert column.count_bytes() == 100 * column.row_bytes
-
-
 def test_nobody_has_records_left_whose_records_went(store):
     """Fails if a counted number of records differs from the records: charges depend on it."""
     store.erase(["person-3", "person-4", "nobody"])
@@ -112,12 +106,6 @@ def test_everybody_can_go_and_come_back(tmp_path, store):
     store.close()
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
-
-
-def test_answers_that_were_given_stay(store):
-    before = store.predict(Q[:3], idempotency_key="k")
-    store.erase(PEOPLE[:100])
-    np.testing.assert_array_equal(store.predict(Q[:3], idempotency_key="k").votes, before.votes)
 
 
 @pytest.mark.parametrize(
@@ -206,27 +194,6 @@ def test_verification_finds_erased_features_and_people_who_are_still_here(store)
     assert "The 2nd of the ids that you gave is enrolled." in " ".join(
         store.verify(["nobody", "person-3"]).faults
     )
-
-
-@pytest.mark.parametrize("part", ["features", "labels", "slots"])
-def test_a_damaged_file_is_noticed_at_opening(tmp_path, part):
-    make(tmp_path / "store").close()
-    path = tmp_path / "store" / "records" / part
-    content = path.read_bytes()
-    for bad in (content[:-1] + bytes([content[-1] ^ 1]), content[:-4]):
-        path.write_bytes(bad)
-        with pytest.raises(StorageFailed):
-            Store.open(tmp_path / "store")
-    path.write_bytes(content)
-    Store.open(tmp_path / "store").close()
-
-
-def test_a_damaged_database_is_noticed(tmp_path):
-    make(tmp_path / "store").close()
-    path = tmp_path / "store" / "ledger.db"
-    path.write_bytes(b"no database at all" + path.read_bytes()[18:])
-    with pytest.raises(StorageFailed):
-        Store.open(tmp_path / "store")
 
 
 @pytest.mark.parametrize("target", [None, *tools.TARGETS])

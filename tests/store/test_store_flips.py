@@ -7,8 +7,8 @@ import stat
 import pytest
 
 from benchmarks import flips
-from store_tools import PLAN, Q, R, X, Y, contents, make
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from store_tools import Q, contents, copied, make
+from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.store import Store
 
 FLIPS = 150
@@ -36,7 +36,12 @@ REFUSALS = {
     "old copy": lambda here: (here / "store" / "ledger.db-wal").unlink(),
     "no witness": lambda here: (here / "store.witness").unlink(),
     "damaged witness": lambda here: overwrite(here / "store.witness", 60),
-    "damaged records": lambda here: overwrite(here / "store" / "records" / "features", 40),
+    "damaged features": lambda here: overwrite(here / "store" / "records" / "features", 40),
+    "damaged labels": lambda here: overwrite(here / "store" / "records" / "labels", -1),
+    "damaged slots": lambda here: overwrite(here / "store" / "records" / "slots", -1),
+    "short features": lambda here: cut(here / "store" / "records" / "features"),
+    "short labels": lambda here: cut(here / "store" / "records" / "labels"),
+    "short slots": lambda here: cut(here / "store" / "records" / "slots"),
     "damaged key": lambda here: overwrite(here / "store" / "key", 3),
     "no labels": lambda here: (here / "store" / "records" / "labels").unlink(),
     "public rows": lambda here: overwrite(here / "store" / "public.npy", 400),
@@ -48,6 +53,10 @@ def overwrite(path, offset):
     content = bytearray(path.read_bytes())
     content[offset] ^= 4
     path.write_bytes(bytes(content))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-4])
 
 
 @pytest.mark.parametrize("index", ["with index", "without"])
@@ -77,6 +86,13 @@ def test_a_loss_can_be_accepted_wherever_a_witness_can_be_lost(killed, tmp_path,
         assert store.verify()
 
 
+def test_a_damaged_database_is_noticed(new_store, tmp_path):
+    path = copied(new_store, tmp_path)
+    overwrite(path / "ledger.db", 3)
+    with pytest.raises(StorageFailed):
+        Store.open(path)
+
+
 def test_files_are_private_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
@@ -87,16 +103,3 @@ def test_files_are_private_whatever_the_umask(tmp_path):
                 assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path.name
     finally:
         os.umask(before)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me@host/db?password=x", "postgresql://me@host/db?pass%77ord=x",
-        "postgresql://me%3Ax@host/db", "postgresql:///db?ssl%70assword=x",
-    ],
-)  # fmt: skip
-def test_no_password_is_taken_in_an_address(tmp_path, url):
-    plan = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
-    with pytest.raises(InvalidInput, match="password"):
-        Store.init(tmp_path / "store", X, Y, ledger=url, **plan)

@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import store_tools as tools
-from made_up import Killed, components_for_few, dies_at, trains_free
-from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
+from command_line import printed
+from made_up import Killed, components_for_few, dies_at, raising, trains_free
+from store_tools import CLASSES, PEOPLE, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting.budget import UNITS
-from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger.answers import read_components
 from vicinal.mechanisms.linear_model import GradientRelease
@@ -30,14 +29,6 @@ def make(path, **parameters):
 
 def model_of(store, audience="default"):
     return store._audience_states[audience].private_model.model
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Every opening of a store grows the random trees of its model again: 8 instead of 100."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal.linear._random_trees.TREES", 8)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +70,12 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, 
 
 def test_training_is_charged_in_the_ledger(tmp_path):
     with make(tmp_path / "store") as store:
-        left = store._store.ledger.audiences["default"].account.durable
+        audience = store._store.ledger.audiences["default"]
+        left = audience.account.durable
         assert (left >= UNITS - UNITS // 2).all()
         assert (left < UNITS).all()
+        assert audience.slack > 0, "the grid of the gradients takes part of delta"
         assert store.verify()
-        assert units(store, "person-0") < UNITS
         assert "stays in the model" in str(store.guarantee())
         assert "in fit" not in str(store.guarantee())
         assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
@@ -100,25 +92,27 @@ def learns_of_others(patch):
     patch.setattr(private_models, "train_and_charge_model", broken)
 
 
-@pytest.mark.parametrize("control", [None, trains_free, learns_of_others])
-def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
-    """The estimator's training is attacked elsewhere; a store that trains otherwise is caught."""
-    if control is not None:
-        control(monkeypatch)
-        with pytest.raises((AssertionError, PrivacyRefused)):
-            compare_trainings(tmp_path)
-        return
-    compare_trainings(tmp_path)
-
-
-def compare_trainings(tmp_path):
-    with make(tmp_path / "store", simulation_seed=5) as store:
+def train_as_the_estimator(folder):
+    """Train a store and an estimator with equal noise, and compare models and charges."""
+    with make(folder / "store", simulation_seed=5) as store:
         twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _SEED_STEP)
         twin.fit(X, Y, PEOPLE, public=R)
         assert (model_of(store).model.weights == twin._model.model.weights).all()
         for person in ("person-0", "person-77"):
             slot = twin._shard.ledger.list_slots([person])[0]
             assert units(store, person) == twin._shard.ledger.remaining[slot]
+
+
+def test_store_and_estimator_train_alike(tmp_path):
+    """The estimator's training is attacked elsewhere."""
+    train_as_the_estimator(tmp_path)
+
+
+@pytest.mark.parametrize("control", [trains_free, learns_of_others])
+def test_a_store_that_trains_otherwise_is_caught(control, tmp_path, monkeypatch):
+    control(monkeypatch)
+    with pytest.raises((AssertionError, PrivacyRefused)):
+        train_as_the_estimator(tmp_path)
 
 
 def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
@@ -130,10 +124,17 @@ def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
     make(tmp_path / "store").close()
 
 
-def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened, monkeypatch):
+@pytest.mark.parametrize("moment", ["in the training", "before the charges"])
+def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(
+    opened, monkeypatch, moment
+):
+    """The charges are written after the model, in one transaction: if they fail, it is gone."""
     path, before = opened._store.folder.path, units(opened, "person-0")
     with monkeypatch.context() as patch:
-        dies_at(patch, GradientRelease, "publish", 40, done=True)
+        if moment == "in the training":
+            dies_at(patch, GradientRelease, "publish", 40, done=True)
+        else:
+            patch.setattr(type(opened._store.ledger), "write_charges", raising(Killed))
         with pytest.raises(Killed):
             opened.open_audience("other", **SHARE)
     opened.close()
@@ -142,20 +143,14 @@ def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened
         assert units(again, "person-0") == before
         assert not read_components(again._store.database, 2)
         assert again.verify()
-        again.open_audience("other", **SHARE)
-        assert (model_of(again).model.weights != model_of(again, "other").model.weights).any()
-        again.predict(Q[:30], audience="other")
-        assert units(again, "person-0") == before
 
 
-def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
-    """The charges are written after the model, in one transaction: if they fail, it is gone."""
-    path, ledger = opened._store.folder.path, type(opened._store.ledger)
-    with tools.broken_off(monkeypatch, ledger, "write_charges", error=Killed):
-        opened.open_audience("other", **SHARE)
-    opened.close()
-    with Store.open(path) as again:
-        assert not read_components(again._store.database, 2)
+def test_each_audience_has_a_model_and_budgets_of_its_own(opened):
+    before = units(opened, "person-0")
+    opened.open_audience("other", **SHARE)
+    assert (model_of(opened).model.weights != model_of(opened, "other").model.weights).any()
+    opened.predict(Q[:30], audience="other")
+    assert units(opened, "person-0") == before
 
 
 def test_the_records_in_the_metric_follow_the_store(opened):
@@ -190,50 +185,33 @@ def test_labels_alone_and_quotas_go_together_with_it(tmp_path):
         assert store.quota().left == 20
 
 
-def test_without_a_model_nothing_is_kept(tmp_path):
-    with Store.init(
-        tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300,
-        model_share=0, **PLAN,
-    ) as store:  # fmt: skip
-        assert not read_components(store._store.database, 1)
-        assert store._audience_states["default"].n_private_queries is None
-        assert "model" not in str(store.guarantee())
-
-
-def without_share(**parameters):
-    return {name: value for name, value in (SHARE | parameters).items() if name != "model_share"}
+DEFAULT_SHARE = {name: value for name, value in SHARE.items() if name != "model_share"}
 
 
 def test_by_default_the_rule_decides(tmp_path):
-    given = {"classes": range(CLASSES), "public": R}
-    with Store.init(tmp_path / "one", X, Y, PEOPLE, **given, **without_share()) as store:
+    given = {"classes": range(CLASSES), **DEFAULT_SHARE}
+    with Store.init(tmp_path / "one", X, Y, PEOPLE, public=R, **given) as store:
         assert store.plans[0]["model_share"] == "auto"
         assert store.facts()["audiences"]["default"]["plan"]["model_share"] > 0
         assert store.models_stay
-    given = given | {"public": R[:9]}
-    quiet = without_share()
-    for _ in range(2):  # the same after opening
-        with (
-            Store.open(tmp_path / "two")
-            if (tmp_path / "two").exists()
-            else Store.init(tmp_path / "two", X, Y, PEOPLE, **given, **quiet)
-        ) as store:
-            assert not store.models_stay
-            assert "no private model was trained, as it takes 10 public rows" in str(
-                store.guarantee()
-            )
+    Store.init(tmp_path / "two", X, Y, PEOPLE, public=R[:9], **given).close()
+    with Store.open(tmp_path / "two") as store:
+        assert not store.models_stay
+        reason = "no private model was trained, as it takes 10 public rows"
+        assert reason in str(store.guarantee())
+        assert not read_components(store._store.database, 1)
+        assert store._audience_states["default"].n_private_queries is None
 
 
 def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     before = model_of(opened).model.weights.copy()
     path = opened._store.folder.path
     opened.close()
-    said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
-    assert said.exit_code == 0, said.output
-    assert "keeps its weights" in said.stdout
-    said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
-    assert "Nothing was erased" in said.stdout
-    assert "keeps its weights" not in said.stdout
+    erase = ("erase", path, "--subject", PEOPLE[0], "--yes")
+    assert "keeps its weights" in printed(*erase)
+    repeated = printed(*erase)
+    assert "Nothing was erased" in repeated
+    assert "keeps its weights" not in repeated
     with Store.open(path) as again:
         assert (model_of(again).model.weights == before).all()
         key = SigningKey.create(tmp_path / "key")
@@ -297,9 +275,11 @@ def refreshable(fresh, tmp_path):
 
 
 def test_every_training_is_charged_its_part(refreshable):
-    account = refreshable._store.ledger.audiences["default"].account
+    audience = refreshable._store.ledger.audiences["default"]
+    account, slack = audience.account, audience.slack
     before, part = account.durable.copy(), UNITS // 6
     assert refreshable.refresh_model() == 1
+    assert audience.slack > slack
     after = account.durable
     assert (before - after > 0).all()
     assert (before - after <= part + 1).all()
@@ -365,14 +345,13 @@ def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
         assert opened.refresh_model() == 1
 
 
-@pytest.mark.parametrize("step", ["open_audience_state", "StoredModel.shard"])
-def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatch, step):
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(audience_state, "open_audience_state"), (audience_state.StoredModel, "open_shard")],
+)
+def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatch, owner, name):
     """Fails if the index of the old model goes on answering, which no erasure reaches any more."""
     path = refreshable._store.folder.path
-    owner, name = {
-        "open_audience_state": (audience_state, "open_audience_state"),
-        "StoredModel.shard": (audience_state.StoredModel, "open_shard"),
-    }[step]
     with tools.broken_off(monkeypatch, owner, name, error=MemoryError):
         refreshable.refresh_model()
     assert not refreshable.is_consistent
@@ -387,9 +366,7 @@ def test_a_refresh_that_is_not_in_memory_answers_nothing(refreshable, monkeypatc
 
 def test_the_command_refreshes(refreshable, tmp_path):
     refreshable.close()
-    found = CliRunner().invoke(app, ["refresh", str(tmp_path / "store")])
-    assert found.exit_code == 0, found.output
-    assert "Refreshes left: 1" in found.stdout
+    assert "Refreshes left: 1" in printed("refresh", tmp_path / "store")
 
 
 @pytest.fixture
@@ -416,24 +393,9 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
         assert opened.verify()
 
 
-def test_what_training_takes_of_delta_is_kept(tmp_path):
-    """Fails if an opening, or a refresh, forgets the delta slack of the grid of gradients."""
-
-    def spent(store):
-        return store._audience_states["default"].audience.slack
-
-    with make(tmp_path / "store", release="votes", model_refreshes=1) as store:
-        first = spent(store)
-    with Store.open(tmp_path / "store") as store:
-        assert spent(store) == first > 0
-        store.refresh_model()
-        assert spent(store) > first
-
-
-@pytest.mark.parametrize("given", [{"n_queries": 10**12}])
-def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
+def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch):
     """A later refusal could be repeated with new noise any number of times without a charge."""
     monkeypatch.setattr(private_models, "train_and_charge_model", lambda *_, **__: 1 / 0)
-    plan = without_share(n_records=600, **given)
+    plan = {**DEFAULT_SHARE, "n_records": 600, "n_queries": 10**12}
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)

@@ -30,10 +30,18 @@ def mine(tmp_path):
     assert sorted(path.parent.glob("thesis*")) == [path]
 
 
+@pytest.fixture(scope="module")
+def store_and_backup(tmp_path_factory):
+    """A folder with a closed store and its backup."""
+    folder = tmp_path_factory.mktemp("made")
+    with tools.make(folder / "store") as made:
+        made.backup(folder / "backup")
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path):
-    with tools.make(tmp_path / "store") as made:
-        made.backup(tmp_path / "backup")
+def store(store_and_backup, tmp_path):
+    shutil.copytree(store_and_backup, tmp_path, dirs_exist_ok=True)
     return tmp_path / "store"
 
 
@@ -70,9 +78,8 @@ def hot_journal(ledger, victim):
     pages = ledger.stat().st_size // 4096
     header = JOURNAL + struct.pack(">5I", 0, 0, pages, 512, 4096)
     name = str(victim).encode()
-    end = (
-        struct.pack(">I", 0x40000000 // 4096 + 1) + name + struct.pack(">2I", len(name), sum(name))
-    )
+    lock_page = struct.pack(">I", 0x40000000 // 4096 + 1)
+    end = lock_page + name + struct.pack(">2I", len(name), sum(name))
     journal = ledger.with_name("ledger.db-journal")
     journal.write_bytes(header.ljust(512, b"\0") + end + JOURNAL)
 

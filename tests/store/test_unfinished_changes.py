@@ -37,10 +37,8 @@ def test_rows_that_were_never_added_are_named(tmp_path):
     labels = tmp_path / "store" / "records" / "labels"
     with labels.open("ab") as file:
         file.write(bytes(4))
-    message = read_refusal(tmp_path / "store")
-    assert (
-        "Nothing was lost. To be completed: the removal of records that were not added" in message
-    )
+    pending = "Nothing was lost. To be completed: the removal of records that were not added"
+    assert pending in read_refusal(tmp_path / "store")
     Store.open(tmp_path / "store").close()
     Store.open(tmp_path / "store", read_only=True).close()
 
@@ -55,20 +53,14 @@ def test_an_accepted_loss_is_named_without_a_comfort(tmp_path, monkeypatch):
     assert "Nothing was lost" not in message
 
 
-@pytest.mark.parametrize(
-    ("target", "name", "description"),
-    [
-        (cluster_changes.ClusterChanges, "_make_pending_change", "an addition of records"),
-        (cluster_changes, "wipe_file", "the removal of the file of a change"),
-    ],
-)
-def test_the_change_of_a_cluster_is_named(cluster, monkeypatch, target, name, description):
+def test_a_change_of_a_cluster_whose_file_is_left_is_named(cluster, monkeypatch):
     with (
         Coordinator.open(cluster, local_transports) as opened,
-        tools.broken_off(monkeypatch, target, name),
+        tools.broken_off(monkeypatch, cluster_changes, "wipe_file"),
     ):
         opened.add(tools.X[:2], tools.Y[:2], ["new", "other"])
-    assert f"Nothing was lost. To be completed: {description}." in read_refusal(cluster)
+    message = read_refusal(cluster)
+    assert "Nothing was lost. To be completed: the removal of the file of a change." in message
     Coordinator.open(cluster, local_transports).close()
     Coordinator.open(cluster, local_transports, read_only=True).close()
 

@@ -1,4 +1,4 @@
-"""Evaluation of stores of every kind of target: released counts and charges."""
+"""Evaluation of stores of numbers and of several labels: released counts and charges."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.metrics import r2_score
-from typer.testing import CliRunner
 
+from command_line import shown
 from made_up import NoNoise
+from store_tools import copied, left_of
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
-from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.store.evaluation import LabelSetEvaluation, NumberEvaluation
 
@@ -34,31 +34,35 @@ KINDS = {
     "numbers": (numbers, {"bounds": {"age": (0, 110), "stay": (0, 10)}}),
     "log": (lambda rows: numbers(rows)[:, 0], {"bounds": (1, 110), "scale": "log"}),
     "labels": (labels, {"labels": ["left", "up", "near"]}),
-    "classes": (lambda rows: labels(rows)[:, 0], {"classes": [0, 1]}),
 }
 
 
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of a closed store with answered queries, for each kind of target."""
+    made = {}
+    for kind, (of, target) in KINDS.items():
+        made[kind] = tmp_path_factory.mktemp(kind) / "store"
+        settings = {"public": R, "n_records": N, "epsilon": 8.0, "n_queries": 200, **target}
+        with Store.init(made[kind], X, of(X), IDS, **settings) as store:
+            store.predict(Q)
+    return made
 
 
 @pytest.fixture
-def store(kind, tmp_path):
-    """A store with answered queries."""
-    of, target = KINDS[kind]
-    with Store.init(
-        tmp_path / "store", X, of(X), IDS, public=R, n_records=N, epsilon=8.0, n_queries=200,
-        **target,
-    ) as store:  # fmt: skip
-        store.predict(Q)
-        yield store
+def store(folders, kind, tmp_path):
+    with Store.open(copied(folders[kind], tmp_path)) as opened:
+        yield opened
 
 
 def silence_noise(store, monkeypatch):
     monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise_source", NoNoise())
 
 
+@every_kind
 def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monkeypatch):
     """Fails if a row is compared with another answer, on another scale, or counted elsewhere."""
     silence_noise(store, monkeypatch)
@@ -66,9 +70,6 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     rows, row_targets = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
     evaluation = store.evaluate(rows, row_targets, [*VISITORS, *IDS[:5]], accept_noise=True)
     assert evaluation.people == pytest.approx(60)
-    if kind == "classes":  # more of these in test_evaluation.py
-        assert np.trace(evaluation.confusion) == pytest.approx((answers == truth).sum())
-        return
     figures = evaluation.compute_metrics(evaluation.counts)
     if kind == "labels":
         assert isinstance(evaluation, LabelSetEvaluation)
@@ -94,14 +95,14 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
         assert r2 == pytest.approx(r2_score(truth[:, i], answers[:, i]), abs=off)
 
 
+@every_kind
 def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind):
-    state = store._audience_states["default"]
-    account, slots = state.audience.account, store._store.ledger.slot_table.find_slots(IDS)
-    remaining_before = account.remaining[slots].copy()
+    before = left_of(store)
     evaluation = store.evaluate(
         Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01, accept_noise=True
     )
-    spent = remaining_before - account.remaining[slots]
+    after = left_of(store)
+    spent = np.array([before[subject] - after[subject] for subject in IDS])
     assert (spent[:20] > 0).all()
     assert (spent[:20] <= 0.01 * UNITS + 1).all()
     assert not spent[20:].any()
@@ -114,17 +115,16 @@ def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind
     assert store.verify()
 
 
+@every_kind
 def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
-    account = store._audience_states["default"].audience.account
-    remaining_before, truth = account.remaining.copy(), KINDS[kind][0](Q)
+    before, truth = left_of(store), KINDS[kind][0](Q)
     given = {"X": Q, "y": truth, "subjects": VISITORS, "accept_noise": True}
     cases = [{"y": truth[:3]}, {"y": None}, {"share": 0.0}, {"X": Q[:, :2]}]
-    cases += [{"subjects": None}, {"subjects": VISITORS[:3]}]
-    cases += [{"y": truth + 5}] if kind == "classes" else [{"largest_error": 0.0}]
+    cases += [{"subjects": None}, {"subjects": VISITORS[:3]}, {"largest_error": 0.0}]
     for case in cases:
         with pytest.raises(InvalidInput):
             store.evaluate(**{**given, **case})
-    np.testing.assert_array_equal(account.remaining, remaining_before)
+    assert left_of(store) == before
 
 
 @pytest.mark.parametrize("kind", ["numbers"])
@@ -136,23 +136,19 @@ def test_errors_beyond_the_largest_count_as_that_large(store, monkeypatch):
     assert evaluation.errors[0, -1] == pytest.approx(60)
 
 
-def test_the_command_says_what_it_found(store, kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "names", "figure_name"),
+    [("numbers", ["age", "stay"], "RMSE"), ("labels", ["left", "up", "near"], "Balanced accuracy")],
+)
+def test_the_command_prints_the_figures(store, kind, names, figure_name, tmp_path):
     store.close()
-    truth = KINDS[kind][0](Q).reshape(60, -1)
-    names = {"log": ["number"], "classes": ["y"], "numbers": ["age", "stay"]}.get(
-        kind, ["left", "up", "near"]
-    )
+    truth = KINDS[kind][0](Q)
     rows = [
         ",".join(map(repr, [*x.tolist(), *y.tolist()])) + f",v{i}"
         for i, (x, y) in enumerate(zip(Q, truth, strict=True))
     ]
     (tmp_path / "rows.csv").write_text(f"a,b,c,{','.join(names)},who\n" + "\n".join(rows))
-    given = ["evaluate", str(tmp_path / "store"), "--data", str(tmp_path / "rows.csv")]
-    refused = CliRunner().invoke(app, [*given, "--label", "a", "--subject", "who"])
-    assert refused.exit_code == 2
-    given += ["--label", "y"] if kind == "classes" else []
-    assert CliRunner().invoke(app, given).exit_code == 2, "without ids"
-    result = CliRunner().invoke(app, [*given, "--subject", "who", "--share", "1"])
-    assert result.exit_code == 0, result.output
-    figure_name = "Balanced accuracy" if kind in ("labels", "classes") else "RMSE"
-    assert figure_name in result.output
+    given = ["evaluate", tmp_path / "store", "--data", tmp_path / "rows.csv"]
+    shown(*given, "--label", "a", "--subject", "who", code=2)
+    shown(*given, code=2)  # without ids
+    assert figure_name in shown(*given, "--subject", "who", "--share", "1")

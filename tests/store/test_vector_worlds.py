@@ -23,16 +23,13 @@ def open_world(path, target, *, present):
     """Return a store with or without one subject that has five records around the first query."""
     y, declared = tools.TARGETS[target]
     rows = np.argsort(np.square(tools.X - tools.Q[0]).sum(axis=1))[:5]
-    X, subject_ids = tools.X, tools.PEOPLE
+    indices, subject_ids = np.arange(len(y)), tools.PEOPLE
     if present:
-        X, y, subject_ids = (
-            np.vstack([X, X[rows]]),
-            np.concatenate([y, y[rows]]),
-            [*subject_ids, *VICTIM],
-        )
-    store = Store.init(path, X, y, subject_ids, public=tools.R, n_records=300, **declared, **PLAN)
+        indices, subject_ids = np.append(indices, rows), [*subject_ids, *VICTIM]
+    given = {"public": tools.R, "n_records": 300, **declared, **PLAN}
+    store = Store.init(path, tools.X[indices], y[indices], subject_ids, **given)
     store._audience_states["default"].engine.votes.noise_source = NoNoise()
-    return store, tools.X[rows], tools.TARGETS[target][0][rows]
+    return store, tools.X[rows], y[rows]
 
 
 def answer_queries(path, target, damage=None, *, present):

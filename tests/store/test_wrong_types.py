@@ -88,20 +88,6 @@ def test_methods(store, method, name):
             assert (store.version, store.audiences) == before
 
 
-@pytest.mark.parametrize(
-    ("estimator", "declared", "name"),
-    [
-        (estimator, declared, name)
-        for estimator, declared in ESTIMATORS
-        for name in list_parameters(estimator)
-    ],
-)
-def test_estimators(estimator, declared, name):
-    for value in WRONG:
-        given = {**declared, "n_queries": 9, "n_records": 300, "model_share": 0, name: value}
-        is_accepted(name, lambda given=given: estimator(**given).fit(X, Y, PEOPLE, public=R))
-
-
 @pytest.mark.parametrize(("estimator", "declared"), ESTIMATORS)
 @pytest.mark.parametrize("name", list_parameters(IndKNNClassifier.fit))
 def test_fits(estimator, declared, name):

@@ -89,22 +89,6 @@ def test_all_networks_methods_and_augmentations_are_tested():
     assert set(AUGMENTATIONS) == set(training.AUGMENTATIONS)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_networks_give_a_logit_a_class_and_features_before(name):
-    network = networks.build_network(name, SHAPES[name], 7).eval()
-    examples = torch.randn(3, *SHAPES[name])
-    features = network.body(examples)
-    assert features.shape == (3, network.head.in_features)
-    assert network(examples).shape == (3, 7)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_students_learn_from_few_answers(digits, method):
-    augmentation = "digits" if method == "uda" else "none"
-    how = recipe(method=method, augmentation=augmentation, steps=100)
-    assert measure_accuracy(digits, 150, how) > 0.75
-
-
 def test_soft_labels_help_where_answers_are_few(digits):
     labels = digits[1]
     soft = np.full((len(labels), 10), 0.02, dtype=np.float32)
@@ -113,12 +97,7 @@ def test_soft_labels_help_where_answers_are_few(digits):
     without, with_soft = (
         measure_accuracy(digits, 25, replace(how, soft_share=share), soft) for share in (0.0, 0.7)
     )
-    assert with_soft > without + 0.05
-
-
-def beyond_one(soft):
-    soft[3, 0] += 0.5
-    return soft
+    assert with_soft > max(without + 0.05, 0.65)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +105,7 @@ def beyond_one(soft):
     [
         lambda _: None, lambda soft: soft[:3], lambda soft: np.hstack([soft, 0 * soft[:, :1]]),
         lambda soft: soft * np.nan, lambda soft: -soft, lambda soft: soft.argmax(axis=1),
-        beyond_one,
+        lambda soft: soft + 0.1 * (np.arange(len(soft)) == 3)[:, None],
     ],
 )  # fmt: skip
 def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
@@ -137,36 +116,30 @@ def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
         students.train_student(images, np.arange(9), labels[:9], range(10), how, soft_labels=soft)
 
 
-def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
-    with pytest.raises(InvalidInput, match="soft_share"):
-        recipe(method="vat", soft_share=0.5)
-    with pytest.raises(InvalidInput, match="'plain'"):
-        recipe(network="kernel", method="vat")
-
-
 def test_unlabelled_examples_help(digits):
     """VAT's students of 40 answers are more accurate than those without unlabelled examples."""
-    how = recipe(method="plain", steps=150, unlabelled=64)
-    assert (
-        measure_accuracy(digits, 40, replace(how, method="vat"))
-        > measure_accuracy(digits, 40, how) + 0.03
+    how = recipe(method="plain", steps=100, unlabelled=64)
+    without, with_unlabelled = (
+        measure_accuracy(digits, 40, replace(how, method=method)) for method in ("plain", "vat")
     )
+    assert with_unlabelled > without + 0.03 > 0.7
 
 
-def test_noisy_answers_do_not_carry_over(digits):
+def test_less_trust_in_answers_repeats_fewer_wrong_ones(digits):
     images, labels = digits
-    rows = np.arange(500)
+    vectors, rows = images[:500].reshape(500, -1), np.arange(500)
     noisy = labels[rows].copy()
     wrong = np.random.default_rng(0).permutation(500)[:100]
     noisy[wrong] = (noisy[wrong] + 1) % 10
-    how = recipe(method="uda", augmentation="digits", steps=150, trust=0.3)
-    student = students.train_student(images, rows, noisy, range(10), how)
-    predicted = student.predict(images[:500])
-    assert (predicted == labels[:500]).mean() > 0.9 > (noisy == labels[:500]).mean()
-    assert (predicted[wrong] == noisy[wrong]).mean() < 0.3
+    repeated = []
+    for trust in (0.3, 1.0):
+        how = recipe(network="mlp", steps=200, trust=trust)
+        student = students.train_student(vectors, rows, noisy, range(10), how)
+        repeated.append((student.predict(vectors[wrong]) == noisy[wrong]).mean())
+    assert repeated[0] < repeated[1] - 0.05
 
 
-@pytest.mark.parametrize("method", ["vat", "uda"])
+@pytest.mark.parametrize("method", METHODS)
 def test_training_repeats_bit_for_bit_under_a_seed(digits, method):
     images, labels = digits
     rows = np.arange(100)
@@ -188,6 +161,7 @@ def test_training_repeats_bit_for_bit_under_a_seed(digits, method):
         {"method": "gan"}, {"network": "resnet"}, {"augmentation": "words"}, {"method": "uda"},
         {"steps": 0}, {"rate": np.nan}, {"rate": 0}, {"reach": np.inf}, {"trust": 1.1},
         {"sure": -0.1}, {"sharpness": 0}, {"seed": -1}, {"labelled": 1},
+        {"method": "vat", "soft_share": 0.5}, {"method": "vat", "network": "kernel"},
     ],
 )  # fmt: skip
 def test_bad_recipes_are_refused(options):
@@ -207,15 +181,11 @@ def test_answers_that_do_not_fit_are_refused(digits, rows, labels):
         students.train_student(digits[0], np.array(rows), labels, range(10), recipe(steps=1))
 
 
-def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, trained):
-    broken = digits[0].copy()
-    broken[0, 0, 0] = np.nan
-    for examples in (broken, digits[0][:, :7], digits[0][:0], np.array(["a"])):
+def test_examples_of_another_shape_or_type_are_refused(digits, trained):
+    for examples in (digits[0][:, :7], digits[0][:0], np.array(["a"])):
         for method in (trained.predict, trained.transform):
             with pytest.raises(InvalidInput):
                 method(examples)
-    with pytest.raises(InvalidInput):
-        LazyModule("vicinal.students.student").Preprocessing.from_examples(broken)
 
 
 # VAT and UDA.
@@ -249,15 +219,12 @@ def test_pushed_examples_do_not_enter_running_statistics(digits):
     assert means[0].abs().max() > 0.01
 
 
-def test_divergence_is_zero_for_equals_and_right_for_others():
-    logits = torch.tensor([[1.0, 2.0, 0.0]])
-    assert float(training.compute_divergence(logits.softmax(1), logits)) == pytest.approx(
-        0, abs=1e-7
-    )
-    target = torch.tensor([[0.5, 0.5]])
+def test_divergence_is_that_of_kullback_and_leibler():
+    target, predicted = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    found = training.compute_divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
-    assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert float(training.compute_divergence(target, predicted.log())) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
@@ -409,29 +376,6 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("fault", ["missing", "cut", "weights", "format", "shape", "nan"])
-def test_damaged_files_are_refused(tmp_path, trained, fault):
-    path = tmp_path / "student.pt"
-    students.save(trained, path)
-    stored = torch.load(path, weights_only=True)
-    about = json.loads(stored["about"])
-    if fault == "missing":
-        path.unlink()
-    elif fault == "cut":
-        path.write_bytes(path.read_bytes()[:-100])
-    elif fault == "weights":
-        del stored["head.weight"]
-    elif fault == "nan":
-        stored["head.weight"][0, 0] = float("nan")
-    else:
-        about[{"format": "format", "shape": "network"}[fault]] = "mlp"
-        stored["about"] = json.dumps(about)
-    if fault not in ("missing", "cut"):
-        write_stored(stored, path)
-    with pytest.raises(InvalidInput):
-        students.load(path)
-
-
 @pytest.fixture(scope="module")
 def small_student():
     """A student of vectors (8,) that is trained in one step."""
@@ -447,6 +391,25 @@ def forge(student, path, changes, **preprocessing):
     about = {**json.loads(stored["about"]), **changes}
     about["preprocessing"] = {**about["preprocessing"], **preprocessing}
     write_stored({**stored, "about": json.dumps(about)}, path)
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "format", "weights", "nan"])
+def test_damaged_files_are_refused(tmp_path, small_student, fault):
+    path = tmp_path / "student.pt"
+    forge(small_student, path, {"format": "mlp"} if fault == "format" else {})
+    stored = torch.load(path, weights_only=True)
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif fault == "weights":
+        del stored["head.weight"]
+        write_stored(stored, path)
+    elif fault == "nan":
+        stored["head.weight"][0, 0] = float("nan")
+        write_stored(stored, path)
+    with pytest.raises(InvalidInput):
+        students.load(path)
 
 
 COLUMNS = {"kind": "columns", "edition": 1, "options": {}, "mapped": False, "columns": None}
@@ -517,6 +480,7 @@ def test_options_without_effect_on_vectors_are_not_in_a_students_file(tmp_path, 
         {"shape": [-1]}, {"shape": [8, 8, 3], "mean": [0.0] * 3, "deviation": [1.0] * 3},
         {"shape": [9], "mean": [0.0] * 9, "deviation": [1.0] * 9}, {"shape": []},
         {"second": ["a", "c"]}, {"shape": [1, 1], "mean": [0.0], "deviation": [1.0]},
+        {"network": "small"}, {"network": "resnet"},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("network", ["mlp", "kernel"])
@@ -549,7 +513,7 @@ def test_declared_sizes_take_no_memory_before_they_are_compared_with_tensors(
 
     monkeypatch.setattr(importlib.import_module("torch"), "empty", record)
     path = tmp_path / "student.pt"
-    size = 600_000
+    size = 60_000
     forge(small_student, path, {}, shape=[size], mean=[0.0] * size, deviation=[1.0] * size)
     with pytest.raises(InvalidInput, match="not a student file"):
         students.load(path)
@@ -565,12 +529,12 @@ def test_declared_sizes_take_no_memory_before_they_are_compared_with_tensors(
     assert max(largest, default=0) < 1_000_000
 
 
-@pytest.mark.parametrize("value", [1e39, 3e38, -1e308])
-def test_examples_beyond_float32_are_refused(small_student, value):
+@pytest.mark.parametrize("value", [np.nan, 1e39, 3e38, -1e308])
+def test_examples_that_float32_does_not_represent_are_refused(small_student, value):
     """Fails if a finite number of float64 becomes a probability of NaN."""
     examples = np.zeros((3, 8))
     examples[1] = value
-    for method in (small_student.predict_proba, small_student.predict):
+    for method in (small_student.predict_proba, small_student.predict, small_student.transform):
         with pytest.raises(InvalidInput, match="float32"):
             method(examples)
     with pytest.raises(InvalidInput, match="float32"):

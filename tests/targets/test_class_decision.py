@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 from scipy.stats import norm
-from typer.testing import CliRunner
 
+from command_line import invoked
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
 from vicinal.accounting.label_filter import build_charge_table
-from vicinal.cli.main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, VoteGrid, create_noise_source
 from vicinal.mechanisms.noisy_labels import ClassScores, NoisyLabels
@@ -36,13 +35,9 @@ def test_public_points_are_asked_once_however_many_blocks_are_answered():
     assert calls == [0]
 
 
-def data(size, seed):
-    return rare(seed, size, RARE[1])
-
-
-X, Y = data(1500, 0)
-R, _ = data(300, 1)
-Q, T = data(200, 2)
+X, Y = rare(0, 1500, RARE[1])
+R, _ = rare(1, 300, RARE[1])
+Q, T = rare(2, 200, RARE[1])
 PLAN = {"epsilon": 4.0, "n_queries": 200, "n_records": 1500}
 
 
@@ -241,16 +236,11 @@ def test_the_commands_take_prior_and_cost(tmp_path):
     np.savez(tmp_path / "public.npz", x=R)
     np.savez(tmp_path / "queries.npz", x=Q[:4])
 
-    def run(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
     asked = (
         "init", tmp_path / "store", "--data", tmp_path / "people.npz", "--public",
         tmp_path / "public.npz", "--classes", "0,1", "--records", 1500,
     )  # fmt: skip
-    assert "--class-prior" in run(*asked, "--class-prior", "a,b", code=2).stderr
-    run(*asked, "--class-prior", ".9,.1", "--cost", "balanced", "-q")
-    text = run("predict", tmp_path / "store", "--data", tmp_path / "queries.npz", "-q").stdout
+    assert "--class-prior" in invoked(*asked, "--class-prior", "a,b", code=2).stderr
+    invoked(*asked, "--class-prior", ".9,.1", "--cost", "balanced", "-q")
+    text = invoked("predict", tmp_path / "store", "--data", tmp_path / "queries.npz", "-q").stdout
     assert text.splitlines()[0] == "label,confidence,p_0,p_1"

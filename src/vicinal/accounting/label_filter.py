@@ -293,7 +293,8 @@ def _iterate_integrals(log_ratio: Floats, sqrt_residue: float, losses: Floats) -
     The excess a is the sum, over winning and losing, of a weight times g. `log_ratio` (shifts,
     margins) is r: of winning (> 0) or losing (< 0). With root = `sqrt_residue`, g is the integral
     over u in [0, 1] of (e^r - e^(ru)) / r exp(y r u / root - (r u / root)^2/2). In the second
-    factor r / root is clipped to `_MAX_STEEPNESS`: where it exceeds this, the result is not g.
+    factor r / root is clipped to +-`_MAX_STEEPNESS`; beyond, the result is not g: for winning a
+    closed bound replaces it, and for losing a is far below s B there, whatever the result is (8.2).
     """
     steepness = np.clip(log_ratio / sqrt_residue, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
     integrand = (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)

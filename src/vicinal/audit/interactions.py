@@ -97,14 +97,7 @@ class InjectedFault:
 
 NO_FAULT = InjectedFault()
 
-CHARGE_FAULTS = (
-    "uncharged",
-    "charged half",
-    "charged to another subject",
-    "not stopped",
-    "stopped late",
-    "neither charged nor stopped",
-)
+CHARGE_FAULTS = tuple(testing.CHARGE_FAULTS)
 """Names of the faults in the charges of subjects. "Not stopped": subjects without remaining budget
 still contribute; "stopped late": only subjects with a budget of exactly 0 are stopped."""
 

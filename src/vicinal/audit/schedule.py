@@ -374,15 +374,18 @@ def run_audits(
     for attack_runs in all_runs:
         attack_runs.run_block()
         attack_runs.run_until(math.inf, min(max_runs, 2 * len(attack_runs)))
+    all_controls = [
+        attack_runs.attack.create_controls() if controls else {} for attack_runs in all_runs
+    ]
     remaining = max(0.0, start + seconds - time.monotonic())
     weights = [
-        attack_runs.time_weight * len(attack_runs.attack.create_controls())
-        for attack_runs in all_runs
+        attack_runs.time_weight * len(attack_controls)
+        for attack_runs, attack_controls in zip(all_runs, all_controls, strict=True)
     ]
     control_seconds = _divide_time(remaining * _CONTROL_SHARE, weights)
     control_results = [
-        _run_controls(attack_runs.attack, share, confidence, max_runs, progress) if controls else ()
-        for attack_runs, share in zip(all_runs, control_seconds, strict=True)
+        _run_controls(attack_controls, share, confidence, max_runs, progress)
+        for attack_controls, share in zip(all_controls, control_seconds, strict=True)
     ]
     remaining = max(0.0, start + seconds - time.monotonic())
     attack_seconds = _divide_time(remaining, [attack_runs.time_weight for attack_runs in all_runs])
@@ -401,15 +404,14 @@ def _divide_time(seconds: float, weights: Sequence[float]) -> list[float]:
 
 
 def _run_controls(
-    attack: Attack,
+    controls: Mapping[str, Attack],
     seconds: float,
     confidence: float,
     max_runs: float,
     progress: ReportProgress | None,
 ) -> tuple[ControlResult, ...]:
-    """Run all controls of an attack within `seconds` together, and return their results."""
+    """Run the controls of an attack, by fault name, within `seconds` together; return results."""
     # Each control gets an equal share of the time that remains when it starts.
-    controls = attack.create_controls()
     deadline = time.monotonic() + seconds
     results: list[ControlResult] = []
     for name, control in controls.items():

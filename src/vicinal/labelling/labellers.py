@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -328,10 +328,7 @@ class StudentModel(FeatureExtractor, Protocol):
         ...
 
 
-AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
-
-
-class Learner(Protocol[AnyStudent]):
+class Learner(Protocol):
     """Trains student models, and reads and writes their files."""
 
     def learn(
@@ -342,7 +339,7 @@ class Learner(Protocol[AnyStudent]):
         round_index: int,
         begin: Begin,
         soft_labels: Floats32 | None,
-    ) -> AnyStudent:
+    ) -> StudentModel:
         """Return a student trained on released answers; training may use no other data.
 
         `examples` (m, ...) are all public examples, `rows` (a,) the indices of those with a label,
@@ -352,11 +349,11 @@ class Learner(Protocol[AnyStudent]):
         """
         ...
 
-    def save(self, student: AnyStudent, path: Path, guarantee: Guarantee) -> None:
-        """Write `student` and its `guarantee` to `path`; a crash leaves no incomplete file."""
+    def save(self, student: Any, path: Path, guarantee: Guarantee) -> None:
+        """Write a student of :meth:`learn` and its guarantee; a crash leaves no incomplete file."""
         ...
 
-    def load(self, path: Path) -> AnyStudent:
+    def load(self, path: Path) -> StudentModel:
         """Return the student that :meth:`save` wrote to `path`."""
 
 

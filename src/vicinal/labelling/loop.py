@@ -10,7 +10,6 @@ examples in the pool. `soft_labels`, float32 (m, c), are class probabilities of 
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -128,7 +127,7 @@ class TransferResult:
 def run_labelling(
     task: LabellingTask,
     labeller: Labeller,
-    learner: Learner[Any],
+    learner: Learner,
     plan: LabellingPlan,
     journal: FileJournal,
     begin_progress: Begin,
@@ -362,13 +361,11 @@ class _LabellingRun:
             )
         ]
 
-    def load_or_train_student(self, round_index: int, learner: Learner[Any]) -> StudentModel:
+    def load_or_train_student(self, round_index: int, learner: Learner) -> StudentModel:
         """Return the student of a round: from its file, or trained now and written to its file."""
         path = self.journal.folder / f"student-{round_index + 1}.pt"
-        student: StudentModel
         if path.exists():
-            student = learner.load(path)
-            return student
+            return learner.load(path)
         rows, labels = self._collect_training_set(round_index)
         soft_labels = self.rounds[round_index].soft_labels
         student = learner.learn(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.arrays import AnyArray, Floats, Ints, Places, UInts16
+from vicinal.arrays import AnyArray, Floats, Ints, UInts16
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.audiences import Audience
 from vicinal.ledger.database import Database, Value
@@ -151,7 +151,7 @@ class AnswerLog:
         """
         return self._locations.get(digest)
 
-    def are_current(self, block_numbers: Places) -> bool:
+    def are_current(self, block_numbers: Ints) -> bool:
         """Return whether all blocks of these numbers, int64 (q,), are of the log's version."""
         return self._indexed_blocks.issuperset(block_numbers.tolist())
 
@@ -165,7 +165,7 @@ class AnswerLog:
         self._locations.clear()
         self._indexed_blocks.clear()
 
-    def read_answers(self, block_numbers: Places, offsets: Places) -> AnyArray:
+    def read_answers(self, block_numbers: Ints, offsets: Ints) -> AnyArray:
         """Return the answers at q locations, given by `block_numbers` and `offsets`, int64 (q,).
 
         Raises StoreDamaged if a block cannot be decoded.

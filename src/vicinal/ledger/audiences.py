@@ -321,10 +321,11 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 def read_audience(row: tuple[Any, ...]) -> Audience:
     """Return the audience of a whole `row` of the table `audiences`, without budgets and analysts.
 
-    Raises StoreDamaged if its plan is damaged.
+    Raises StoreDamaged if its plan is no JSON or has an impossible renewal.
     """
     number, name, plan, initial_budget, n_granted_budgets, used, slack, spent, n_answers = row
-    audience = Audience(
+    Renewal.from_plan(plan)  # only for its refusals
+    return Audience(
         number,
         name,
         plan,
@@ -336,8 +337,6 @@ def read_audience(row: tuple[Any, ...]) -> Audience:
         int(spent),
         n_answers,
     )
-    Renewal.from_plan(plan)
-    return audience
 
 
 def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audience:

@@ -88,7 +88,7 @@ class Ledger:
         self._chain = database.chain or attach_chain(database, key)
         self.database = database
         self._key = key
-        size = int(database.get("slots") or 0)
+        size = database.get_integer("slots")
         self.slot_table = HashedSlotTable(database, size)
         self.audiences = load_audiences(database, size)
         total = self.audiences.pop(TOTAL, None)
@@ -97,8 +97,8 @@ class Ledger:
             audience.account.mark_charged_to_total()
         self._broken = False
         self._change_incomplete = False
-        self.clock = int(database.get("clock") or 0)
-        self.version = int(database.get("version") or 0)
+        self.clock = database.get_integer("clock")
+        self.version = database.get_integer("version")
 
     @classmethod
     def create(cls, database: Database, key: bytes) -> Self:

@@ -217,9 +217,11 @@ def choose_server(url: str) -> None:
         path = _servers_path()
         with translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(f"{server}\n")
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
+            with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+                # An editor may have left the last line without its end.
+                is_complete = file.read()[-1:] in ("", "\n")
+                file.write(f"{server}\n" if is_complete else f"\n{server}\n")
 
 
 def _parse_server(url: str) -> str:

@@ -124,6 +124,7 @@ class _LocatedRequest:
     - `block_numbers`: the number of each answer's block; :data:`_NEW_BLOCK` for a new block.
     - `charged`: number of new answers.
     - `body`: digest of the queries, if the request has an idempotency key and needs new answers.
+    - `certified`: the thresholds of the requested coverage, or None.
     """
 
     state: AudienceState
@@ -132,15 +133,17 @@ class _LocatedRequest:
     offsets: Places
     charged: int = 0
     body: bytes = b""
+    certified: CertifiedThresholds | None = None
 
 
-def _add_coverage(
-    reply: Reply, request: _LocatedRequest, certified: CertifiedThresholds
-) -> Reply | VicinalError:
-    """Return a reply with the sets or intervals of a certified coverage, and the promise.
+def _add_coverage(reply: Reply, request: _LocatedRequest) -> Reply | VicinalError:
+    """Return a reply with the sets or intervals of the requested coverage, if any, and the promise.
 
     Returns an error if answers of the `request` are older than the calibration.
     """
+    certified = request.certified
+    if certified is None:
+        return reply
     state = request.state
     if not state.answers.are_current(request.block_numbers):
         return NoCoverage(
@@ -214,10 +217,7 @@ class RequestBatch:
         for block in blocks:
             name = block.audience.name
             self._new_queries[name].state.add_block(number_of[name], block)
-        thresholds = [
-            None if isinstance(request, VicinalError) else request.certified for request in checked
-        ]
-        return self._build_replies(requests, thresholds)
+        return self._build_replies(requests)
 
     # ------------------------------------------------------------ before anything is charged
 
@@ -246,7 +246,9 @@ class RequestBatch:
                 requests.append(request)
                 continue
             try:
-                requests.append(self._locate_request(request, next(rows_of_requests)))
+                located = self._locate_request(request, next(rows_of_requests))
+                # A copy shares the arrays: requests with one key may differ in their coverage.
+                requests.append(replace(located, certified=request.certified))
             except VicinalError as error:
                 requests.append(error)
         return requests
@@ -409,27 +411,20 @@ class RequestBatch:
         return new.refusal if (request.block_numbers == _NEW_BLOCK).any() else None
 
     def _build_replies(
-        self,
-        requests: Sequence[_LocatedRequest | VicinalError],
-        thresholds: Sequence[CertifiedThresholds | None],
+        self, requests: Sequence[_LocatedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
-        """Return the reply to each request, or its error. Answers are read once per audience.
-
-        `thresholds`: those of each request's coverage, or None.
-        """
+        """Return the reply to each request, or its error. Answers are read once per audience."""
         requests_of: dict[str, list[_LocatedRequest]] = {}
         for request in requests:
             if not isinstance(request, VicinalError):
                 requests_of.setdefault(request.state.audience.name, []).append(request)
         replies_of = {name: self._read_replies(located) for name, located in requests_of.items()}
-        replies: list[Reply | VicinalError] = []
-        for request, certified in zip(requests, thresholds, strict=True):
-            if isinstance(request, VicinalError):
-                replies.append(request)
-                continue
-            reply = next(replies_of[request.state.audience.name])
-            replies.append(reply if certified is None else _add_coverage(reply, request, certified))
-        return replies
+        return [
+            request
+            if isinstance(request, VicinalError)
+            else _add_coverage(next(replies_of[request.state.audience.name]), request)
+            for request in requests
+        ]
 
     def _read_replies(self, requests: Sequence[_LocatedRequest]) -> Iterator[Reply]:
         """Yield the replies to requests of one audience, whose answers are all durable."""
