@@ -1,6 +1,5 @@
 """A real browser for the tests of the console, driven by the DevTools protocol."""
 
-import base64
 import itertools
 import json
 import os
@@ -88,11 +87,6 @@ class Page:
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": value}],
         )
-
-    def picture(self, path):
-        """Write a picture of the whole page."""
-        shot = self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def troubles(self):
         """Return errors of scripts, of the policy, and addresses outside the service."""
