@@ -47,21 +47,6 @@ def find_shards(path):
 # ---------------------------------------------------------------- as on one machine
 
 
-def test_a_changed_cluster_answers_and_charges_as_a_changed_store(tmp_path, path):
-    """Fails if a record lands on two shards, or none, or has another budget than in a store."""
-    with tools.make(tmp_path / "twin", simulation_seed=7) as store, shard_tools.local(path) as many:
-        for both in (store, many):
-            both.predict(tools.Q[:10])
-            assert both.add(NEW_X, NEW_Y, NEW) == both.version
-            both.erase(["person-3", "new-4", "person-3", "nobody"])
-            both.add(tools.X[:4], tools.Y[:4], ["person-3", "person-3", "other", "new-1"])
-        votes = [both.predict(tools.Q[10:30]).votes for both in (store, many)]
-        np.testing.assert_array_equal(*votes)
-        assert store.version == many.version
-        expected = tools.left_of(store)
-    assert shard_tools.budgets(path) == expected
-
-
 def test_who_comes_back_keeps_what_was_spent_wherever_they_were(tmp_path):
     """Fails if a subject that was placed goes by its hash when it comes back."""
     path = shard_tools.clustered(tmp_path, 2, place=lambda _: 1)
