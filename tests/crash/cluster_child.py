@@ -6,8 +6,6 @@ end; the one after that may have ended and not been seen, or begun, and is done 
 as a client would.
 """
 
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from crash.store_spawner import Seen
 from crash.store_watch import seen
 from ray_engine import list_process_ids
 from vicinal.distributed import Coordinator, RayCluster
@@ -76,18 +75,17 @@ class Wild:
         self.link.close()
 
 
-def ask(coordinator, cluster, number, file):
+def ask(coordinator, cluster, number, notes):
     votes = act(coordinator, number)
     pids = list_process_ids(cluster)
-    note = {"number": number, "votes": votes, "shards": pids, "at": time.time()}
-    os.write(file, (json.dumps(note) + "\n").encode())
+    notes.note(number=number, votes=votes, shards=pids, at=time.time())
 
 
 def main():
-    path, address, notes, seed = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+    path, address, file, seed = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
     rng = np.random.default_rng(seed)
-    number = max((note["number"] for note in seen(notes)), default=-1) + 1
-    file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    number = max((note["number"] for note in seen(file)), default=-1) + 1
+    notes = Seen(file)
     cluster = RayCluster(address)
 
     def links(paths):
@@ -95,7 +93,7 @@ def main():
 
     with Coordinator.open(path, links, 480.0) as coordinator:
         while True:
-            ask(coordinator, cluster, number, file)
+            ask(coordinator, cluster, number, notes)
             number += 1
             time.sleep(0.02)
 

@@ -8,7 +8,6 @@ A process of this file imports everything once, then forks for each order, a JSO
 
 import errno
 import fcntl
-import gc
 import json
 import os
 import shutil
@@ -16,11 +15,13 @@ import signal
 import sqlite3
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
+from crash.store_spawner import fork, serve_orders
 from vicinal.distributed import Coordinator, restore_cluster, split
 from vicinal.distributed.transports import local_transports
 from vicinal.errors import StorageFailed, VicinalError
@@ -250,28 +251,6 @@ def carry_out(order):
     said.write_text(json.dumps(found))
 
 
-def in_child(order):
-    """Fork a child that carries an order out; return how it ended."""
-    child = os.fork()
-    if child == 0:
-        try:
-            carry_out(order)
-            os._exit(0)
-        except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
-            print(order, repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
-
-
-def main():
-    warm_up(Path(sys.argv[1]))
-    gc.freeze()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps({"code": in_child(json.loads(line))}), flush=True)
-
-
 def warm_up(place):
     """Load all code before the first child."""
     assert create_app  # loads the service
@@ -282,4 +261,4 @@ def warm_up(place):
 
 
 if __name__ == "__main__":
-    main()
+    serve_orders(warm_up, partial(fork, carry_out))

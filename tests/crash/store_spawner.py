@@ -89,22 +89,27 @@ def live(order):
         load(store, seen, seed)
 
 
-def raise_child(order):
-    """Fork a child, end it in time, and return how it ended."""
-    Path(order["seen"]).touch()
+def fork(run, order):
+    """Run an order in a child process, and return its id."""
     child = os.fork()
-    if child == 0:
-        try:
-            live(order)
-            os._exit(0)
-        except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
+    if child:
+        return child
+    try:
+        run(order)
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
+        print(order, repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def raise_child(order):
+    """Start a life, and kill it in time; return its process id."""
+    Path(order["seen"]).touch()
+    child = fork(live, order)
     wait_for_note(order)
     time.sleep(order["after"])
     os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
+    return child
 
 
 def wait_for_note(order):
@@ -115,12 +120,14 @@ def wait_for_note(order):
         time.sleep(0.001)
 
 
-def main():
+def serve_orders(warm_up, raise_child):
+    """Load all code, then raise a child for each order on stdin; write how it ended."""
     warm_up(Path(sys.argv[1]))
     gc.freeze()  # or each child's search for garbage copies all pages that it was forked with
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps({"code": raise_child(json.loads(line))}), flush=True)
+        _, status = os.waitpid(raise_child(json.loads(line)), 0)
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
 
 
 def warm_up(folder):
@@ -132,4 +139,4 @@ def warm_up(folder):
 
 
 if __name__ == "__main__":
-    main()
+    serve_orders(warm_up, raise_child)
