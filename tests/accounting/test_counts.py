@@ -106,13 +106,6 @@ def test_randomised_response_by_its_losses_is_exact(size, count):
         assert truth * (1 - 1e-12) <= pld_delta([(pair, count)], epsilon) <= truth + 2e-3
 
 
-def test_a_histogram_is_its_cells():
-    numbers = {"kind": "discrete_gaussian", "sigma": 30.0, "count": 6}
-    histograms = {"kind": "discrete_gaussian", "sigma": 30.0, "count": 2, "cells": 3}
-    prices = [account({"delta": 1e-6, "releases": [release]}) for release in (numbers, histograms)]
-    assert prices[0]["by_method"] == prices[1]["by_method"]
-
-
 def test_a_stated_curve_costs_what_its_release_does():
     orders = np.concatenate([np.linspace(1.1, 12, 60), np.arange(13, 80)])
     true_rdp = Composition.from_release(LaplaceNumber(0.2), 1).rdp(orders)

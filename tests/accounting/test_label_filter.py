@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -82,37 +81,12 @@ def sample_corners(table, rng, count):
 
 
 @pytest.mark.parametrize("classes", [None, 2])
-def test_no_margin_and_no_loss_passes_the_price(table, classes):
-    table, rng = build_charge_table(table.budget, TAIL, classes), np.random.default_rng(1)
-    excesses = [compute_relative_excess(table, *case) for case in sample_corners(table, rng, 40)]
-    assert len(excesses) > 12
-    assert max(excesses) <= 1e-9
-
-
-def test_prices_a_tenth_lower_are_contradicted(table):
-    """The share of a row covers a whole row of residues: at its own residue it is nearly exact."""
-    rng = np.random.default_rng(2)
-    rows = len(table.shares)
-    caught = total = 0
-    for shift, remaining_budget in sample_corners(table, rng, 60):
-        share = float(table.compute_share(shift, remaining_budget))
-        # The budget whose residue is the lower end of the row.
-        residue = remaining_budget - MAX_REDUCED_SHARE * shift**2 / (2 * table.budget)
-        budget_of_row = residue + share * shift**2 / (2 * table.budget)
-        if budget_of_row <= 1 and rows * math.sqrt(remaining_budget) > 3:
-            cheaper = replace(table, shares=0.9 * table.shares)
-            total_mu2 = 2 * table.budget
-            price = float(cheaper.compute_share(shift, remaining_budget)) * shift**2
-            mu = math.sqrt(budget_of_row * total_mu2)
-            eps = np.linspace(0, 9 * mu + mu**2, 400)
-            residue_mu = math.sqrt(budget_of_row * total_mu2 - price)
-            worst = worst_test_divergence(
-                eps, shift, lambda e, residue_mu=residue_mu: gaussian_divergence(e, residue_mu)
-            )
-            caught += bool((worst > gaussian_divergence(eps, mu) + TAIL * price / total_mu2).any())
-            total += 1
-    assert total > 10
-    assert caught > 0.8 * total
+def test_no_margin_and_no_loss_passes_the_price_but_a_price_a_tenth_lower(table, classes):
+    table = build_charge_table(table.budget, TAIL, classes)
+    corners = list(sample_corners(table, np.random.default_rng(1), 40))
+    assert len(corners) > 12
+    assert max(compute_relative_excess(table, *corner) for corner in corners) <= 1e-9
+    assert max(compute_relative_excess(table, *corner, 0.9) for corner in corners) > 1e-3
 
 
 def charge_labels(table, shifts, scaled=1.0):
@@ -161,7 +135,6 @@ def compute_lifetime_excess(table, shifts, scaled=1.0):
 SHIFT_SEQUENCES = {
     "even": [0.35] * 6,
     "one large": [0.8, 0.2, 0.2, 0.2],
-    "growing": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
     "to the end": [0.5] * 9,
     "small": [0.16] * 12,
 }
@@ -246,8 +219,8 @@ def test_the_clip_of_steep_losses_cannot_lower_a_price():
     assert max(errors) > 1.01, "the clip is met, and makes the term too small"
 
 
-@pytest.mark.parametrize("steep", [0.05, 1.0, 3.0, label_filter._MAX_STEEPNESS])
-@pytest.mark.parametrize("y", [-0.3, 2.0, 5.0, 9.0, 13.0, label_filter._MAX_GRID_LOSS])
+@pytest.mark.parametrize("steep", [0.05, 2.0, label_filter._MAX_STEEPNESS])
+@pytest.mark.parametrize("y", [-0.3, 5.0, label_filter._MAX_GRID_LOSS])
 @pytest.mark.parametrize("root", [0.3, label_filter._MAX_MU])
 def test_the_quadrature_is_as_exact_as_is_allowed_for(steep, y, root):
     mp.dps = 30
@@ -303,9 +276,11 @@ def test_the_worth_of_a_budget_is_what_lives_of_its_shift_spend(table):
         assert table.compute_votes_budget(shift) == pytest.approx(spent / 2, rel=0.1)
 
 
-@pytest.mark.parametrize("delta", [1e-40, 1e-200, 1e-300])
-def test_beside_a_tail_too_small_for_the_certificate_labels_cost_what_votes_cost(delta):
-    assert (build_charge_table(zcdp_budget(1.0, delta), 0.005 * delta).shares == 1).all()
+@pytest.mark.parametrize("tail", [0, 5e-43, 5e-203, 5e-303])
+def test_with_a_tail_too_small_for_the_certificate_labels_cost_what_votes_cost(tail):
+    table = build_charge_table(0.03, tail)
+    assert (table.shares == 1).all()
+    assert table.compute_votes_budget(0.1) == pytest.approx(0.03)
 
 
 def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
@@ -323,12 +298,6 @@ def test_a_plan_prices_the_tail_that_a_label_makes_use_of():
     with pytest.raises(InvalidInput, match="no method gives a bound"):
         account({"delta": delta, "releases": [label]})
     assert 1.0 <= account({"delta": 1e-5, "releases": [label]})["epsilon"] <= 1.001
-
-
-def test_without_a_tail_labels_cost_what_votes_cost():
-    table = build_charge_table(0.03, 0.0)
-    assert table.compute_share(0.1) == 1
-    assert table.compute_votes_budget(0.1) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize("scale", [300, 3000])

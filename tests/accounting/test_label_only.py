@@ -17,8 +17,10 @@ from vicinal.accounting._label_divergence import (
     compute_log_psi,
     compute_log_win_probability,
 )
+from vicinal.accounting.gaussian import SubsampledGaussian
 from vicinal.accounting.label_only import (
     MIN_PLANE_SCALE,
+    NoisyLabel,
     bound_discrete_rdp_excess,
     compute_two_coordinate_rdp,
 )
@@ -71,17 +73,10 @@ def compute_log_g(contest, outcomes):
     return np.logaddexp.reduce(outcomes.log_weight[..., None] + log_psi, axis=0)
 
 
-def gaussian_rdp(mu, orders):
-    return np.asarray(orders) * mu**2 / 2
-
-
-# ---------------------------------------------------------------- one coordinate
-
-
 @pytest.mark.parametrize(("order", "share"), [(10, 0.647), (20, 0.685), (40, 0.827)])
 def test_shares_of_the_gaussian_at_a_tenth(order, share):
-    ours = one_coordinate_rdp(0.1, [order])[0] / gaussian_rdp(0.1, order)
-    assert ours == pytest.approx(share, abs=6e-4)
+    gaussian_rdp = order * 0.1**2 / 2
+    assert one_coordinate_rdp(0.1, [order])[0] / gaussian_rdp == pytest.approx(share, abs=6e-4)
 
 
 @settings(deadline=None, max_examples=60)
@@ -101,7 +96,7 @@ def test_no_margin_costs_more_to_50_digits(a, mu, order, reverse):
 def test_the_bound_is_attained(mu, order):
     ours = one_coordinate_rdp(mu, [order])[0]
     if order * mu > 12:  # the Gaussian's own bound is taken
-        assert ours == pytest.approx(gaussian_rdp(mu, order), rel=2e-6)
+        assert ours == pytest.approx(order * mu**2 / 2, rel=2e-6)
         return
     margins = np.linspace(-order * mu - 4, 4, 1500)
     terms = np.logaddexp(
@@ -155,9 +150,6 @@ def test_discrete_noise_stays_below_the_bound_with_the_grid_s_excess(scale, orde
         discrete = discrete_divergence(scale, shift, np.asarray(order), centre)
         assert discrete <= continuous * (1 + bound_discrete_rdp_excess(scale, order, mu))
         assert discrete == pytest.approx(continuous, rel=2e-3)
-
-
-# ---------------------------------------------------------------- two coordinates
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.15])
@@ -284,9 +276,6 @@ def test_discrete_noise_on_a_lattice_stays_near_the_bound_of_two():
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
-    from vicinal.accounting.gaussian import SubsampledGaussian
-    from vicinal.accounting.label_only import NoisyLabel
-
     orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
     for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):
         votes = SubsampledGaussian(sigma / math.sqrt(2), gamma).rdp(orders)

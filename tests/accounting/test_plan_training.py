@@ -53,12 +53,6 @@ def test_full_batches_beside_a_filter_add_up_in_squares(steps, count):
     assert priced["lower"] <= priced["epsilon"] <= priced["by_method"]["gdp"]
 
 
-def test_trainings_are_counted_once_each():
-    single = price({**TRAINING, "steps": 120, "gamma": 0.1})
-    thrice = price({**TRAINING, "steps": 40, "gamma": 0.1, "count": 3})
-    assert single["by_method"] == thrice["by_method"]
-
-
 def compose_by_dp_accounting(steps):
     """Return epsilon of a filter and `steps` sampled gradients by an independent accountant."""
     from dp_accounting.pld import privacy_loss_distribution as pld  # takes long to import

@@ -265,7 +265,7 @@ def test_quantiles_enclose_all_mixtures_of_worlds(n):
 @pytest.mark.parametrize("seed", range(30))
 def test_bounds_are_never_violated(seed):
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(4, 120))
+    n = int(rng.integers(4, 60))
     size, epsilon = int(rng.integers(1, n)), float(rng.uniform(0.01, 6))
     p, q = sorted(rng.uniform(0.02, 0.98, 2).tolist())
     population = Vertices([[p, 1 - p], [q, 1 - q]])
