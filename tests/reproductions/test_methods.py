@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from command_line import printed
+from experiments import trials
 from experiments.__main__ import app as experiments
-from experiments.accuracy import calibrated, grid, losses
+from experiments.accuracy import calibrated, grid, losses, search
 from experiments.accuracy.calibrated import Facts
 from experiments.accuracy.grid import Table
 from experiments.accuracy.methods import CONTENDERS, answered
@@ -90,6 +91,20 @@ def test_every_contender_answers_every_query(name, trial):
     assert right.mean() > 0.5 or not known.any()
     again = answered(name, trial, Setting(8.0, 200), 0)
     assert np.array_equal(reply.labels, again.labels)
+
+
+def test_a_split_is_public_repeatable_and_disjoint():
+    first, again, other = (trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.queries, again.queries)
+    assert set(first.queries) != set(other.queries)
+    assert set(first.reference).isdisjoint(first.queries)
+
+
+def test_the_default_the_published_algorithm_and_plain_neighbours_find_clusters(trial):
+    setting, point = Setting(8.0, 200), search.Point(0.5, 0.5)
+    assert trials.default_outcome(trial, setting, seed=0).accuracy > 0.8
+    assert search.published_outcome(trial, setting, point, seed=0).accuracy > 0.8
+    assert trials.yardstick_outcome(trial).accuracy > 0.8
 
 
 def test_cells_come_back_from_the_disk(tmp_path):

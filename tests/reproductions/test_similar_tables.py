@@ -9,7 +9,6 @@ from experiments.__main__ import app
 from experiments.report_set import similar_tables
 from experiments.report_set.page import read
 from experiments.report_set.similar_tables import (
-    TableShape,
     collect_accuracies,
     evaluate_ranges,
     read_shapes,
@@ -71,9 +70,3 @@ def test_a_range_that_leaves_a_table_out_does_not_use_it():
     found = evaluate_ranges([*others, high], [high], with_features=True, with_class_shares=False)
     assert (found.n_plans, found.coverage, found.too_high) == (1, 0, 0)
     assert found.width == pytest.approx(0.02)
-
-
-def test_shapes_are_read_as_written(tmp_path):
-    shapes = [TableShape("a", 500, 3, 2, 0.5)]
-    write_rows(tmp_path / "shapes.csv", TableShape, shapes)
-    assert read_shapes(tmp_path / "shapes.csv") == shapes

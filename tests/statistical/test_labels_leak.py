@@ -26,7 +26,7 @@ from vicinal.mechanisms.noisy_labels import LabelRelease
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 EPSILON, DELTA, NEIGHBORS = 4.0, 1e-5, 4
-LASTS = 32
+LASTS = 16
 """Labels that a victim's budget pays for."""
 
 
@@ -139,9 +139,9 @@ def cut_the_noise(patch):
 @pytest.mark.parametrize(
     ("by_scores", "break_it", "rounds"),
     [
-        pytest.param(False, skip_the_charge, 4 * LASTS, id="charge skipped"),
+        pytest.param(False, skip_the_charge, 6 * LASTS, id="charge skipped"),
         pytest.param(False, cut_the_noise, LASTS, id="a third of the noise"),
-        pytest.param(True, skip_the_charge, 8 * LASTS, id="charge by scores skipped"),
+        pytest.param(True, skip_the_charge, 12 * LASTS, id="charge by scores skipped"),
     ],
 )
 def test_a_broken_version_is_caught(by_scores, break_it, rounds, monkeypatch):
@@ -151,4 +151,4 @@ def test_a_broken_version_is_caught(by_scores, break_it, rounds, monkeypatch):
 
 def test_the_honest_version_passes_what_the_broken_one_fails():
     """Fails if labels stay informative once the budget is spent; or if the audit cries wolf."""
-    assert measured(False, 4 * LASTS, BROKEN_RUNS)[0] <= claim(False)
+    assert measured(False, 6 * LASTS, BROKEN_RUNS)[0] <= claim(False)
