@@ -4,8 +4,6 @@
 sizes, `python -m benchmarks.rivals` what other libraries offer.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from benchmarks import goals, parts

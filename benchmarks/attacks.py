@@ -8,8 +8,6 @@ came of it.
 To add attacks, append (name, function of a fresh folder) to a section of :data:`SECTIONS`.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

@@ -1,7 +1,5 @@
 """Attacks by whoever made a file or a folder that you open, for :mod:`benchmarks.attacks`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

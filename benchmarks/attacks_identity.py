@@ -4,8 +4,6 @@
 what happens; :data:`ATTACKS` lists them for a table of all attacks.
 """
 
-from __future__ import annotations
-
 import tempfile
 import unicodedata
 from collections.abc import Callable

@@ -6,8 +6,6 @@ with "stopped" or "BROKEN". Each takes a world without its defence as a control,
 too if it does not catch that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from unittest.mock import patch

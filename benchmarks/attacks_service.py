@@ -5,8 +5,6 @@ says in one line what happened. :data:`ATTACKS` lists them for the table of all 
 those of a test; `--full` has those of the audit.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import http.client

@@ -3,8 +3,6 @@
 Each works on a cluster of two shards that has answered; some of them on another one beside it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

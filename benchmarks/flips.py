@@ -8,8 +8,6 @@ records, guarantees, who was erased with how much, who is let in, a student's pr
 labelled, what a receipt says.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -5,8 +5,6 @@ given as a ratio to it, too. Milliseconds by the clock, minimum or median of som
 machine that does other work prints figures that are too large: look at the load in the first line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ request and a plan through the code, with the default private model. `--files` l
 each path. With another checkout, or a commit, its figures stand in the first column.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io

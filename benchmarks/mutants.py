@@ -14,8 +14,6 @@ Mutants have all rights of the process. As root, mutants of code that writes fil
 a container or a mount namespace with a read-only root and a `/dev` of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

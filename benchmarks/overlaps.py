@@ -7,8 +7,6 @@ table next to one of a tenth of its size), and how often a table is recognised t
 its records. `--times` measures digests and comparisons of made-up data instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator

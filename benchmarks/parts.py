@@ -6,8 +6,6 @@ work on the machine can only lengthen them; the ratio to the search stands besid
 changes least from machine to machine.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections import defaultdict

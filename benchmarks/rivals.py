@@ -4,8 +4,6 @@ numpy's bare product, our exact search, scikit-learn's and, if it is installed, 
 in turn; times are medians, in milliseconds a query.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -6,8 +6,6 @@ them, and a block costs a fixed time at the coordinator. The GPU is arithmetic a
 product would have to return the same integers.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

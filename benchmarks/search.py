@@ -6,8 +6,6 @@ they find of the records inside a radius that holds .1 % of all (recall). Everyt
 data: points around a thousand centres, from fixed seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ this process, and both share the machine. Then: where the time goes, and what re
 time, then repeated queries. Compare with `MALLOC_ARENA_MAX=2` in the environment.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -6,8 +6,6 @@ The bare cost of flushing a file stands beside it, because it decides what a com
 `--shards`: what a cluster takes, all its shards in one process, for every number of shards given.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -4,8 +4,6 @@
 guarantee.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`python -m experiments NAME`: one command an experiment."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import typer

@@ -3,8 +3,6 @@
 Of public data only: kept features outlive what they were made of.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """Features of images, and the public maps that suit them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several runs of one experiment in two numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Texts as a benchmark: sentence embeddings of every record, computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ results carry no guarantee. That is right for measuring accuracy on data that is
 for nothing else: every run would spend a fresh budget.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

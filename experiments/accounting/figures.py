@@ -6,8 +6,6 @@ parameters (those of Figure 5) is our choice. Data-dependent costs are not drawn
 that were never published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

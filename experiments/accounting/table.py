@@ -1,7 +1,5 @@
 """The papers' printed epsilons against ours, from the parameters that they state."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

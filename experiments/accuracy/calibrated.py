@@ -13,8 +13,6 @@ the number of teachers. There are at most n / (6 c) teachers, so that a teacher 
 each class or more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ All methods see the same features (a public map fitted on the split's reference)
 and the same queries. Run r takes public split r and noise seed r.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Where a method is behind the best private rival, and by how much."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ comes from defaults, from public rows or from :mod:`experiments.accuracy.calibra
 with seeded noise, so that tables can be repeated; without a guarantee.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping

@@ -7,8 +7,6 @@ says for the record's label, over the first queries and over all, and in how the
 learnt on one half of the games and counted on the other, and the other way round.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

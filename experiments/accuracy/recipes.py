@@ -5,8 +5,6 @@ histograms of gradients lie closer together than half-whitened ones), so each ma
 enough that the best point is inside it; a table says so where it is not.
 """
 
-from __future__ import annotations
-
 from experiments.accuracy.comparison import Comparison
 from experiments.accuracy.search import ParameterGrid
 from experiments.trials import Setting

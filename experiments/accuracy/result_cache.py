@@ -1,7 +1,5 @@
 """Results of a long table, a line each, so that an interrupted run goes on where it stopped."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ All methods get the same public feature map, private records and queries; the de
 tuned.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product, starmap
 

@@ -1,7 +1,5 @@
 """Scores on scikit-learn's small tables, by the number of private records."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The great table as text and plain values, and where one method overtakes another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

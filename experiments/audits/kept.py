@@ -1,7 +1,5 @@
 """Runs of attacks, kept on the disk: several tables share them, and an interrupted one goes on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How often audits are wrong, and how soon they catch what is broken on purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from time import process_time

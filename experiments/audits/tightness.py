@@ -1,7 +1,5 @@
 """For every mechanism: what it claims, and what the best attack known here proves of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`accounting`: the papers' epsilons against ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`losses`: where the private model is behind, from results of `accuracy`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`report-set`: tables that no constant was chosen on, beside rivals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

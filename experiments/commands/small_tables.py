@@ -1,7 +1,5 @@
 """`small-tables`: scores on tables of a few hundred records."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`smoothed-figures` and `smoothed-reference`: the figures of LWX23, and checked values."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Coverage and mean size of certified sets on public data, beside conformal sets without noise."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Simulated worlds: how often a certified threshold covers less than its level."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What `vicinal plan` foretells of a table, beside what happens."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from pathlib import Path

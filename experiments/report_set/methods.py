@@ -4,8 +4,6 @@ Rivals get what makes them strong: the schema's features, standardised by public
 these rows' median cut to it where there must be a bound; and settings chosen on the tuning set.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cells, measured once and kept in a file, and the page that is printed from them."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Ranges of accuracy that plans show without labels: the package's table, and their evaluation."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 Where the published setting is not stated, the row of a figure says so under "guessed".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

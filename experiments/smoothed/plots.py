@@ -1,7 +1,5 @@
 """Pictures of the figures of LWX23: deltas as powers of ten, against years or sizes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

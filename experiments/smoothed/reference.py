@@ -1,7 +1,5 @@
 """Every value of the reference file against what the smoothed wing computes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The small public tables that the figures and the reference values need."""
 
-from __future__ import annotations
-
 import csv
 import json
 from importlib.resources import files

@@ -4,8 +4,6 @@ The same as test_alone_and_together, by the way of a user: parameters, plan, ind
 those that the estimators make of public facts. Subjects have several records each.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

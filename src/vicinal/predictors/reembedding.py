@@ -7,8 +7,6 @@ remaining budget and public values only. Budgets must not be refilled: every sub
 its remaining budget. The index, the radius and the noise are planned again from public values.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Answers have real noise, not simulated noise from a seed. `begin` starts a progr
 name and number of steps.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass

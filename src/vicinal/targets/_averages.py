@@ -6,8 +6,6 @@ the target values, where a^2 + b^2 = 1. An average is the ratio of these noisy s
 noise are in votes: a neighbour of kernel weight 1 adds its target vector once.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ in steps of 1 / UNIT. Sums of vectors and their noise are in votes: a neighbour 
 adds its vector once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
