@@ -6,7 +6,6 @@ Python integers, budgets are Python integers, one query and one subject at a tim
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -14,18 +13,11 @@ import numpy as np
 UNITS = 2**48
 
 
-@dataclass
-class Answer:
-    """What one query released, and what it charged to whom."""
-
-    votes: list[int] | None
-    label: int | None
-    count: int | None
-    charges: dict[object, int] = field(default_factory=dict)
-
-
 class LiteralIndKNN:
-    """One private record after the other, exactly as the paper's pseudo-code reads."""
+    """One private record after the other, exactly as the paper's pseudo-code reads.
+
+    `z`: remaining budget of each subject in units, by id.
+    """
 
     def __init__(self, X, y, subjects, n_classes, budget, *, grid, count_grid=None, sigma1=None,
                  table=None):  # fmt: skip
@@ -63,17 +55,18 @@ class LiteralIndKNN:
         return float(self.table.shares[row][cell])
 
     def answer(self, q, threshold, weight_of, *, noise, sigma2, count=None):
-        """Answer one query; `weight_of` maps a similarity to whole grid steps."""
+        """Charge for one query and return its label, or its noisy votes in grid steps, a list.
+
+        `weight_of` maps a similarity to whole grid steps.
+        """
         q = [int(v) for v in q]
         selected = defaultdict(list)
         for x, carried, subject in self.records:
             similarity = sum(a * b for a, b in zip(x, q, strict=True))
             if similarity >= threshold:
                 selected[subject].append((weight_of(similarity), carried))
-        charges: dict[object, int] = defaultdict(int)
-        released_count = None
         if count is None:
-            selected, released_count, count = self._count(selected, charges, noise)
+            selected, count = self._count(selected, noise)
         scale = math.ceil(sigma2 * math.sqrt(count) * self.grid)
         votes = [0] * self.n_classes
         for subject, hits in selected.items():
@@ -92,14 +85,11 @@ class LiteralIndKNN:
                 cost = math.ceil(self.price(sum(v * v for v in vector), scale))
             assert cost <= self.z[subject]
             self.z[subject] -= cost
-            charges[subject] += cost
             votes = [a + b for a, b in zip(votes, vector, strict=True)]
         votes = [v + int(e) for v, e in zip(votes, noise(scale, self.n_classes), strict=True)]
-        if self.table is not None:
-            return Answer(None, votes.index(max(votes)), released_count, dict(charges))
-        return Answer(votes, None, released_count, dict(charges))
+        return votes if self.table is None else votes.index(max(votes))
 
-    def _count(self, selected, charges, noise):
+    def _count(self, selected, noise):
         scale = math.ceil(self.sigma1 * self.count_grid)
         total, paying = 0, {}
         for subject, hits in selected.items():
@@ -107,11 +97,10 @@ class LiteralIndKNN:
             cost = math.ceil(self.price(steps * steps, scale))
             if steps <= scale and cost <= self.z[subject]:
                 self.z[subject] -= cost
-                charges[subject] += cost
                 total += steps
                 paying[subject] = hits
         noisy = total + int(noise(scale, 1)[0])
-        return paying, noisy, max(noisy / self.count_grid, 30.0)
+        return paying, max(noisy / self.count_grid, 30.0)
 
     def _clip(self, vector, remaining, scale):
         moved = [c for c, v in enumerate(vector) if v != 0]
