@@ -275,7 +275,7 @@ class ClusterChanges:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
             subjects = find_unused_numbers(first, len(records), self.find_statuses)
         shard_numbers = self.find_shards(subjects)
-        return ClusterChange(ADD, subjects, records.integers, records.rows, shard_numbers)
+        return ClusterChange(ADD, subjects, records.integers, records.target_rows, shard_numbers)
 
     def find_statuses(self, subjects: Sequence[SubjectId]) -> list[int]:
         """Return the enrolment status of each of `subjects`, the number of an EnrollmentStatus."""

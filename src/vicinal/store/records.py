@@ -66,13 +66,13 @@ class StoredRecords:
 
     - `integers`, int8 or float32 (n, width): integer features.
     - `targets`, int32 (n,) or RecordVectors: class index or target vector of each record.
-    - `rows`, int32 (n, w): the targets as rows of the record file "labels".
+    - `target_rows`, int32 (n, w): the targets as rows of the record file "labels".
     - `ids`: subject id of each record; None if each record is a new subject.
     """
 
     integers: IntegerMatrix
     targets: RecordTargets
-    rows: Ints32
+    target_rows: Ints32
     ids: list[SubjectId] | None
 
     @classmethod
@@ -92,7 +92,7 @@ class StoredRecords:
         return cls(integers, targets, schema.target.encode_rows(targets), ids)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.target_rows)
 
 
 _NO_AUDIENCE = ""
@@ -119,7 +119,7 @@ class Addition:
         """
         subjects = b"everyone new" if records.ids is None else b"".join(frame_ids(records.ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
-        for column in (records.integers.tobytes(), records.rows.tobytes(), subjects):
+        for column in (records.integers.tobytes(), records.target_rows.tobytes(), subjects):
             content.update(column)
         key_digest = digest_request(_NO_AUDIENCE, curator, key)
         return cls(key_digest, ledger.keyed_digest(content.digest()))
@@ -161,7 +161,7 @@ def add_records(store: OpenStore, records: StoredRecords) -> None:
     new_size = old_size + len(records)
     ids = _assign_subject_ids(store, len(records)) if records.ids is None else records.ids
     slots = store.shard.add(records.integers, records.targets, ids)
-    store.record_files.append(old_size, records.integers, records.rows, slots)
+    store.record_files.append(old_size, records.integers, records.target_rows, slots)
     update_slot_checksum(store.database, slots)
     changed_tiles = list_tiles(new_size, start=old_size)
     write_size_and_digests(store.database, store.record_files, new_size, changed_tiles)
