@@ -118,19 +118,9 @@ def test_unusable_parameters_are_refused(extractor, name, value):
         extractor(**{name: value}).transform(np.zeros((1, 28, 28)))
 
 
-@pytest.mark.parametrize(
-    ("features", "parameters"),
-    [
-        (
-            HOGFeatures(orientations=6, n_jobs=2),
-            {"orientations": 6, "cell": 4, "block": 2, "compress": True, "n_jobs": 2},
-        ),
-        (
-            ScatteringFeatures(orientations=4),
-            {"white": 255.0, "scales": 2, "orientations": 4, "n_jobs": None},
-        ),
-    ],
-)
-def test_it_is_a_plain_scikit_learn_transformer(features, parameters):
-    assert clone(features).get_params() == parameters
+@BOTH
+def test_it_is_a_plain_scikit_learn_transformer(extractor):
+    features = extractor(orientations=4, n_jobs=2)
+    parameters = {**extractor().get_params(), "orientations": 4, "n_jobs": 2}
+    assert clone(features).get_params() == features.get_params() == parameters
     assert features.fit() is features

@@ -13,8 +13,8 @@ def silent(_name, _size):
     return lambda _done: None
 
 
-def labelled(world, folder, asker, plan, records=None):
+def labelled(world, folder, labeller, plan, records=None):
     """Return the answers to one round and the indices of the selected ones."""
     job = LabellingTask(world[0] if records is None else records, world[2], Raw())
     with FileJournal(folder) as journal:
-        return labelling.label(job, asker, plan, journal, silent)
+        return labelling.label(job, labeller, plan, journal, silent)

@@ -69,7 +69,7 @@ class Learner:
         return Centres(np.load(path))
 
 
-def labeller(world, **options):
+def make_labeller(world, **options):
     return IndKNNLabeller(range(C), world[1], **{"epsilon": 2.0, **options})
 
 
@@ -78,9 +78,9 @@ def rounds(queries=300, **second):
     return LabellingPlan((first, Round(queries, 0.6, components=None, **second)))
 
 
-def run(world, folder, plan=None, asker=None, learner=None, task=None):
+def run(world, folder, plan=None, labeller=None, learner=None, task=None):
     task = task or LabellingTask(world[0], world[2], Raw())
-    arguments = (asker or labeller(world), learner or Learner(), plan or rounds())
+    arguments = (labeller or make_labeller(world), learner or Learner(), plan or rounds())
     with FileJournal(folder) as journal:
         return labelling.run_labelling(task, *arguments, journal, silent)
 
@@ -92,22 +92,22 @@ labelled = partial(jobs.labelled, plan=ONE_ROUND)
 @pytest.fixture(scope="module")
 def finished(world, tmp_path_factory):
     """The folder, the outcome and the labeller of a run of two rounds."""
-    folder, asker = tmp_path_factory.mktemp("run"), labeller(world)
-    return folder, run(world, folder, asker=asker), asker
+    folder, labeller = tmp_path_factory.mktemp("run"), make_labeller(world)
+    return folder, run(world, folder, labeller=labeller), labeller
 
 
 def test_two_rounds_answer_well_and_share_one_budget_and_guarantee(world, finished):
-    _, outcome, asker = finished
+    _, outcome, labeller = finished
     truth = world[3]
     assert outcome.guarantee.epsilon == 2.0
     assert len(outcome.students) == len(outcome.rounds) == 2
-    for asked, kept in zip(outcome.rounds, outcome.selected, strict=True):
-        right = asked.labels == truth[asked.queries]
-        assert right[kept].mean() > 0.9
-        assert right[kept].mean() > right.mean() - 0.02
+    for answers, selected in zip(outcome.rounds, outcome.selected, strict=True):
+        right = answers.labels == truth[answers.queries]
+        assert right[selected].mean() > 0.9
+        assert right[selected].mean() > right.mean() - 0.02
     predicted = outcome.student.predict_proba(world[2]).argmax(axis=1)
     assert (predicted == truth).mean() > 0.9
-    state = asker.state()
+    state = labeller.state()
     assert (state["remaining"] >= 0).all()
     assert (state["remaining"] < 2**48).all()
     assert int(state["answers"]) == 600
@@ -121,22 +121,22 @@ def test_later_rounds_ask_about_other_examples_first(finished):
 def test_unsure_rounds_ask_where_the_student_is_least_sure(world, tmp_path):
     outcome = run(world, tmp_path, rounds(choose="unsure", queries=100))
     sureness = outcome.students[0].predict_proba(world[2]).max(axis=1)
-    asked = np.zeros(700, dtype=bool)
-    asked[outcome.rounds[1].queries] = True
-    assert sureness[asked].max() <= sureness[~asked].min()
+    is_queried = np.zeros(700, dtype=bool)
+    is_queried[outcome.rounds[1].queries] = True
+    assert sureness[is_queried].max() <= sureness[~is_queried].min()
 
 
 def test_labels_alone_keep_all_answers(world, tmp_path):
-    outcome = run(world, tmp_path, asker=labeller(world, release="label"))
-    assert [asked.margins for asked in outcome.rounds] == [None, None]
-    assert [len(kept) for kept in outcome.selected] == [300, 300]
+    outcome = run(world, tmp_path, labeller=make_labeller(world, release="label"))
+    assert [answers.margins for answers in outcome.rounds] == [None, None]
+    assert [len(selected) for selected in outcome.selected] == [300, 300]
 
 
 def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.zeros(6, dtype=np.int64)
-    for keep, kept in ((0.5, [1, 3, 4]), (0.01, [1]), (1.0, list(range(6)))):
-        assert Round(6, 1.0, keep=keep).select_answers(margins, labels).tolist() == kept
+    for keep, selected in ((0.5, [1, 3, 4]), (0.01, [1]), (1.0, list(range(6)))):
+        assert Round(6, 1.0, keep=keep).select_answers(margins, labels).tolist() == selected
     labels = np.array([0, 1, 0, 1, 1, 2])
     part = Round(6, 1.0, keep=0.5, by_class=True)
     assert part.select_answers(margins, labels).tolist() == [0, 1, 4, 5]
@@ -177,8 +177,8 @@ def run_scripted(world, folder, records):
 def test_a_student_learns_from_kept_answers_and_later_ones_win(world, tmp_path):
     outcome, lessons = run_scripted(world, tmp_path, world[0])
     first, second = (
-        dict(zip(asked.queries[kept], asked.labels[kept], strict=True))
-        for asked, kept in zip(outcome.rounds, outcome.selected, strict=True)
+        dict(zip(answers.queries[selected], answers.labels[selected], strict=True))
+        for answers, selected in zip(outcome.rounds, outcome.selected, strict=True)
     )
     assert any(second[row] != first[row] for row in first.keys() & second.keys())
     learnt = [dict(zip(rows, labels, strict=True)) for rows, labels in lessons]
@@ -195,9 +195,9 @@ def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path)
 
 def test_a_finished_run_is_read_and_not_asked_again(world, finished):
     folder, first, _ = finished
-    asker, learner = labeller(world), Learner()
-    asker.label = learner.learn = None
-    again = run(world, folder, asker=asker, learner=learner)
+    labeller, learner = make_labeller(world), Learner()
+    labeller.label = learner.learn = None
+    again = run(world, folder, labeller=labeller, learner=learner)
     np.testing.assert_array_equal(first.rounds[1].labels, again.rounds[1].labels)
     assert first.guarantee == again.guarantee
 
@@ -211,16 +211,18 @@ def test_another_run_may_not_go_on_in_the_folder(world, finished, change):
         labels = np.roll(labels, 1)
     elif change == "pool":
         pool = pool[::-1]
-    asker = IndKNNLabeller(range(C), labels, epsilon=1.0 if change == "epsilon" else 2.0)
+    labeller = IndKNNLabeller(range(C), labels, epsilon=1.0 if change == "epsilon" else 2.0)
     plan = rounds(keep=0.5) if change == "plan" else rounds()
     with pytest.raises(InvalidInput, match="another run"):
-        run(world, finished[0], plan, asker, task=LabellingTask(records, pool, Raw()))
+        run(world, finished[0], plan, labeller, task=LabellingTask(records, pool, Raw()))
 
 
 def test_the_journal_returns_what_it_was_given(tmp_path):
-    asked = RoundAnswers(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
+    answers = RoundAnswers(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
     bare = RoundAnswers(np.array([4]), np.array([], dtype=np.int64), None)
-    entry = JournalEntry("run", (asked, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)})
+    entry = JournalEntry(
+        "run", (answers, bare), {"remaining": np.arange(4), "slack": np.array(1e-9)}
+    )
     with FileJournal(tmp_path / "new" / "folder") as journal:
         assert journal.read() is None
         journal.commit(entry)
@@ -441,7 +443,7 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
         run(world, tmp_path, learner=learner)
     assert learner.lessons == []
     monkeypatch.undo()
-    assert all(asked.complete for asked in run(world, tmp_path, learner=learner).rounds)
+    assert all(answers.complete for answers in run(world, tmp_path, learner=learner).rounds)
     assert not (tmp_path / "journal.npz.new").exists()
 
 
@@ -454,12 +456,12 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
     ids=["declared", "by the rule", "none"],
 )
 def test_a_model_labels_and_is_stated_before_and_after(world, tmp_path, options, has_model):
-    asker = labeller(world, n_records=900, **options)
-    stated = [str(asker.guarantee())]
-    asked, _ = labelled(world, tmp_path, asker)
-    stated.append(str(asker.guarantee()))
-    assert (asked.labels == world[3][asked.queries]).mean() > 0.9
-    assert (asked.soft_labels is not None) == has_model
+    labeller = make_labeller(world, n_records=900, **options)
+    stated = [str(labeller.guarantee())]
+    answers, _ = labelled(world, tmp_path, labeller)
+    stated.append(str(labeller.guarantee()))
+    assert (answers.labels == world[3][answers.queries]).mean() > 0.9
+    assert (answers.soft_labels is not None) == has_model
     for text in stated:
         assert ("stays in the model" in text) == ("model" in text) == has_model
 
@@ -470,12 +472,12 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
 ):
     if components:
         components_for_few(monkeypatch)
-    killed = labeller(world, model_share=0.5, n_records=900)
+    killed = make_labeller(world, model_share=0.5, n_records=900)
     cut_after_first_block(killed, monkeypatch)
     with pytest.raises(Cut):
         labelled(world, tmp_path, killed)
     before = killed.state()
-    heir = labeller(world, model_share=0.5, n_records=900)
+    heir = make_labeller(world, model_share=0.5, n_records=900)
     heir.restore(before)
     public_map = PublicMap(n_components=None).fit(world[2])
     heir.begin_round(*map(public_map.transform, (world[0], world[2])), ONE_ROUND.rounds[0])
@@ -484,18 +486,18 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     assert all((before[name] == after[name]).all() for name in before)
     assert before["model_put"] > 0
     assert ("model_projection" in before) == components
-    asked, _ = labelled(world, tmp_path, labeller(world, model_share=0.5, n_records=900))
-    assert (asked.labels == world[3][asked.queries]).mean() > 0.9
+    answers, _ = labelled(world, tmp_path, make_labeller(world, model_share=0.5, n_records=900))
+    assert (answers.labels == world[3][answers.queries]).mean() > 0.9
 
 
 def test_rounds_with_other_features_have_no_model_and_say_why(world, tmp_path):
-    asker = labeller(world, model_share=0.5, n_records=900)
-    run(world, tmp_path, asker=asker)
-    assert "model_share" not in asker.state()
-    assert "model" not in str(asker.guarantee())
-    asker = labeller(world, n_records=900)
-    run(world, tmp_path / "other", asker=asker)
-    assert "no private model was trained, as features change" in str(asker.guarantee())
+    labeller = make_labeller(world, model_share=0.5, n_records=900)
+    run(world, tmp_path, labeller=labeller)
+    assert "model_share" not in labeller.state()
+    assert "model" not in str(labeller.guarantee())
+    labeller = make_labeller(world, n_records=900)
+    run(world, tmp_path / "other", labeller=labeller)
+    assert "no private model was trained, as features change" in str(labeller.guarantee())
 
 
 WRONG_TYPES = {"task": "records", "labeller": "ind-knn", "plan": None, "journal": "run"}
@@ -504,7 +506,7 @@ WRONG_TYPES = {"task": "records", "labeller": "ind-knn", "plan": None, "journal"
 @pytest.mark.parametrize("name", [*WRONG_TYPES, "begin_progress"])
 def test_wrong_types_are_refused_by_name_and_before_a_charge(world, tmp_path, name):
     task = LabellingTask(world[0], world[2], Raw())
-    arguments = {"task": task, "labeller": labeller(world), "plan": ONE_ROUND}
+    arguments = {"task": task, "labeller": make_labeller(world), "plan": ONE_ROUND}
     with FileJournal(tmp_path / "run") as journal:
         arguments |= {"journal": journal, "begin_progress": silent, name: WRONG_TYPES.get(name)}
         with pytest.raises(InvalidInput, match=f"The '{name}' parameter must be"):

@@ -32,9 +32,9 @@ def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
         for part in plan().rounds
         for release in knn(part).set_params(n_queries=300).plan()["releases"]
     ]
-    told = account({"delta": 1e-5, "releases": releases})
+    priced = account({"delta": 1e-5, "releases": releases})
     guarantee = labeller.guarantee()
-    assert guarantee.epsilon == told["epsilon"]
+    assert guarantee.epsilon == priced["epsilon"]
     alone = knn(plan().rounds[0]).set_params(n_queries=300).guarantee().epsilon
     assert guarantee.epsilon > alone
 
@@ -43,10 +43,10 @@ def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
 def test_private_knn_labels_a_pool(world, tmp_path, release):
     one = LabellingPlan((Round(300, 1.0, 0.7, None),))
     labeller = PrivateKNNLabeller(lambda part: knn(part, release=release), one, world[1])
-    asked, kept = labelled(world, tmp_path, labeller, one)
-    right = asked.labels == world[3][asked.queries]
+    answers, selected = labelled(world, tmp_path, labeller, one)
+    right = answers.labels == world[3][answers.queries]
     assert right.mean() > 0.8
-    assert len(kept) == (210 if release == "votes" else 300)
+    assert len(selected) == (210 if release == "votes" else 300)
 
 
 def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
@@ -56,10 +56,10 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
         return knn(part, sigma_screen=3.0, threshold=24.0)
 
     labeller = PrivateKNNLabeller(screened, one, world[1])
-    asked, kept = labelled(world, tmp_path, labeller, one)
-    assert 0 < (asked.labels == ABSTAINED).sum() < 300
-    assert (asked.labels[kept] != ABSTAINED).all()
-    assert len(kept) == (asked.labels != ABSTAINED).sum()
+    answers, selected = labelled(world, tmp_path, labeller, one)
+    assert 0 < (answers.labels == ABSTAINED).sum() < 300
+    assert (answers.labels[selected] != ABSTAINED).all()
+    assert len(selected) == (answers.labels != ABSTAINED).sum()
 
 
 def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):
@@ -82,11 +82,11 @@ def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):
     assert heir.guarantee() == labeller.guarantee()
 
 
-@pytest.mark.parametrize("asked", [[101], [-1], [50, 50], [100, 100, 1]])
-def test_states_of_other_plans_are_refused(world, asked):
+@pytest.mark.parametrize("n_answered", [[101], [-1], [50, 50], [100, 100, 1]])
+def test_states_of_other_plans_are_refused(world, n_answered):
     labeller = PrivateKNNLabeller(knn, plan(100), world[1])
     with pytest.raises(InvalidInput):
-        labeller.restore({"asked": np.array(asked)})
+        labeller.restore({"asked": np.array(n_answered)})
     with pytest.raises(InvalidInput):
         labeller.restore({})
 

@@ -23,15 +23,15 @@ C, POOL, ASKED = 3, 700, 300
 PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
 
 
-def labeller(labels, **options):
+def make_labeller(labels, **options):
     return IndKNNLabeller(
         range(C), labels, **{"epsilon": 2.0, **options}, n_records=900, model_share=0.5,
         simulation_seed=1,
     )  # fmt: skip
 
 
-def labelled(world, folder, asker, records=None):
-    return jobs.labelled(world, folder, asker, PLAN, records)[0]
+def labelled(world, folder, labeller, records=None):
+    return jobs.labelled(world, folder, labeller, PLAN, records)[0]
 
 
 def mapped(world):
@@ -43,8 +43,8 @@ def mapped(world):
 @pytest.fixture(scope="module")
 def both(world, tmp_path_factory):
     """A labeller beside a model, and its round."""
-    asker = labeller(world[1])
-    return asker, labelled(world, tmp_path_factory.mktemp("run"), asker)
+    labeller = make_labeller(world[1])
+    return labeller, labelled(world, tmp_path_factory.mktemp("run"), labeller)
 
 
 def test_all_public_examples_have_soft_labels_asked_about_or_not(world, both):
@@ -63,26 +63,26 @@ def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     monkeypatch.setattr(
         "vicinal.linear.losses._TABLE_DIRICHLET_VOTES", 1e-9
     )  # or votes change nothing
-    asker = labeller(world[1], release="label", epsilon=0.5)
-    asked = labelled(world, tmp_path, asker)
-    model = asker._classifier.model_probabilities(mapped(world)[1])
-    voted = model[asked.queries].argmax(axis=1) != asked.labels
+    labeller = make_labeller(world[1], release="label", epsilon=0.5)
+    answers = labelled(world, tmp_path, labeller)
+    model = labeller._classifier.model_probabilities(mapped(world)[1])
+    voted = model[answers.queries].argmax(axis=1) != answers.labels
     assert 0 < voted.sum() < ASKED / 4
     expected = model.copy()
-    rows = asked.queries[voted]
+    rows = answers.queries[voted]
     expected[rows] /= 2
-    expected[rows, asked.labels[voted]] += 0.5
-    np.testing.assert_allclose(asked.soft_labels, expected, atol=1e-6)
+    expected[rows, answers.labels[voted]] += 0.5
+    np.testing.assert_allclose(answers.soft_labels, expected, atol=1e-6)
 
 
 def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_not(
     world, both, tmp_path, monkeypatch
 ):
-    asker = labeller(world[1])
-    blocks = cut_after_first_block(asker, monkeypatch)
+    labeller = make_labeller(world[1])
+    blocks = cut_after_first_block(labeller, monkeypatch)
     with pytest.raises(Cut):
-        labelled(world, tmp_path, asker)
-    soft = labelled(world, tmp_path, labeller(world[1])).soft_labels
+        labelled(world, tmp_path, labeller)
+    soft = labelled(world, tmp_path, make_labeller(world[1])).soft_labels
     first = both[1].queries[: blocks[0]]
     others = np.setdiff1d(np.arange(POOL), both[1].queries)
     for rows in (first, others):
@@ -91,20 +91,20 @@ def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_n
 
 def test_they_are_paid_for_with_the_training_and_never_again(world, both):
     """The ledger is that of the same answers without anybody looking at the model."""
-    asker, asked = both
+    labeller, answers = both
     records, pool = mapped(world)
     classifier = IndKNNClassifier(
         range(C), 2.0, n_queries=ASKED, n_records=900, model_share=0.5, simulation_seed=1
     ).fit(records, world[1], public=pool)
     first = loop.BLOCK
-    for block in (asked.queries[:first], asked.queries[first:]):
+    for block in (answers.queries[:first], answers.queries[first:]):
         classifier.query(pool[block])
-    paid = asker.state()["remaining"]
+    paid = labeller.state()["remaining"]
     np.testing.assert_array_equal(classifier._shard.ledger.remaining, paid)
     for _ in range(3):
-        asker._classifier.model_probabilities(pool)
-    np.testing.assert_array_equal(asker.state()["remaining"], paid)
-    assert asker.state()["answers"] == ASKED
+        labeller._classifier.model_probabilities(pool)
+    np.testing.assert_array_equal(labeller.state()["remaining"], paid)
+    assert labeller.state()["answers"] == ASKED
 
 
 def in_two_worlds(world, folder, monkeypatch):
@@ -121,7 +121,7 @@ def in_two_worlds(world, folder, monkeypatch):
         monkeypatch.setattr(
             VoteRelease, "publish", lambda _self, votes, s=script: 20 * s.normal(size=votes.shape)
         )
-        found.append(labelled(world, folder / name, labeller(labels), records).soft_labels)
+        found.append(labelled(world, folder / name, make_labeller(labels), records).soft_labels)
     return found
 
 
