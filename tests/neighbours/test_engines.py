@@ -246,7 +246,7 @@ def test_products_in_fewer_bits_are_refused(bits, monkeypatch):
 
 
 def delay(*hits):
-    time.sleep(0.2)
+    time.sleep(0.05)
     return hits
 
 

@@ -34,7 +34,7 @@ matrices = hnp.arrays(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(matrices, st.just(Precision()) | st.builds(Precision, st.integers(4, 4095), st.just(127)))
 def test_integer_norms_are_bounded_so_that_products_are_exact(X, precision):
     for integers in (quantise_directions(X, precision), RBF(1.0, 2.5, precision).encode(X)):

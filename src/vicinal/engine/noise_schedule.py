@@ -25,7 +25,6 @@ the factor in k = factor * dimension * noise multiplier. All of these are public
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -95,17 +94,10 @@ def fit_n_neighbors(
 
     The intrinsic dimension is estimated on the public points.
     """
-    choose_k = partial(
-        compute_n_neighbors,
-        n_records,
-        n_queries,
-        budget,
-        n_classes,
-        len(reference),
-        neighbors_per_noise=neighbors_per_noise,
-    )
-    rank = round(choose_k() * len(reference) / n_records)
-    return choose_k(dimension=estimate_dimension(reference, rank))
+    plan = (n_records, n_queries, budget, n_classes, len(reference))
+    first_k = compute_n_neighbors(*plan, neighbors_per_noise=neighbors_per_noise)
+    dimension = estimate_dimension(reference, round(first_k * len(reference) / n_records))
+    return compute_n_neighbors(*plan, dimension, neighbors_per_noise)
 
 
 def estimate_dimension(reference: Reference, rank: int) -> float:
