@@ -121,7 +121,10 @@ def test_the_proxies_start_from_what_training_cost():
 
 
 def test_the_guarantee_says_what_the_model_keeps():
-    classifier = make(simulation_seed=None, n_records=None).fit(X - 1e-3, Y, public=R)
+    """By default one is trained, where public facts allow it."""
+    given = {"model_share": "auto", "simulation_seed": None, "n_records": None}
+    classifier = make(**given).fit(X - 1e-3, Y, public=R)
+    assert classifier.model_share_ == _private_model.MAX_TRAINING_SHARE
     text = str(classifier.guarantee())
     assert "stays in the model" in text
     assert "is not in it" in text
@@ -129,6 +132,7 @@ def test_the_guarantee_says_what_the_model_keeps():
     plan = {"delta": 1e-5, "releases": [{"kind": "ind_knn", "epsilon": 8.0, "delta": 1e-5}]}
     assert account(plan)["epsilon"] <= 8.0 * (1 + 1e-6)
     plain = fitted(model_share=0)
+    assert plain._model is None
     assert "model" not in str(plain.guarantee())
 
 
@@ -158,20 +162,12 @@ def test_where_the_default_trains_none_the_guarantee_says_why(parameters, rows, 
     assert f"no private model was trained, as {reason}" in str(classifier.guarantee())
 
 
-def test_the_default_trains_one_where_public_facts_allow_it():
-    classifier = IndKNNClassifier(range(CLASSES), epsilon=8.0, n_queries=20, n_records=N)
-    classifier.fit(X - 2e-3, Y, public=R[: _private_model.MIN_PUBLIC_ROWS + 30])
-    assert classifier.model_share_ == _private_model.MAX_TRAINING_SHARE
-    assert "stays in the model" in str(classifier.guarantee())
-
-
 @pytest.mark.parametrize(("n", "epsilon"), [(40, 0.1), (500, 0.5), (500, 8.0)])
 def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon):
     classifier = make(n_records=n, epsilon=epsilon, model_share="auto")
     settled = IndKNNPlan.from_estimator(classifier).choose_model_share(120)
     assert settled.model_share == _private_model.MAX_TRAINING_SHARE
     assert IndKNNPlan.from_estimator(classifier).choose_model_share(0).model_share == 0
-    assert fitted(model_share=0)._model is None
 
 
 def test_two_witnesses_count_by_their_precision():
