@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vicinal
+import vision_tools
 from command_line import invoked, option_words, printed, run_vicinal
 from experiments.__main__ import Experiments
 from experiments.__main__ import app as experiments
@@ -27,22 +28,11 @@ QUERIES = 30
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Write a small file laid out like MNIST: bars of ten directions, with noise."""
-    rng = np.random.default_rng(0)
-    ramp = np.arange(28) - 13.5
-
-    def part(rows):
-        labels = rng.integers(0, 10, rows)
-        angles = np.pi * labels / 10 + rng.normal(size=rows) * 0.05
-        across = (
-            np.cos(angles)[:, None, None] * ramp + np.sin(angles)[:, None, None] * ramp[:, None]
-        )
-        images = 200 * (np.abs(across) < 3) + rng.integers(0, 40, (rows, 28, 28))
-        return images.astype(np.uint8), labels.astype(np.uint8)
-
-    (x_train, y_train), (x_test, y_test) = part(700), part(150)
+    """Write a small file laid out like MNIST."""
+    images, labels = vision_tools.digits()
     path = tmp_path_factory.mktemp("digits") / "digits.npz"
-    np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    train = {"x_train": images[:700], "y_train": labels[:700]}
+    np.savez(path, **train, x_test=images[700:850], y_test=labels[700:850])
     return path
 
 

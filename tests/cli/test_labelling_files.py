@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 from pyarrow import csv as arrow_csv
@@ -45,23 +46,19 @@ def make_rows(n_rows, seed):
         ill = bool(rng.integers(2))
         row = {"person": f"person-{seed}-{index // 2}"}
         row["dose"] = round(float(rng.normal(3 + 4 * ill)), 3)
-        row["ward"] = rng.choice(["north", "south"], p=[0.9, 0.1] if ill else [0.1, 0.9])
-        row["age"] = "" if index % 7 == 0 else int(rng.integers(20, 90))
+        row["ward"] = str(rng.choice(["north", "south"], p=[0.9, 0.1] if ill else [0.1, 0.9]))
+        row["age"] = None if index % 7 == 0 else int(rng.integers(20, 90))
         rows.append({**row, "ill": "yes" if ill else "no"})
     return rows
 
 
 def write_table(path, rows, without=()):
-    """Write rows as a CSV file or as Parquet, without some columns."""
-    names = [name for name in rows[0] if name not in without]
-    text = path.with_suffix(".csv")
-    with text.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    """Write rows as a CSV file or as Parquet, without some columns; return the path."""
+    table = pa.Table.from_pylist(rows).drop_columns(list(without))
     if path.suffix == ".parquet":
-        parquet.write_table(arrow_csv.read_csv(text), path)
-        text.unlink()
+        parquet.write_table(table, path)
+    else:
+        arrow_csv.write_csv(table, path)
     return path
 
 
@@ -102,10 +99,10 @@ def table(tmp_path_factory):
     """A folder with a private CSV file, a public Parquet file, queries and a schema."""
     folder = tmp_path_factory.mktemp("table")
     write_table(folder / "private.csv", make_rows(N_PRIVATE, 1))
-    write_table(folder / "public.parquet", make_rows(N_PUBLIC, 2), without=("person",))
-    write_table(folder / "queries.csv", make_rows(20, 3), without=("ill",))
-    write_table(folder / "plain.csv", make_rows(20, 3), without=("person", "ill"))
-    write_table(folder / "features.csv", make_rows(N_PUBLIC, 2), without=("person", "ill"))
+    write_table(folder / "public.parquet", make_rows(N_PUBLIC, 2), without=["person"])
+    write_table(folder / "queries.csv", make_rows(20, 3), without=["ill"])
+    write_table(folder / "plain.csv", make_rows(20, 3), without=["person", "ill"])
+    write_table(folder / "features.csv", make_rows(N_PUBLIC, 2), without=["person", "ill"])
     run("schema", folder / "features.csv", out=folder / "schema.json")
     return folder
 
@@ -150,8 +147,8 @@ def test_public_rows_without_labels_are_queried_and_not_compared(table, tmp_path
     n_unlabelled = 15
     rows = make_rows(N_PUBLIC, 2)
     for row in rows[:n_unlabelled]:
-        row["ill"] = ""
-    public = write_table(tmp_path / "some.csv", rows, without=("person",))
+        row["ill"] = None
+    public = write_table(tmp_path / "some.csv", rows, without=["person"])
     data = of_table(table, public=public)
     answers = tmp_path / "answers.npz"
     given = {"folder": tmp_path / "run", "out": answers, "queries": 60, "epsilon": 0.0001}
@@ -448,7 +445,7 @@ def test_similar_ids_are_refused_before_a_charge(tmp_path):
     names = ["Anna", "anna"] * 20
     rows = [{"person": n, "y": i % 2, "a": i, "b": i * i} for i, n in enumerate(names)]
     data = {"private": write_table(tmp_path / "private.csv", rows)}
-    data["public"] = write_table(tmp_path / "public.csv", rows, without=("person", "y"))
+    data["public"] = write_table(tmp_path / "public.csv", rows, without=["person", "y"])
     roles = {"label": "y", "subject": "person", "classes": "0,1"}
     where = {"folder": tmp_path / "run", "out": tmp_path / "answers.npz"}
     message = " ".join(shown("label", **data, **roles, **where, code=3).split())

@@ -3,9 +3,7 @@
 import json
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,7 @@ from command_line import make_table, write_table
 from command_line import printed as run
 from made_up import raising
 from ray_engine import get_address
-from serving_tools import FAST, Service, free_port, listening
+from serving_tools import FAST, Service, listening, serving_process
 from vicinal import distributed
 from vicinal.cli.records import connect_ray
 from vicinal.distributed import Coordinator
@@ -88,8 +86,6 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
 
 SILENT = raising(ShardUnreachable("It is away."))
 OUTDATED = raising(StoreOutdated("Shard 0 is an old copy."))
-PATIENT = ("--shard-s", 480)
-"""Minutes for shards to answer: on a busy machine they start slowly."""
 
 
 def test_local_is_an_engine_of_its_own(monkeypatch):
@@ -176,36 +172,22 @@ def test_a_cluster_is_filled_from_a_folder_of_parts(tmp_path, cluster):
     assert "All is well" in run("verify", cluster)
 
 
-@pytest.fixture
-def served(cluster, ray_engine):
-    """A service of the cluster on Ray, in a process of its own; its address and a key."""
-    port = free_port()
-    keys = {role: run("keys", "add", cluster, role, "--role", role).strip() for role in ROLES}
-    command = [sys.executable, "-m", "vicinal", "serve", cluster, "--port", port, *PATIENT]
-    command += ["--ray", get_address(ray_engine)]
-    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE)
-    try:
-        yield Service(port, cluster, None, keys), process
-    finally:
-        process.kill()
-        process.communicate(timeout=240)
-
-
-def test_a_cluster_on_ray_is_served_as_a_store(served, cluster):
+def test_a_cluster_on_ray_is_served_as_a_store(cluster, ray_engine):
     """Fails if the service of a cluster answers, changes or ends otherwise than that of a store."""
-    service, process = served
-    wait_until_it_answers(service, process)
-    assert service.predict(tools.Q[:3].tolist(), "analyst", "k").body["charged"] == 3
-    again = service.predict(tools.Q[:3].tolist(), "analyst", "k").body
-    assert again["charged"] == 0
-    body = {"vectors": (tools.X[:2] + 0.01).tolist(), "labels": [0, 1], "subjects": ["x", "x"]}
-    assert service.call("POST", "/v1/records", body, "curator").body["version"] == 3
-    assert service.call("DELETE", "/v1/subjects/person-3", key="curator").status == 200
-    assert service.call("GET", "/v1/status").body["classes"] == [0, 1, 2]
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=240) == 0
+    keys = {role: run("keys", "add", cluster, role, role=role).strip() for role in ROLES}
+    # On a busy machine, shards take long to start.
+    options = ("--shard-s", "480", "--ray", get_address(ray_engine))
+    with serving_process(cluster, keys, *options) as (service, process):
+        assert service.predict(tools.Q[:3].tolist(), "analyst", "k").body["charged"] == 3
+        assert service.predict(tools.Q[:3].tolist(), "analyst", "k").body["charged"] == 0
+        body = {"vectors": (tools.X[:2] + 0.01).tolist(), "labels": [0, 1], "subjects": ["x", "x"]}
+        assert service.call("POST", "/v1/records", body, "curator").body["version"] == 3
+        assert service.call("DELETE", "/v1/subjects/person-3", key="curator").status == 200
+        assert service.call("GET", "/v1/status").body["classes"] == [0, 1, 2]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=240) == 0
     shard_tools.in_peace(cluster)
-    assert "All is well" in run("verify", cluster, "--erased", "person-3")
+    assert "All is well" in run("verify", cluster, erased="person-3")
 
 
 def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypatch, caplog):
@@ -232,14 +214,3 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
                 assert wrong.body["type"].endswith("storage-failed"), "no quota is used up"
             assert "Shard 0 is an old copy." in caplog.text
             assert service.predict(tools.Q[:3].tolist()).body["charged"] == 3
-
-
-def wait_until_it_answers(service, process):
-    for _ in range(2400):
-        assert process.poll() is None, process.stderr.read().decode()
-        try:
-            if service.call("GET", "/healthz").status == 200:
-                return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail("the service did not start within four minutes")

@@ -19,21 +19,19 @@ def data(tmp_path):
     return tmp_path
 
 
-def made(data, *more, label="colour", classes="red,green,blue"):
-    """Return what init takes after the store's path."""
-    return (
-        "--data", data / "train.parquet", "--label", label, "--subject", "who", "--columns",
-        "a,b,c,d", "--public", data / "public.parquet", "--classes", classes, "--records", 300,
-        *more,
-    )  # fmt: skip
-
-
-PLAN = ("--epsilon", 4, "--queries", 12)
+def init(data, name, *words, code=0, **changes):
+    """Return the result of `init`; `changes` add to its usual options, or replace them."""
+    options = {
+        "data": data / "train.parquet", "label": "colour", "subject": "who", "columns": "a,b,c,d",
+        "public": data / "public.parquet", "classes": "red,green,blue", "records": 300,
+        "epsilon": 4, "queries": 12, **changes,
+    }  # fmt: skip
+    return invoked("init", data / name, *words, **options, code=code)
 
 
 @pytest.fixture
 def store(data):
-    run("init", data / "store", *made(data, *PLAN))
+    init(data, "store")
     return data / "store"
 
 
@@ -99,8 +97,7 @@ def test_a_backup_is_restored_under_the_name_of_its_store(store, tmp_path):
 
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):
     write_table(data / "train.parquet", X, y=Y, who=np.arange(300))
-    init = made(data, "--release", "label", "--index", "lsh", label="y", classes="0,1,2")
-    run("init", data / "store", *init)
+    init(data, "store", release="label", index="lsh", label="y", classes="0,1,2")
     assert json.loads(run("inspect", data / "store", "--json"))["index"] == {"kind": "lsh"}
     (data / "ids.txt").write_text("7\n8\n")
     run("erase", "--yes", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
@@ -129,20 +126,20 @@ def test_bad_usage_ends_with_two_and_leaves_nothing(data, monkeypatch, arguments
 
 
 def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
-    place, init = data / "renewing", made(data, *PLAN)
-    for more, words in (
-        (("--periods", 3), "The --periods option needs --renew"),
-        (("--renew", "weekly"), "The --renew option needs --periods"),
-        (("--renew", "yearly", "--periods", 3), "The --renew option must be 'monthly'"),
-        (("--renew", "0", "--periods", 3), "The --renew option must be an integer"),
-        (("--renew", "30", "--periods", 3, "--unspent", "kept"), "The --unspent option must be"),
-        (("--renew", "30", "--periods", 13), "The --queries option must be at least 13"),
+    place = data / "renewing"
+    for options, words in (
+        ({"periods": 3}, "The --periods option needs --renew"),
+        ({"renew": "weekly"}, "The --renew option needs --periods"),
+        ({"renew": "yearly", "periods": 3}, "The --renew option must be 'monthly'"),
+        ({"renew": "0", "periods": 3}, "The --renew option must be an integer"),
+        ({"renew": "30", "periods": 3, "unspent": "kept"}, "The --unspent option must be"),
+        ({"renew": "30", "periods": 13}, "The --queries option must be at least 13"),
     ):
-        assert words in run("init", place, *init, *more, code=2)
-    renew = ("--renew", "30", "--periods", 3, "--unspent", "carried")
+        assert words in init(data, "renewing", **options, code=2).stderr
+    renew = {"renew": "30", "periods": 3, "unspent": "carried"}
     words = "3 parts, one every 30 days, and what is not spent is carried"
-    assert words in run("init", place, *init, *renew, "--dry-run")
-    said = invoked("init", place, *init, *renew).output
+    assert words in init(data, "renewing", "--dry-run", **renew).stdout
+    said = init(data, "renewing", **renew).output
     assert words in said
     assert "up to 75% of each budget trains a private model" in said
     said = run("predict", place, "--data", data / "queries.csv", code=3)
@@ -151,8 +148,8 @@ def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
     shown = run("inspect", place)
     assert f"Part 1 of {words}: the next comes on 20" in shown
     late = ("audience", place, "late", "--queries", 10, "--model-share", 0)
-    assert words in run(*late, *renew, "--dry-run")
-    assert words in run(*late, *renew)
+    assert words in run(*late, "--dry-run", **renew)
+    assert words in run(*late, **renew)
     run("certificate", place, "--out", data / "certificate")
     certificate = (data / "certificate" / "certificate.json").read_text()
     assert words in certificate

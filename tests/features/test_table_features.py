@@ -366,10 +366,9 @@ def test_queries_with_other_spellings_warn_and_empty_ones_are_refused(kind, tmp_
 
 
 def test_a_single_row_or_column_is_refused_with_advice():
-    for name in ("pandas", "polars"):
-        column = pytest.importorskip(name).Series([50, 20])
+    for library in (pytest.importorskip("pandas"), pytest.importorskip("polars")):
         with pytest.raises(InvalidInput, match="A single row is a table too"):
-            compute_features(column)
+            compute_features(library.Series([50, 20]))
 
 
 def test_labels_and_ids_among_the_features_are_refused(tmp_path):
