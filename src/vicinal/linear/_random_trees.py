@@ -11,7 +11,7 @@ docs/decisions/0057-model-features-and-votes.md has the measurements.
 
 import numpy as np
 
-from vicinal.arrays import FloatMatrix, Floats32, Places, UInts8
+from vicinal.arrays import FloatMatrix, Floats32, UInts8
 from vicinal.compiled import compiled
 from vicinal.mechanisms.noise_sources import public_draws
 
@@ -37,21 +37,12 @@ class RandomTrees:
         """Grow the trees on `public` rows (m, d)."""
         self.columns = np.zeros((TREES, _NODES), dtype=np.int64)
         self.cuts = np.full((TREES, _NODES), np.inf)  # without a split, all rows go to one side
-        sample = _select_evenly(public, _MAX_ROWS)
+        sample = _select_evenly(public, _MAX_ROWS).astype(np.float64)
         # Equal rows get equal ids, so that rows are compared only once.
         _, row_ids = np.unique(sample, axis=0, return_inverse=True)
-        row_ids = row_ids.reshape(-1)
         # Raw 64-bit words, since derived random numbers may change with the version of NumPy.
-        random_words = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3)).tolist()
-        for columns, cuts, tree_words in zip(self.columns, self.cuts, random_words, strict=True):
-            node_rows = [np.arange(len(sample))]  # row indices in every node, breadth first
-            for node in range(_NODES):
-                indices = node_rows[node]
-                columns[node], cuts[node] = _sample_split(
-                    sample, row_ids, indices, tree_words[node]
-                )
-                is_right = sample[indices, columns[node]] > cuts[node]
-                node_rows += indices[~is_right], indices[is_right]
+        random_words = public_draws(_SEED).bit_generator.random_raw((TREES, _NODES, 3))
+        _grow_trees(sample, row_ids.reshape(-1), random_words, self.columns, self.cuts)
         landmarks = _select_evenly(public, LANDMARKS)
         self._landmark_leaves = self._find_leaves(landmarks).T.copy()
 
@@ -75,25 +66,33 @@ def _select_evenly(rows: FloatMatrix, max_rows: int) -> FloatMatrix:
     return rows[np.arange(count) * len(rows) // max(count, 1)]
 
 
-def _sample_split(
-    rows: FloatMatrix, row_ids: Places, indices: Places, random_words: list[int]
-) -> tuple[int, float]:
-    """Return a sampled column and cut that split a node; an infinite cut if its rows are equal.
+@compiled
+def _grow_trees(rows, row_ids, random_words, columns, cuts):  # type: ignore[no-untyped-def]
+    """Write a sampled column and cut of each node to `columns` and `cuts`, (trees, nodes).
 
-    `rows`, (m, d), and `row_ids`, (m,): public rows, with equal ids for equal rows. `indices`:
-    indices of the rows in the node. `random_words`: three random 64-bit integers, which select the
-    first row, the second row and the column.
+    A node keeps its infinite cut if its rows are equal. `rows`, float64 (m, d), and `row_ids`,
+    (m,): public rows, with equal ids for equal rows. `random_words`, uint64 (trees, nodes, 3): they
+    select a node's first row, its second row and the column.
     """
-    if len(indices):
-        first = indices[random_words[0] % len(indices)]
-        different = indices[row_ids[indices] != row_ids[first]]
-        if len(different):
-            first_row = rows[first]
-            second_row = rows[different[random_words[1] % len(different)]]
-            columns = np.flatnonzero(first_row != second_row)
-            column = int(columns[random_words[2] % len(columns)])
-            return column, (float(first_row[column]) + float(second_row[column])) / 2
-    return 0, np.inf
+    for tree in range(len(columns)):
+        row_nodes = np.zeros(len(rows), dtype=np.int64)
+        for node in range(columns.shape[1]):
+            indices = np.flatnonzero(row_nodes == node)
+            row_nodes[indices] = 2 * node + 1
+            if len(indices) == 0:
+                continue
+            first_word, second_word, column_word = random_words[tree, node]
+            first = indices[first_word % np.uint64(len(indices))]
+            different = indices[row_ids[indices] != row_ids[first]]
+            if len(different) == 0:
+                continue
+            second = different[second_word % np.uint64(len(different))]
+            split_columns = np.flatnonzero(rows[first] != rows[second])
+            column = split_columns[column_word % np.uint64(len(split_columns))]
+            columns[tree, node] = column
+            cuts[tree, node] = (rows[first, column] + rows[second, column]) / 2
+            for i in indices:
+                row_nodes[i] += rows[i, column] > cuts[tree, node]
 
 
 @compiled
