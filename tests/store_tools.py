@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import programs
-from made_up import raising
+from made_up import NoNoise, raising
 from vicinal.ledger.postgres import choose_server
 from vicinal.store import Store
 
@@ -71,6 +71,13 @@ def left_of(store, audience="default"):
 def remaining(store):
     """Return what everybody has left, in the order of slots."""
     return store._store.ledger.audiences["default"].account.remaining.copy()
+
+
+def silence_noise(store, patch):
+    """Let a store answer and evaluate without noise; return the state of its audience."""
+    state = store._audience_states["default"]
+    patch.setattr(state.engine.votes, "noise_source", NoNoise())
+    return state
 
 
 def framed_ids(database):

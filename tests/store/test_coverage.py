@@ -15,7 +15,6 @@ from sklearn.metrics import roc_auc_score
 
 import store_tools as tools
 from command_line import invoked, printed, shown
-from made_up import NoNoise
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, NoCoverage
@@ -369,8 +368,7 @@ def make_store(folder, target_of, target, size=200, **plan):
 def silent_noise(store):
     """Evaluate the store without noise inside the body."""
     with pytest.MonkeyPatch.context() as patch:
-        votes = store._audience_states["default"].engine.votes
-        patch.setattr(votes, "noise_source", NoNoise())
+        tools.silence_noise(store, patch)
         yield
 
 

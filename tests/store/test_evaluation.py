@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from made_up import NoNoise, rare
-from store_tools import copied, left_of, units
+from store_tools import copied, left_of, silence_noise, units
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -48,12 +48,6 @@ def answered_folder(tmp_path_factory):
 def store(answered_folder, tmp_path):
     with Store.open(copied(answered_folder, tmp_path)) as opened:
         yield opened
-
-
-def silence_noise(store, monkeypatch):
-    state = store._audience_states["default"]
-    monkeypatch.setattr(state.engine.votes, "noise_source", NoNoise())
-    return state
 
 
 def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatch):

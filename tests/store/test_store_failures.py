@@ -169,7 +169,10 @@ print("refused", refused, flush=True)
 
 
 def run_child(path, go, **options):
-    """Run the child until it is ready, call `go` with it, and return its output."""
+    """Run the child until it is ready, call `go` with it, and let it continue.
+
+    Returns the numbers of the requests that were answered, and how many were refused.
+    """
     code = CHILD.format(tests=str(Path(__file__).parents[1]), path=str(path))
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -177,22 +180,17 @@ def run_child(path, go, **options):
     )  # fmt: skip
     assert child.stdout.readline() == "ready\n"
     go(child)
-    return child.communicate("go\n", timeout=480)[0].splitlines()
-
-
-def seen_and_refused(lines):
-    seen = [int(line.split()[1]) for line in lines if line.startswith("seen")]
-    (refused,) = (int(line.split()[1]) for line in lines if line.startswith("refused"))
-    return seen, refused
+    lines = child.communicate("go\n", timeout=480)[0].splitlines()
+    answered = [int(line.split()[1]) for line in lines if line.startswith("seen")]
+    return answered, int(lines[-1].removeprefix("refused "))
 
 
 def test_a_disk_that_is_full_for_good_answers_nothing_and_loses_nothing(path):
-    lines = run_child(
+    seen, refused = run_child(
         path,
         lambda child: resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (70_000, 70_000)),
         preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
     )
-    seen, refused = seen_and_refused(lines)
     assert refused > 0, "the disk was large enough"
     check_what_was_seen(path, seen)
 
@@ -220,10 +218,8 @@ def test_a_flush_that_fails_under_sqlite_answers_nothing_and_loses_nothing(path,
     source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "BROKEN_DISK": str(flag)}
-    lines = run_child(path, lambda _: flag.touch(), env=environment)
-    seen, refused = seen_and_refused(lines)
-    assert (seen, refused) == ([], 28)
-    check_what_was_seen(path, seen)
+    assert run_child(path, lambda _: flag.touch(), env=environment) == ([], 28)
+    check_what_was_seen(path, [])
 
 
 def check_what_was_seen(path, seen):

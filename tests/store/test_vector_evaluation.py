@@ -8,8 +8,7 @@ import pytest
 from sklearn.metrics import r2_score
 
 from command_line import shown
-from made_up import NoNoise
-from store_tools import copied, left_of
+from store_tools import copied, left_of, silence_noise
 from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput
@@ -56,10 +55,6 @@ def folders(tmp_path_factory):
 def store(folders, kind, tmp_path):
     with Store.open(copied(folders[kind], tmp_path)) as opened:
         yield opened
-
-
-def silence_noise(store, monkeypatch):
-    monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise_source", NoNoise())
 
 
 @every_kind
