@@ -91,10 +91,13 @@ CLUSTERS = [
 
 
 class Workplace:
-    """A folder in which templates are put, always at the same path, and two databases likewise.
+    """A folder in which templates are put, always at the same path, and databases likewise.
 
-    `server`: URL of a PostgreSQL server without a database; None: SQLite.
+    `server`: URL of a PostgreSQL server without a database; None: SQLite. `databases`: names of
+    those that the command uses: "case", and "other" for a store that is restored.
     """
+
+    databases = ("case",)
 
     def __init__(self, root, spawner, server=None):
         self.place, self.root, self.spawner, self.server = root / "place", root, spawner, server
@@ -104,7 +107,7 @@ class Workplace:
         """Put a copy of a template here."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.root / name, self.place)
-        for database in ("case", "other"):
+        for database in self.databases:
             self.database(database, f"{name} {database}")
 
     def keep(self, name):
@@ -113,13 +116,13 @@ class Workplace:
         # A service that was killed leaves its socket, which nobody can copy.
         without = shutil.ignore_patterns(SOCKET)
         shutil.copytree(self.place, self.root / name, ignore=without)
-        for database in ("case", "other"):
+        for database in self.databases:
             self.database(f"{name} {database}", database)
 
     def empty(self):
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir()
-        for database in ("case", "other"):
+        for database in self.databases:
             self.database(database)
         if self.server:
             (self.place / "url").write_text(self.server)
@@ -301,6 +304,7 @@ RETIRING = 14
 
 def truth_of(at, case):
     """Return budgets before and after a command that nothing breaks off, and its points."""
+    at.databases = ("case", "other") if case.command == "restore" else ("case",)
     if case.template not in at.truths:
         at.truths[case.template] = make(at, case.template)
     if case not in at.truths:

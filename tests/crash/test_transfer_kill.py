@@ -18,9 +18,6 @@ from crash.transfer_child import QUESTIONS
 from vicinal.errors import PrivacyRefused
 from vicinal.labelling import FileJournal
 
-pytestmark = pytest.mark.slow
-
-
 # Children of a server that has loaded everything once: that takes longer than the rounds.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["crash.transfer_warm_up"])

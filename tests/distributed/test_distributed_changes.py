@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import closing
 
 import numpy as np
@@ -14,7 +12,7 @@ import shard_tools
 import store_tools as tools
 from shard_tools import Dead, heard
 from vicinal.accounting.budget import UNITS
-from vicinal.distributed import ShardMissing, split
+from vicinal.distributed import ShardMissing, changes, split
 from vicinal.distributed.changes import ClusterChange, ClusterChanges
 from vicinal.distributed.cluster_backups import restore_cluster
 from vicinal.distributed.folders import COORDINATOR, list_shard_folders
@@ -307,47 +305,27 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 # ---------------------------------------------------------------- killed
 
-KILLED_AT_CALL = """
-import os, sys
-from vicinal.distributed import Coordinator, changes, shard_server
-from vicinal.distributed.transports import local_transports
-for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
-    if os.fork() == 0:
-        opened = Coordinator.open(path, local_transports)
-        exec(place + " = lambda *_: os._exit(9)")
-        opened.erase([f"person-{i}" for i in range(10)])
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
 MOMENTS = {
-    "decided and no shard told": "changes.ClusterChanges.finish_pending",
-    "one shard told": "shard_server.ShardServer._mark_change",
-    "made by one shard and not noted": "shard_server.ShardServer._write_change_clock",
-    "made by all and the file not wiped": "changes.wipe_file",
+    "decided and no shard told": (ClusterChanges, "finish_pending"),
+    "one shard told": (ShardServer, "_mark_change"),
+    "made by one shard and not noted": (ShardServer, "_write_change_clock"),
+    "made by all and the file not wiped": (changes, "wipe_file"),
 }
 
 
-@pytest.fixture(scope="module")
-def killed(cluster_template, tmp_path_factory):
-    """One cluster for each moment at which its coordinator was killed, in forks of one process."""
-    folder = tmp_path_factory.mktemp("killed")
-    paths = {
-        moment: shard_tools.transplanted(cluster_template, folder / str(number) / "cluster")
-        for number, moment in enumerate(MOMENTS)
-    }
-    pairs = [str(item) for moment, path in paths.items() for item in (path, MOMENTS[moment])]
-    end_at_step = subprocess.run(
-        [sys.executable, "-c", KILLED_AT_CALL, *pairs], capture_output=True, timeout=960, check=True
-    )
-    assert end_at_step.stdout.split() == [b"9"] * len(MOMENTS), end_at_step.stderr
-    return paths
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(killed, moment):
+def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(path, moment):
     """Fails if a kill at one of these moments leaves a subject that was to be erased."""
-    path = killed[moment]
     gone = [f"person-{i}" for i in range(10)]
+    child = os.fork()
+    if child == 0:
+        try:
+            cluster = shard_tools.local(path)
+            setattr(*MOMENTS[moment], lambda *_: os._exit(9))
+            cluster.erase(gone)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     with shard_tools.local(path) as reopened:
         assert reopened.verify(gone)
         private = reopened.facts(curator=True)["private"].values()
