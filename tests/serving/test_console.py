@@ -15,10 +15,20 @@ from vicinal.store import Store, StoreExtractor
 VECTOR = ", ".join(map(str, Q[0].tolist()))
 
 
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with browser.page(tmp_path_factory.mktemp("profile")) as opened_tab:
+        yield opened_tab
+
+
 @pytest.fixture
-def page(tmp_path):
-    with browser.page(tmp_path / "profile") as opened_page:
-        yield opened_page
+def page(tab):
+    """The browser's tab, empty and of the usual size."""
+    tab.open("about:blank")
+    tab.send("Emulation.clearDeviceMetricsOverride")
+    tab.send("Emulation.setEmulatedMedia", features=[])
+    tab.events.clear()
+    return tab
 
 
 def sign_in(page, service, role):
