@@ -23,7 +23,7 @@ from vicinal.smoothed import (
     smooth,
     smoothed_delta,
 )
-from vicinal.smoothed._expectation import bound_single_type_mean, bound_two_type_delta
+from vicinal.smoothed._expectation import bound_single_type_mean
 from vicinal.smoothed._pairs import DIVERGENCE, compute_pair_divergence
 from vicinal.smoothed._several_types import bound_multitype_mean
 from vicinal.smoothed.knn import bound_radius_mean
@@ -103,6 +103,14 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     assert errors.max() < 1e-6
 
 
+def bound_two_type_delta(mechanism, population, n, epsilon):
+    return _expectation.bound_mixed_worlds(
+        _expectation.create_log_delta_getter(mechanism, n, epsilon),
+        _expectation.list_extreme_worlds(population, n),
+        _expectation.make_log_delta_bound(mechanism, n, epsilon),
+    )
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 7.0])
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
@@ -127,7 +135,7 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
     assert exact.value == pytest.approx(0.0378802, abs=1e-7)
-    around = bound_two_type_delta(mechanism, 40, 0.0, 0.4, 0.6)
+    around = bound_two_type_delta(mechanism, population, 40, 0.0)
     assert math.exp(around.low) == pytest.approx(0.0377284, abs=1e-7)
     assert math.exp(around.high) >= exact.upper
     assert math.exp(around.high) <= 0.03884
@@ -139,8 +147,9 @@ def test_sandwiches_enclose_algorithm_1(seed):
     n = int(rng.integers(5, 60))
     mechanism, epsilon = Histogram(FixedSize(int(rng.integers(1, n + 1)))), float(rng.uniform(0, 2))
     p, q = sorted(rng.uniform(0.05, 0.95, 2).tolist())
-    around = bound_two_type_delta(mechanism, n, epsilon, p, q)
-    exact = smoothed_delta(mechanism, Vertices([[p, 1 - p], [q, 1 - q]]), n, epsilon)
+    population = Vertices([[p, 1 - p], [q, 1 - q]])
+    around = bound_two_type_delta(mechanism, population, n, epsilon)
+    exact = smoothed_delta(mechanism, population, n, epsilon)
     assert exact.method == "exact"
     assert around.low <= exact.log_upper
     assert exact.log_lower <= around.high
@@ -190,12 +199,22 @@ def test_worlds_that_mix_are_below_the_mean_of_the_least_chances():
             )
 
 
-@pytest.mark.parametrize("vertices", [[[0.3, 0.3, 0.4]], [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]])
-def test_three_types_are_known_within_five_percent(vertices):
-    for n, size, epsilon in ((140, 70, 1.0), (500, 470, 0.5)):
-        found = smoothed_delta(Histogram(FixedSize(size)), Vertices(vertices), n, epsilon)
-        assert found.method == "sandwich"
-        assert found.log_upper - found.log_lower < math.log(1.05)
+TRIPLES = [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "rows", "n", "epsilon", "max_ratio"),
+    [
+        (Histogram(FixedSize(70)), TRIPLES, 140, 1.0, 1.05),
+        (Histogram(FixedSize(70)), TRIPLES[:1], 140, 1.0, 1.05),
+        (Histogram(FixedSize(470)), TRIPLES, 500, 0.5, 1.05),
+        (RadiusVotes(0.1, 2), [[0.02, 0.03, 0.95]], 1000, 1.0, 7.4),
+    ],
+)
+def test_three_types_are_known_to_a_small_factor(mechanism, rows, n, epsilon, max_ratio):
+    found = smoothed_delta(mechanism, Vertices(rows), n, epsilon)
+    assert found.method == "sandwich"
+    assert found.log_upper - found.log_lower < math.log(max_ratio)
 
 
 def test_every_loss_falls_when_a_count_grows():
@@ -225,13 +244,6 @@ def test_radius_votes_are_enclosed(rows):
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
-
-
-def test_radius_votes_of_many_records_are_known_to_a_small_factor():
-    mechanism = RadiusVotes(0.1, 2)
-    large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 1000, 1.0)
-    assert large.method == "sandwich"
-    assert large.log_upper - large.log_lower < 2
 
 
 def test_groups_of_voters():

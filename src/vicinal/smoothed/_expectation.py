@@ -20,7 +20,7 @@ k.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -122,9 +122,22 @@ class StoredLogDeltas:
 
         Pr[k] is replaced by its Chernoff bound, which is fast to compute.
         """
-        k = np.arange(world.n + 1)
-        deviance = rel_entr(k, world.mean) + rel_entr(world.n - k, world.n - world.mean)
-        return int(np.argmax(self.profile[0] - deviance))
+        n, mean = world.n, world.mean
+
+        def compute_log_terms(low: int, high: int) -> Floats:
+            """Return log(Chernoff bound of Pr[k] times delta(k)) for `low` <= k <= `high`."""
+            k = np.arange(low, high + 1)
+            deviance = rel_entr(k, mean) + rel_entr(n - k, n - mean)
+            return np.asarray(self.profile[0, low : high + 1] - deviance)
+
+        # No delta is above 1, and by Pinsker's inequality the deviance is at least
+        # 2 (k - mean)^2 / n: farther from the mean than this no term exceeds that at the mean.
+        center = round(mean)
+        max_deviance = max(0.0, -float(compute_log_terms(center, center)[0]))
+        reach = math.sqrt(n * max_deviance / 2)
+        low = math.floor(max(mean - reach - 1, 0))
+        high = math.ceil(min(mean + reach + 1, n))
+        return low + int(np.argmax(compute_log_terms(low, high)))
 
 
 def list_pure_worlds(population: Population, n: int, type_index: int) -> list[TwoTypeWorld]:
@@ -386,19 +399,28 @@ def create_log_delta_getter(mechanism: Mechanism, n: int, epsilon: float) -> Log
     return cache_log_deltas(lambda k: compute_log_delta(mechanism, np.array([k, n - k]), epsilon))
 
 
-def bound_two_type_delta(
-    mechanism: Mechanism, n: int, epsilon: float, p: float, q: float
-) -> LogInterval:
-    """Return an interval of the smoothed delta of two types.
+def list_extreme_worlds(population: Population, n: int) -> list[TwoTypeWorld]:
+    """Return the pure worlds of two types with the smallest and largest probability of the first.
 
-    Each of `n` records is of the first type with any probability in [p, q]. The lower end is the
-    larger mean delta of the pure worlds with p and q; the upper end is the larger mean of a
-    quasi-convex majorant of delta (theory.md, section 8c).
+    They are one if both are equal. A heterogeneous population is a single world.
     """
-    get_log_deltas = create_log_delta_getter(mechanism, n, epsilon)
-    pure_worlds = [TwoTypeWorld((n,), (probability,)) for probability in (p, q)]
+    worlds = list_pure_worlds(population, n, 0)
+    ordered = sorted(worlds, key=lambda world: world.probabilities)
+    return worlds if len(worlds) == 1 else [ordered[0], ordered[-1]]
+
+
+def bound_mixed_worlds(
+    get_log_deltas: LogDeltaGetter,
+    pure_worlds: Sequence[TwoTypeWorld],
+    bound_log_delta: Callable[[int], float],
+) -> LogInterval:
+    """Return an interval of the largest mean delta in any mixture of two pure worlds.
+
+    The lower end is the larger mean delta of the `pure_worlds`; the upper end is the larger mean of
+    a quasi-convex majorant of delta (theory.md, section 8c). `bound_log_delta(k)`: an upper bound
+    of log delta of databases k to n - k.
+    """
     lower = max_interval(compute_mean_delta(get_log_deltas, world) for world in pure_worlds)
-    bound_log_delta = make_log_delta_bound(mechanism, n, epsilon)
     upper = max(
         bound_majorant_mean(get_log_deltas, world, bound_log_delta) for world in pure_worlds
     )

@@ -33,7 +33,6 @@ from vicinal.smoothed.intervals import (
     LogInterval,
     log_or_minus_inf,
     make_delta,
-    max_interval,
 )
 from vicinal.smoothed.knn import KNNVotes, RadiusVotes, bound_radius_mean
 from vicinal.smoothed.mechanism import (
@@ -310,9 +309,7 @@ def _compute_certified_delta(
     n_types = population.types
     has_log_deltas = n_types == 2 and _can_compute_any_delta(mechanism, n)
     if isinstance(population, Heterogeneous) and has_log_deltas:
-        (world,) = expectation.list_pure_worlds(population, n, 0)
-        get_log_deltas = expectation.create_log_delta_getter(mechanism, n, epsilon)
-        return make_delta(expectation.compute_mean_delta(get_log_deltas, world))
+        return _bound_two_types(mechanism, population, n, epsilon)
     n_vertices = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
     if _can_enumerate(mechanism, n, n_types, n_vertices):
         table = tabulate_log_deltas(mechanism, n, n_types, epsilon)
@@ -346,14 +343,14 @@ def _can_compute_any_delta(mechanism: Mechanism, n: int) -> bool:
 
 def _bound_two_types(mechanism: Mechanism, population: Population, n: int, epsilon: float) -> Delta:
     """Return the smoothed delta of `n` records of two types from sums over all databases."""
-    probabilities = population.vertices[:, 0]
-    p, q = float(probabilities.min()), float(probabilities.max())
-    if p == q:
-        get_log_deltas = expectation.create_log_delta_getter(mechanism, n, epsilon)
-        world = expectation.TwoTypeWorld((n,), (p,))
-        return make_delta(expectation.compute_mean_delta(get_log_deltas, world))
-    interval = expectation.bound_two_type_delta(mechanism, n, epsilon, p, q)
+    get_log_deltas = expectation.create_log_delta_getter(mechanism, n, epsilon)
+    worlds = expectation.list_extreme_worlds(population, n)
+    if len(worlds) == 1:
+        return make_delta(expectation.compute_mean_delta(get_log_deltas, worlds[0]))
+    bound_log_delta = expectation.make_log_delta_bound(mechanism, n, epsilon)
+    interval = expectation.bound_mixed_worlds(get_log_deltas, worlds, bound_log_delta)
     if isinstance(mechanism, Decision):
+        p, q = (world.probabilities[0] for world in worlds)
         unimodal = expectation.bound_decision_delta(mechanism, n, epsilon, p, q)
         interval = LogInterval(max(interval.low, unimodal.low), min(interval.high, unimodal.high))
     is_close = interval.high - interval.low < _EXACT_WIDTH
@@ -480,24 +477,11 @@ def _bound_exceedance(
         """Return an upper bound of the log of the indicator of databases k to n - k."""
         return 0.0 if bound_log_delta(k) > log_level else -math.inf
 
-    if isinstance(population, Heterogeneous):
-        (world,) = expectation.list_pure_worlds(population, n, 0)
-        return make_delta(expectation.compute_mean_delta(get_indicators, world))
-    probabilities = population.vertices[:, 0].tolist()
-    worlds = [
-        expectation.TwoTypeWorld((n,), (probability,))
-        for probability in {min(probabilities), max(probabilities)}
-    ]
-    interval = max_interval(
-        expectation.compute_mean_delta(get_indicators, world) for world in worlds
-    )
+    worlds = expectation.list_extreme_worlds(population, n)
     if len(worlds) == 1:
-        return make_delta(interval)
-    upper = max(
-        expectation.bound_majorant_mean(get_indicators, world, bound_indicator) for world in worlds
-    )
-    enclosed = LogInterval(interval.low, max(interval.high, upper))
-    return make_delta(enclosed, SANDWICH, "mixtures of worlds enclosed")
+        return make_delta(expectation.compute_mean_delta(get_indicators, worlds[0]))
+    interval = expectation.bound_mixed_worlds(get_indicators, worlds, bound_indicator)
+    return make_delta(interval, SANDWICH, "mixtures of worlds enclosed")
 
 
 CONFIDENCE = 1 - 1e-3
