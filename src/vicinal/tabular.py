@@ -165,8 +165,9 @@ def align_columns(
     if unexpected or missing:
         sentences = [f"The {argument!r} parameter must have the columns of {expected_source}."]
         if unexpected:
-            described = _describe_unexpected(unexpected, missing, names, expected)
-            sentences.append(f"It has {described}, unknown there.")
+            is_public = _are_public(unexpected, missing, names, expected)
+            shown = _quote_names(unexpected) if is_public else _hide_names(unexpected)
+            sentences.append(f"It has {shown}, unknown there.")
         if missing:
             sentences.append(f"It lacks {_quote_names(missing)}.")
         sentences.append("Rename, add or drop columns; to match them by position, pass an array.")
@@ -190,20 +191,23 @@ def _compare_names(names: Names, expected: Names) -> tuple[list[str], list[str]]
     return sorted(present - required), sorted(required - present)
 
 
-def _describe_unexpected(
+def _are_public(
     unexpected: Sequence[str], missing: Sequence[str], names: Names, expected: Names
-) -> str:
-    """Return unexpected names for a message, or only their number if they may be private values.
+) -> bool:
+    """Return whether a message may show unexpected names: not if they may be private values.
 
     A file that is read without its header has the values of a record as names, and a transposed
-    table has subject ids. If most expected names are present there is a header, and all are quoted.
+    table has subject ids. If most expected names are present there is a header, and all are public.
     `missing`: those of the `expected` names that are not among the table's `names`.
     """
     has_header = 2 * (len(expected) - len(missing)) >= len(expected)
     may_be_values = _have_number(unexpected) or len(names) > 2 * len(expected)
-    if has_header or not may_be_values:
-        return _quote_names(unexpected)
-    return f"{len(unexpected)} other columns (is the header missing, or the table transposed?)"
+    return has_header or not may_be_values
+
+
+def _hide_names(names: Sequence[str]) -> str:
+    """Return the number of columns whose names may be private values, for a message."""
+    return f"{len(names)} other columns (is the header missing, or the table transposed?)"
 
 
 def _have_number(names: Iterable[str]) -> bool:
@@ -227,9 +231,8 @@ def refuse_other_names(names: Names | None, expected: Names | None) -> None:
     unexpected, missing = differences
     message = "The feature names should match those that were passed during fit.\n"
     if unexpected:
-        described = _describe_unexpected(unexpected, missing, names, expected)
-        is_quoted = described == _quote_names(unexpected)
-        items = _itemize_names(unexpected) if is_quoted else f"- {described}\n"
+        is_public = _are_public(unexpected, missing, names, expected)
+        items = _itemize_names(unexpected) if is_public else f"- {_hide_names(unexpected)}\n"
         message += f"Feature names unseen at fit time:\n{items}"
     if missing:
         message += f"Feature names seen at fit time, yet now missing:\n{_itemize_names(missing)}"
