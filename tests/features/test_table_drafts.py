@@ -392,6 +392,7 @@ DOUBTFUL = {
     "rare None": (["red", "blue"] * 60 + ["None"], "category", None),
     "capitals": (["red", "Red", "blue"] * 20, "category", "differ only in spelling"),
     "close": ([1e-305, 2e-305, 3e-305] * 20, "ignored", "too close together"),
+    "equal numbers": (["1", "1.0"] * 20, "ignored", "all its values are equal"),
     "ids": (list(map(float, range(200, 300))), "ignored", "every row has a different number"),
     "ids, one missing": ([*map(float, range(200, 300)), None], "ignored", "a different number"),
 }  # fmt: skip
@@ -402,6 +403,7 @@ def test_doubtful_readings_have_a_note(name):
     values, kind, message = DOUBTFUL[name]
     column, notes = draft_column(values)
     assert column["kind"] == kind
+    assert "read as no and yes" not in notes
     if message is None:
         assert notes == ""
     else:

@@ -186,7 +186,7 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
         draft = draft.add_notes(f"its dates are read as {date_format}{doubt}")
     if is_date or meaning.draft in (values.draft_times, values.draft_durations):
         draft = values.note_rounded_times(column, draft)
-    if meaning.draft is values.draft_yes_no:
+    if meaning.draft is values.draft_yes_no and isinstance(draft.column, kinds.YesNoColumn):
         draft = draft._replace(has_codes=not cells.parse_numbers(pointed).faults.any())
     if meaning.draft is values.draft_numbers:
         draft = draft.add_notes(*_describe_doubtful_numbers(list_distinct_texts(pointed), file))
