@@ -72,16 +72,15 @@ def test_a_label_costs_more_of_what_is_nearly_spent(table):
     assert sum(charges) == UNITS - subject.remaining[0] <= UNITS
 
 
-def fitted(**parameters):
+def fitted():
     """Return a classifier fitted to 600 records, 100 queries and their classes."""
     X, y = corners(0, 900)
-    parameters = {"release": "label", **parameters}
-    classifier = IndKNNClassifier(range(3), n_queries=200, n_records=600, **parameters)
+    classifier = IndKNNClassifier(range(3), n_queries=200, n_records=600, release="label")
     return classifier.fit(X[:600], y[:600], public=X[600:800]), X[800:], y[800:]
 
 
 def test_labels_are_given_and_counted():
-    classifier, queries, answers = fitted(epsilon=4.0)
+    classifier, queries, answers = fitted()
     assert (classifier.predict(queries) == answers).mean() > 0.7
     assert classifier.n_answers_ == len(queries)
 

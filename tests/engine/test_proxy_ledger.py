@@ -44,14 +44,14 @@ def test_a_point_pays_what_a_record_in_its_place_pays(release, monkeypatch):
     np.testing.assert_array_equal(classifier._engine.proxies.used_shares, truth)
 
 
-def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
+def test_the_usage_of_points_comes_near_that_of_records_where_they_are_alike():
     classifier = fitted()
     queries, truth = data(7, 12_000)
     classifier.predict(queries[truth == 0][:600])
-    told, true = classifier.budget_usage(), used_truly(classifier)
-    assert told.used == pytest.approx(true.mean(), abs=0.05)
-    assert told.retired == pytest.approx((true >= SPENT_SHARE).mean(), abs=0.05)
-    assert told.quantiles[1] == pytest.approx(np.quantile(true, 0.9), abs=0.1)
+    estimate, used = classifier.budget_usage(), used_truly(classifier)
+    assert estimate.used == pytest.approx(used.mean(), abs=0.05)
+    assert estimate.retired == pytest.approx((used >= SPENT_SHARE).mean(), abs=0.05)
+    assert estimate.quantiles[1] == pytest.approx(np.quantile(used, 0.9), abs=0.1)
 
 
 def test_watching_changes_no_answer_and_no_charge():
@@ -66,7 +66,7 @@ def test_watching_changes_no_answer_and_no_charge():
         blind.budget_usage()
 
 
-def test_no_wear_is_told_without_public_points_or_with_private_counts():
+def test_no_usage_is_estimated_without_public_points_or_with_private_counts():
     X, y = data(0, N)
     classifier = IndKNNClassifier(
         range(CLASSES), 5.0, n_queries=10, neighbor_count="private", min_similarity=0.5,

@@ -80,7 +80,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
 
 
 def test_after_the_planned_questions_the_model_answers_alone():
-    classifier = fitted(release="label")
+    classifier = fitted(release="label", epsilon=4.0)
     most = int(np.ceil(_private_model.PRIVATE_VOTE_SHARE * 200))
     asked = [classifier.query(Q).asked.sum() for _ in range(4)]
     assert sum(asked) == most

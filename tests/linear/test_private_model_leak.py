@@ -93,8 +93,8 @@ def without(subjects, victim, step, model, targets, encoder):
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
-    model, carried = fitted._model.model, fitted._shard.subject_table.targets
-    targets = fitted._model.loss.convert_targets(carried)
+    model, record_targets = fitted._model.model, fitted._shard.subject_table.targets
+    targets = fitted._model.loss.convert_targets(record_targets)
     assert len(steps) == descent.STEPS
     loss = 0.0
     for step in steps:
@@ -385,53 +385,70 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 # ---------------------------------------------------------------- nothing else enters
 
 
-def what_descends(world, monkeypatch, **parameters):
-    """Return all that a descent is given in a world, and what its steps and the metric get."""
-    facts, steps, published, metrics = [], [], [], []
-    weights, publish = descent.KalmanWeights, GradientRelease.publish
-    begin, step = weights.__init__, weights.update
+@dataclass
+class Descent:
+    """A fitted estimator, and all that enters and leaves its training.
 
-    def begun(self, *args):
-        facts.append((*args[:3], repr(args[3]), *args[4:]))
+    `arguments`: those of the filter of weights; `gradients`: of its updates; `published`: the noisy
+    sums of all steps; `metric_rows`: public rows from which the kernel of the metric is made.
+    """
+
+    fitted: object
+    arguments: tuple
+    gradients: list
+    published: list
+    metric_rows: np.ndarray
+
+
+def watch_descent(world, monkeypatch, *, numbers):
+    """Train on the records of a world; return what the descent is given, and what it gives."""
+    arguments, gradients, published, metric_rows = [], [], [], []
+    weights, publish = descent.KalmanWeights, GradientRelease.publish
+    begin, update = weights.__init__, weights.update
+
+    def watch_begin(self, *args):
+        arguments.append((*args[:3], repr(args[3]), *args[4:]))
         begin(self, *args)
 
-    def stepped(self, gradient):
-        steps.append(gradient.copy())
-        step(self, gradient)
+    def watch_update(self, gradient):
+        gradients.append(gradient.copy())
+        update(self, gradient)
 
-    def told(self, sums):
-        assert facts[-1][6] == pytest.approx(self.noise * facts[-1][5] / N, rel=1e-6)
+    def watch_publish(self, sums):
+        clip, noise_std = arguments[-1][5:7]
+        assert noise_std == pytest.approx(self.noise * clip / N, rel=1e-6)
         published.append(publish(self, sums))
         return published[-1]
 
+    def watch_kernel(rows):
+        metric_rows.append(rows.copy())
+        return private_model.build_metric_kernel(rows)
+
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "__init__", begun)
-        patch.setattr(weights, "update", stepped)
-        patch.setattr(GradientRelease, "publish", told)
-        patch.setattr(
-            "vicinal.planning.engine_factory.build_metric_kernel",
-            lambda rows: metrics.append(rows.copy()) or private_model.build_metric_kernel(rows),
-        )
-        carried = SIDES if parameters.get("numbers") else Y
-        fitted = classifier(**parameters).fit(X[world], carried[world], world, public=R)
-    return fitted, facts, steps, published, metrics
+        patch.setattr(weights, "__init__", watch_begin)
+        patch.setattr(weights, "update", watch_update)
+        patch.setattr(GradientRelease, "publish", watch_publish)
+        patch.setattr("vicinal.planning.engine_factory.build_metric_kernel", watch_kernel)
+        targets = SIDES if numbers else Y
+        fitted = classifier(numbers=numbers).fit(X[world], targets[world], world, public=R)
+    return Descent(fitted, arguments[0], gradients, published, metric_rows[0])
 
 
 @pytest.mark.parametrize("numbers", [False, True])
 def test_a_descent_is_given_public_facts_and_what_was_published(numbers, monkeypatch):
     """Fails if the number of records, what they carry or un-noised sums find a way in."""
     worlds = np.arange(N), np.flatnonzero(Y == 0)
-    told = [what_descends(world, monkeypatch, numbers=numbers) for world in worlds]
+    first, second = (watch_descent(world, monkeypatch, numbers=numbers) for world in worlds)
     if numbers:
-        assert told[0][0]._model.score_std == told[1][0]._model.score_std > 0
-    for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
-        np.testing.assert_array_equal(here, there)
-    for fitted, facts, steps, published, metrics in told:
-        clip = facts[0][5] / N  # the declared number, in both worlds
-        for step, sums in zip(steps, published, strict=True):
-            np.testing.assert_allclose(step, sums * clip, rtol=1e-12)
-        rows = fitted._model.compute_metric_rows(ENCODER.encode(R).astype(np.float32))
-        np.testing.assert_array_equal(metrics[0], rows)
+        assert first.fitted._model.score_std == second.fitted._model.score_std > 0
+    for ours, theirs in zip(first.arguments, second.arguments, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for seen in (first, second):
+        factor = seen.arguments[5] / N  # the clip over the declared number, in both worlds
+        for gradient, sums in zip(seen.gradients, seen.published, strict=True):
+            np.testing.assert_allclose(gradient, sums * factor, rtol=1e-12)
+        rows = seen.fitted._model.compute_metric_rows(ENCODER.encode(R).astype(np.float32))
+        np.testing.assert_array_equal(seen.metric_rows, rows)
 
 
 def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
