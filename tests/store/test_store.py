@@ -401,16 +401,14 @@ def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monk
     assert store.verify()
 
 
-def test_keys_of_one_batch_have_their_answers_after_a_restart(tmp_path):
+def test_keys_of_one_batch_have_their_answers_after_a_restart(store, tmp_path):
     """Fails if a stored request names another block than the one that the ledger wrote."""
-    path = tmp_path / "store"
-    store = make(path)
     store.open_audience("press", **{**tools.PLAN, "n_records": 300})
     store.predict(Q[:3])
     queries = [Query(Q[2:5], idempotency_key="k"), Query(Q[:4], "press", idempotency_key="k")]
     replies = store.predict_many(queries)
     assert [reply.charged for reply in replies] == [2, 4]
-    with reopen(store, path) as again:
+    with reopen(store, tmp_path / "store") as again:
         for reply, repeated in zip(replies, again.predict_many(queries), strict=True):
             assert repeated.charged == 0
             np.testing.assert_array_equal(repeated.votes, reply.votes)
@@ -578,9 +576,8 @@ def test_records_with_a_key_are_added_once(tmp_path, ledger):
     store.close()
 
 
-def test_a_late_repetition_brings_nobody_back(tmp_path):
+def test_a_late_repetition_brings_nobody_back(store, tmp_path):
     """After an erasure no digest can confirm a guess of a record, and the key adds nothing."""
-    store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
     store.add(*records, idempotency_key="k")
     store.erase(["new"])
@@ -603,8 +600,7 @@ def test_keys_of_answers_and_of_records_do_not_meet(store):
         store.predict(Q[:2], analyst="carl", idempotency_key="k")
 
 
-def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
-    store = make(tmp_path / "store")
+def test_a_key_does_not_outlive_records_that_were_not_added(store, tmp_path, monkeypatch):
     records = (*points(2, 8), ["new", "new"])
     full = StorageFailed("The disk is full.")
     with tools.broken_off(monkeypatch, type(store._store.record_files), "append", error=full):
@@ -615,9 +611,8 @@ def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatc
     store.close()
 
 
-def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
+def test_opening_cuts_from_the_log_what_a_kill_broke_off(store, tmp_path):
     """The id of a subject about to be enrolled again must not stay behind the log's last commit."""
-    store = tools.make(tmp_path / "store")
     database = store._store.database
     # So that pages reach the log before the commit:
     database._connection.execute("PRAGMA cache_size = 1")

@@ -52,16 +52,13 @@ def test_the_usage_states_what_training_used(tmp_path):
     assert phrase in printed("inspect", tmp_path / "store")
 
 
-def test_answers_that_are_not_released_use_nothing(tmp_path, monkeypatch):
-    with make(tmp_path / "store") as store:
-        store.predict(Q[:10])
-        previous_usage = usage(store)
-        monkeypatch.setattr(store._store.ledger, "commit", raising(RuntimeError))
-        with broken_off(
-            monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError
-        ):
-            store.predict(Q[10:30])
-        assert usage(store)["mean"] == pytest.approx(previous_usage["mean"], abs=2 / FULL_SHARE)
+def test_answers_that_are_not_released_use_nothing(store, monkeypatch):
+    store.predict(Q[:10])
+    previous_usage = usage(store)
+    monkeypatch.setattr(store._store.ledger, "commit", raising(RuntimeError))
+    with broken_off(monkeypatch, "vicinal.store.request_batch.pack_answers", error=RuntimeError):
+        store.predict(Q[10:30])
+    assert usage(store)["mean"] == pytest.approx(previous_usage["mean"], abs=2 / FULL_SHARE)
 
 
 def estimate_from_records(state):

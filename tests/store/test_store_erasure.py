@@ -20,12 +20,6 @@ from vicinal.store.record_files import OTHER_RECORDS, write_size_and_digests
 CANARY = "canary-2f7a91"
 
 
-@pytest.fixture
-def path(tmp_path):
-    make(tmp_path / "store").close()
-    return tmp_path / "store"
-
-
 def with_canary(store):
     """Add a subject with an id and features that are unique in all files; return the features."""
     features = points(3, 123)[0]
@@ -52,9 +46,8 @@ connection.close()
     ],
     ids=["verify", "verify an erased id", "erase", "facts", "backup"],
 )
-def test_another_program_that_reads_the_database_does_not_delete_its_log(tmp_path, operate):
+def test_another_program_that_reads_the_database_does_not_delete_its_log(store, tmp_path, operate):
     """Fails if an operation cancels SQLite's locks on the database, by closing a file of it."""
-    store = make(tmp_path / "store")
     operate(store, tmp_path)
     program = [sys.executable, "-c", READ_DATABASE, tmp_path / "store" / "ledger.db"]
     subprocess.run(program, check=True)
@@ -111,8 +104,9 @@ def test_everybody_can_go_and_come_back(tmp_path, store):
 @pytest.mark.parametrize(
     "step", ["_overwrite_erased_rows", "_truncate_files", "scrub"], ids=["_move", "_cut", "scrub"]
 )
-def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, monkeypatch, step):
-    store = make(tmp_path / "store")
+def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(
+    store, tmp_path, monkeypatch, step
+):
     features = with_canary(store)
     needles = [CANARY.encode(), *encode_features(store, features)]
     owner = store._store.database if step == "scrub" else erasure
@@ -293,42 +287,40 @@ def test_sqlite_flushes_every_commit(store):
     assert isinstance(connection, sqlite3.Connection)
 
 
-def test_an_erasure_is_not_decided_while_the_note_of_another_exists(path):
+def test_an_erasure_is_not_decided_while_the_note_of_another_exists(store):
     """Fails if the note with the rows that are still to be erased is overwritten."""
-    with Store.open(path) as store:
-        ledger, rows = store._store.ledger, np.array([0, 1])
-        note = rows, np.zeros(2, np.int32), len(X), [b"h" * 32]
-        with ledger.change("erase"):
+    ledger, rows = store._store.ledger, np.array([0, 1])
+    note = rows, np.zeros(2, np.int32), len(X), [b"h" * 32]
+    with ledger.change("erase"):
+        write_erasure(ledger, *note)
+        with pytest.raises(StorageFailed, match="not finished"):
             write_erasure(ledger, *note)
-            with pytest.raises(StorageFailed, match="not finished"):
-                write_erasure(ledger, *note)
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_records_of_other_subjects_than_those_enrolled_are_noticed(path, slot):
+def test_records_of_other_subjects_than_those_enrolled_are_noticed(store, tmp_path, slot):
     """As after an erasure that took the wrong rows: files and digests agree with each other."""
-    with Store.open(path) as store:
-        parts = store._store
-        slots = parts.record_files.read_slots(len(X))
-        changed = np.flatnonzero(slots != slot)[:1]
-        parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
-        with parts.database.transaction():
-            write_size_and_digests(parts.database, parts.record_files, len(X))
-        assert OTHER_RECORDS in store.verify().faults
+    parts = store._store
+    slots = parts.record_files.read_slots(len(X))
+    changed = np.flatnonzero(slots != slot)[:1]
+    parts.record_files.slots.append(int(changed[0]), np.array([slot], dtype=np.int32))
+    with parts.database.transaction():
+        write_size_and_digests(parts.database, parts.record_files, len(X))
+    assert OTHER_RECORDS in store.verify().faults
+    store.close()
     with pytest.raises(StoreDamaged, match="other records"):
-        Store.open(path)
+        Store.open(tmp_path / "store")
 
 
-def test_a_store_is_up_while_it_erases(path, monkeypatch):
+def test_a_store_is_up_while_it_erases(store, monkeypatch):
     """Fails if a health check reports a closed store, and a service is killed in an erasure."""
-    with Store.open(path) as store:
-        seen = []
-        scrub = SQLiteDatabase.scrub
+    seen = []
+    scrub = SQLiteDatabase.scrub
 
-        def watched(database):
-            seen.append(store.is_consistent)
-            scrub(database)
+    def watched(database):
+        seen.append(store.is_consistent)
+        scrub(database)
 
-        monkeypatch.setattr(SQLiteDatabase, "scrub", watched)
-        store.erase(PEOPLE[:2])
-        assert seen == [True]
+    monkeypatch.setattr(SQLiteDatabase, "scrub", watched)
+    store.erase(PEOPLE[:2])
+    assert seen == [True]
