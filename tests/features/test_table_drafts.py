@@ -350,7 +350,7 @@ def assert_losses_are_noted(cells, name, table, schema, notes):
         assert any(loss in notes for loss in LOSSES), (cells, notes)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_draft_fits_any_table_or_its_notes_say_what_is_lost(data):
     check_draft_fits(data)
