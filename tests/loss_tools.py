@@ -11,6 +11,13 @@ def pld_delta(pairs, epsilon):
     return min(1.0, max(total.compute_delta(epsilon) for total in totals)) if totals else 1.0
 
 
+def exact_gaussian_divergence(mu, epsilon):
+    """Return the hockey-stick divergence of N(mu, 1) from N(0, 1), in the digits of mpmath."""
+    mu, epsilon = mpf(mu), mpf(epsilon)
+    upper, lower = mp.ncdf(mu / 2 - epsilon / mu), mp.ncdf(-mu / 2 - epsilon / mu)
+    return upper - mp.exp(epsilon) * lower
+
+
 def exact_binomial_delta(q, r, count, epsilon):
     """Return the divergence of `count` coins of chances r and q at `epsilon`, in 50 digits."""
     mp.dps = 50

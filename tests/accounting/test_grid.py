@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from loss_tools import exact_gaussian_divergence
 from vicinal.accounting.gaussian import compute_grid_excess, compute_grid_slack
 from vicinal.errors import InvalidInput
 
@@ -74,9 +75,7 @@ def exact_divergences(scale, shift, epsilon):
     total = mpmath.fsum(weight.values())
     factor = mpmath.exp(epsilon)
     discrete = mpmath.fsum(max(weight[x - shift] - factor * weight[x], 0) for x in support) / total
-    mu = mpmath.mpf(shift) / scale
-    continuous = mpmath.ncdf(mu / 2 - epsilon / mu) - factor * mpmath.ncdf(-mu / 2 - epsilon / mu)
-    return discrete, continuous
+    return discrete, exact_gaussian_divergence(mpmath.mpf(shift) / scale, epsilon)
 
 
 @pytest.mark.parametrize("shift", [1.01, 2.0, float("inf")])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr, ndtr, ndtri
 
+from loss_tools import exact_gaussian_divergence
 from vicinal.accounting import account, label_filter
 from vicinal.accounting.budget import UNITS, compute_unit_rate, gdp_epsilon, zcdp_budget
 from vicinal.accounting.charges import (
@@ -171,12 +172,10 @@ def compute_scaled_excess(root, shift, b, y):
     root, shift, b, y = map(mpf, (root, shift, b, y))
     q, p = mp.ncdf(b), mp.ncdf(b + shift)
     eps = root * (root / 2 + y)
-
-    def hockey_stick(loss):
-        return mp.ncdf(root / 2 - loss / root) - mp.exp(loss) * mp.ncdf(-root / 2 - loss / root)
-
     won, lost = mp.log(q / p), mp.log((1 - q) / (1 - p))
-    gained = p * hockey_stick(eps + won) + (1 - p) * hockey_stick(eps + lost) - hockey_stick(eps)
+    gained = p * exact_gaussian_divergence(root, eps + won)
+    gained += (1 - p) * exact_gaussian_divergence(root, eps + lost)
+    gained -= exact_gaussian_divergence(root, eps)
     return gained * 2 * root / (shift**2 * mp.npdf(y))
 
 

@@ -36,20 +36,18 @@ def fifty_digits():
         yield
 
 
+def compute_answer_probabilities(screening, votes, sign):
+    """Return (q, r), the chances to pass with `votes`, and if a sampled subject adds `sign`."""
+    threshold, gamma = mpf(screening.threshold), mpf(screening.gamma)
+    q, p = (mp.ncdf((t - threshold) / mpf(screening.sigma)) for t in (votes, votes + sign))
+    return q, (1 - gamma) * q + gamma * p
+
+
 @cache
 def list_answer_probabilities(screening):
-    """Return (q, r) in 50 digits for every t and sign, by enumeration."""
-    sigma, gamma = mpf(screening.sigma), mpf(screening.gamma)
-
-    def pass_probability(votes):
-        return mp.ncdf((votes - mpf(screening.threshold)) / sigma)
-
-    steps = [(t, t + 1) for t in range(screening.k)]
-    steps += [(t + 1, t) for t in range(screening.k)]
-    return [
-        (pass_probability(t), (1 - gamma) * pass_probability(t) + gamma * pass_probability(u))
-        for t, u in steps
-    ]
+    """Return (q, r) for every number of votes and sign, by enumeration."""
+    steps = [(t, 1) for t in range(screening.k)] + [(t + 1, -1) for t in range(screening.k)]
+    return [compute_answer_probabilities(screening, *step) for step in steps]
 
 
 def compute_renyi(p, q, alpha):
@@ -120,15 +118,9 @@ def test_many_votes_are_stable(sigma):
     unsplit = SubsampledGaussian(sigma, 0.3).rdp(ORDERS)
     assert (values <= unsplit * (1 + 1e-9)).all(), "a threshold cannot cost more than its Gaussian"
     votes, sign = screening.find_worst_votes(8.0)
-    q, r = answer_probabilities_at(screening, votes, sign)
+    q, r = compute_answer_probabilities(screening, votes, sign)
     truth = max(compute_renyi(r, q, 8.0), compute_renyi(q, r, 8.0))
     assert mpf(screening.rdp(np.array([8.0]))[0]) == pytest.approx(truth, rel=3e-6)
-
-
-def answer_probabilities_at(screening, votes, sign):
-    q = mp.ncdf((votes - mpf(screening.threshold)) / mpf(screening.sigma))
-    p = mp.ncdf((votes + sign - mpf(screening.threshold)) / mpf(screening.sigma))
-    return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
 
 
 def compute_adaptive_divergence(answers, x):
