@@ -42,6 +42,9 @@ def refuse_output(path, match):
         write_output(path, b"new")
 
 
+# Only root makes files of other accounts.
+
+
 def make_file(path, owner, mode=0o666, content=""):
     path.write_text(content)
     path.chmod(mode)
@@ -197,11 +200,13 @@ def test_a_new_file_is_private_and_on_disk_before_it_replaces_the_earlier_one(
 def test_no_name_that_is_exchanged_redirects_an_output(tmp_path, monkeypatch, swapped):
     """The owner of the folder puts a link in place of a name while the output is written."""
     victim = tmp_path / "victim"
-    make_file(victim, os.geteuid(), 0o600, "secret")
+    victim.write_text("secret")
+    victim.chmod(0o600)
     folder = tmp_path / "folder"
     folder.mkdir()
     out = folder / "out.csv"
-    make_file(out, os.geteuid(), 0o644, "earlier")
+    out.write_text("earlier")
+    out.chmod(0o644)
     real_fsync = os.fsync
 
     def swap(descriptor):
