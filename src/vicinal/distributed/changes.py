@@ -179,6 +179,10 @@ class ClusterChanges:
         if not self.pending:
             wipe_file(self._path)  # the content of a change that was never decided
 
+    def check_all_reachable(self) -> None:
+        """Raise ShardMissing unless every shard can be reached."""
+        gather_results(self._shards, tasks.Ping(), self._deadline)
+
     def run_on_shards(
         self, task: tasks.Task | Callable[[int], tasks.Task], change: ClusterChange | None = None
     ) -> dict[int, Any]:

@@ -277,7 +277,7 @@ class Coordinator(BaseStore):
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._hold_exclusively():
-            self._changes.run_on_shards(tasks.Ping())
+            self._changes.check_all_reachable()
             erased_counts = self._make_change(changes.ERASE, decide_change)
         return sum(int(count) for count in erased_counts.values())
 
@@ -324,13 +324,13 @@ class Coordinator(BaseStore):
                 training.begin_training(self._ledger, audience)
             return change
 
-        self._changes.run_on_shards(tasks.Ping())
+        self._changes.check_all_reachable()
         self._make_change(changes.AUDIENCE, decide_change)
         self._finish_training()
 
     def _retrain_model(self, state: AudienceState) -> None:
         """Train the model of the audience of `state` again, on the subjects enrolled now."""
-        self._changes.run_on_shards(tasks.Ping())
+        self._changes.check_all_reachable()
         with self._ledger.release(state.audience):
             training.begin_training(self._ledger, state.audience)
         self._finish_training()
@@ -446,7 +446,7 @@ class Coordinator(BaseStore):
         if due:
             # A renewal is not decided while a shard is missing: the cluster could not answer until
             # the shard returns.
-            self._changes.run_on_shards(tasks.Ping())
+            self._changes.check_all_reachable()
         for audience, renewal in due:
 
             def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
@@ -465,7 +465,7 @@ class Coordinator(BaseStore):
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,
                 cluster._hold_exclusively(),
             ):
-                cluster._changes.run_on_shards(tasks.Ping())
+                cluster._changes.check_all_reachable()
         except (PrivacyRefused, StorageFailed):
             return True
         return False
