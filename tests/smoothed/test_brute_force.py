@@ -30,6 +30,11 @@ SAMPLERS = [
     pytest.param(Poisson(0.25), brute.sample_poisson(QUARTER), id="poisson"),
     pytest.param(WithReplacement(3), brute.sample_with_replacement(3), id="with replacement"),
 ]
+# Numbers of types and records, and two distributions from which a record may come.
+WORLDS = [
+    (2, 5, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 5), Fraction(2, 5))]),
+    (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),
+]
 
 
 def assert_encloses(found, exact, width=1e-11):
@@ -128,13 +133,7 @@ def test_custom_mechanisms_with_fractions():
     assert found.log_upper == pytest.approx(other.log_upper, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("n_types", "n", "vertices"),
-    [
-        (2, 6, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(2, 5), Fraction(3, 5))]),
-        (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),
-    ],
-)
+@pytest.mark.parametrize(("n_types", "n", "vertices"), WORLDS)
 @pytest.mark.parametrize(("sampler", "samples"), SAMPLERS)
 def test_smoothed_deltas(n_types, n, vertices, sampler, samples):
     enumeration = brute.Enumeration(n_types, samples, brute.publish_histogram(n_types))

@@ -14,8 +14,8 @@ from scipy.stats import binom
 from command_line import printed as run
 from smoothed import brute
 from smoothed.test_brute_force import (
-    QUARTER,
     SAMPLERS,
+    WORLDS,
     assert_equals_enumeration,
     assert_smoothed_equals_enumeration,
 )
@@ -94,13 +94,7 @@ def test_every_database_against_enumeration(name, sampler, samples, n, n_types):
 
 @pytest.mark.parametrize(("sampler", "samples"), [*SAMPLERS, ALL])
 @pytest.mark.parametrize("name", ["first", "listed", "random", "at least", "count"])
-@pytest.mark.parametrize(
-    ("n_types", "n", "vertices"),
-    [
-        (2, 5, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 5), Fraction(2, 5))]),
-        (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),
-    ],
-)
+@pytest.mark.parametrize(("n_types", "n", "vertices"), WORLDS)
 def test_smoothed_deltas_against_enumeration(name, sampler, samples, n_types, n, vertices):
     assert_smoothed_equals_enumeration(
         Decision(RULES[name][0], sampler),
