@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.commands.options import OUT, Out, benchmark, write_table
+from experiments.commands.options import OUT, Out, benchmark, text_benchmark, write_table
 from vicinal.cli.options import Json
 from vicinal.cli.output import create_output_folder, show_progress_bars
 
@@ -58,14 +58,11 @@ def indknn_agnews(
     private as the texts.
     """
     from experiments.accuracy import recipes
-    from experiments.text_benchmark import text_benchmark
-    from vicinal.datasets import load_table
 
-    tables = load_table(train, "label", text="text"), load_table(test, "label", text="text")
     folder = create_output_folder(out)
     _reproduce(
         "indknn-agnews",
-        lambda begin: text_benchmark((train, test), tables, range(4), folder, begin),
+        lambda begin: text_benchmark((train, test), folder, begin),
         recipes.texts(runs),
         json=json,
         out=out,
