@@ -4,22 +4,20 @@ import json
 from collections import Counter
 
 import numpy as np
-from typer.testing import CliRunner
 
-from command_line import commands
+from command_line import commands, printed
 from vicinal import IndKNNClassifier
 from vicinal.accounting import Guarantee
+from vicinal.cli import _machine
 from vicinal.cli.main import Commands, app
 
 
-def small_guarantee(**changed):
-    words = {"neighbouring": "<b>one</b> subject", "protected": ("x",), "public": ("y",)}
-    given = {"epsilon": 1.0, "delta": 1e-5, "method": "GDP", "assumptions": ("a & b",)}
-    return Guarantee(**given, **words, **changed)
-
-
 def test_a_guarantee_is_a_table_whose_text_is_escaped():
-    shown = small_guarantee()._repr_html_()
+    guarantee = Guarantee(
+        epsilon=1.0, delta=1e-5, method="GDP", assumptions=("a & b",),
+        neighbouring="<b>one</b> subject", protected=("x",), public=("y",),
+    )  # fmt: skip
+    shown = guarantee._repr_html_()
     assert "<td" in shown
     assert "&lt;b&gt;one&lt;/b&gt; subject" in shown
     assert "a &amp; b" in shown
@@ -44,20 +42,16 @@ def test_every_command_is_under_one_task():
 
 
 def test_the_doctor_says_what_is_here():
-    done = CliRunner().invoke(app, ["doctor", "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+    found = json.loads(printed("doctor", "--json"))
     assert found["packages"]["numpy"] == np.__version__
     assert found["engines"]["int8"] in found["engines"]["proven"]  # whichever was measured faster
     assert found["processor"]["cores"] >= 1
 
 
 def test_the_doctor_has_advice_where_something_is_short(monkeypatch):
-    from vicinal.cli import _machine
-
     monkeypatch.setattr(_machine, "_find_open_file_limit", lambda: 256)
     monkeypatch.setattr(_machine, "find_available_bytes", lambda: 2**20)
-    shown = CliRunner().invoke(app, ["doctor"]).output
+    shown = printed("doctor")
     assert "ulimit -n" in shown
     assert "1 GiB" in shown
 

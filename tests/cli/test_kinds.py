@@ -7,13 +7,12 @@ import inspect
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import serving_tools
 import shard_tools
 import store_tools as tools
+from command_line import printed
 from vicinal.audit.catalogue import list_store_attacks
-from vicinal.cli.main import app
 from vicinal.errors import InvalidInput
 from vicinal.labelling import IndKNNLabeller
 from vicinal.planning.plan import IndKNNPlan
@@ -83,8 +82,7 @@ def audit(kind, path):
 
 
 def command_line(kind, _path):
-    arguments = ["plan", "--records", "20000", "--queries", "500", OPTIONS[kind], "--json"]
-    assert json.loads(CliRunner().invoke(app, arguments).stdout)["plan"]
+    assert json.loads(printed("plan", OPTIONS[kind], "--json", records=20_000, queries=500))["plan"]
 
 
 def labelling(kind, _path):

@@ -1,7 +1,6 @@
 """Who answers, on the command line: priced first, resumable, and no option silently ignored."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from typer.testing import CliRunner
 
 from command_line import option_words
 from command_line import printed as run
+from made_up import records_and_pool
 from vicinal.accounting import account
 from vicinal.cli.labelling import StudentOptions
 from vicinal.cli.main import app
@@ -16,19 +16,16 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import load_answers
 from vicinal.labelling.plan import find_smallest_noise
 
-C, QUESTIONS = 3, 300
+QUESTIONS = 300
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    generator = np.random.default_rng(8)
-    centres = np.eye(C, 6) * 4
-    for name, size in (("private", 900), ("public", 700)):
-        labels = generator.integers(C, size=size)
-        x = centres[labels] + generator.normal(size=(size, 6))
-        np.savez(folder / f"{name}.npz", x=x, **({"y": labels} if name == "private" else {}))
-        np.save(folder / f"{name}-truth.npy", labels)
+    records, labels, pool, truth = records_and_pool()
+    np.savez(folder / "private.npz", x=records, y=labels)
+    np.savez(folder / "public.npz", x=pool)
+    np.save(folder / "public-truth.npy", truth)
     return folder
 
 
@@ -143,19 +140,23 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
 def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
-    options = StudentOptions(**given)
-    assert options.build_recipe(3, 0, has_soft_labels=True).ensemble
-    assert not options.build_recipe(3, 0).ensemble
-    asked = [options.build_recipe(3, 0, has_soft_labels=released) for released in (True, False)]
-    assert [(how.network, how.steps) for how in asked] == [("deep", 1600), ("small", 800)]
+    onnx = tmp_path / "s.onnx"
+
+    def recipe(n_dimensions=3, *, soft=True, **options):
+        return StudentOptions(**options).build_recipe(n_dimensions, 0, has_soft_labels=soft)
+
+    released, labels_alone = recipe(**given), recipe(**given, soft=False)
+    assert (released.network, released.steps, released.ensemble) == ("deep", 1600, True)
+    assert (labels_alone.network, labels_alone.steps, labels_alone.ensemble) == (
+        "small",
+        800,
+        False,
+    )
     for others in ({"overlapping": True}, {"network": "small"}, {"augmentation": "clothes"}):
-        changed = replace(options, **others)
-        assert changed.build_recipe(3, 0, has_soft_labels=True).network == "small"
-    assert replace(options, steps=5).build_recipe(3, 0, has_soft_labels=True).steps == 5
-    published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
-    assert not published.build_recipe(3, 0, has_soft_labels=True).ensemble
-    assert replace(options, overlapping=True).build_recipe(3, 0).soft_share == 0.8
-    vectors = StudentOptions(tmp_path / "s.pt", onnx=tmp_path / "s.onnx")
-    how = vectors.build_recipe(2, 0, has_soft_labels=True)
-    assert (how.network, how.method, how.ensemble) == ("kernel", "plain", True)
-    assert not vectors.build_recipe(2, 0).ensemble
+        assert recipe(**{**given, **others}).network == "small"
+    assert recipe(**given, steps=5).steps == 5
+    assert not recipe(**given, onnx=onnx).ensemble
+    assert recipe(**given, overlapping=True, soft=False).soft_share == 0.8
+    vectors = recipe(2, out=given["out"], onnx=onnx)
+    assert (vectors.network, vectors.method, vectors.ensemble) == ("kernel", "plain", True)
+    assert not recipe(2, out=given["out"], onnx=onnx, soft=False).ensemble

@@ -50,31 +50,18 @@ def write_csv(path, rows, form=PLAIN, date="%Y-%m-%d", end="\n"):
         writer.writerows([cell(value) for value in row.values()] for row in rows)
 
 
-OPEN = "http://schemas.openxmlformats.org"
-RELATED = f"{OPEN}/officeDocument/2006/relationships"
-MAIN = f'xmlns="{OPEN}/spreadsheetml/2006/main"'
-TYPES = (
-    f'<Types xmlns="{OPEN}/package/2006/content-types">'
-    '<Default Extension="rels" '
-    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-    '<Default Extension="xml" ContentType="application/xml"/></Types>'
-)
-BOOK = (
-    f'<workbook {MAIN} xmlns:r="{RELATED}">'
-    '<sheets><sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>'
-)
-STYLES = (
-    f'<styleSheet {MAIN}><cellXfs count="2"><xf numFmtId="0"/>'
-    '<xf numFmtId="14" applyNumberFormat="1"/></cellXfs></styleSheet>'
-)
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+BOOK = '<workbook><sheets><sheet name="a" sheetId="1" r:id="r0"/></sheets></workbook>'
+STYLES = '<cellXfs count="2"><xf numFmtId="0"/><xf numFmtId="14" applyNumberFormat="1"/></cellXfs>'
 
 
-def relations(*targets):
+def relate(*targets):
+    """Return the XML that names other files of a workbook, as pairs of their kind and name."""
     listed = "".join(
-        f'<Relationship Id="r{i}" Type="{RELATED}/{kind}" Target="{target}"/>'
-        for i, (kind, target) in enumerate(targets, 1)
+        f'<Relationship Id="r{i}" Type="{OFFICE}/{kind}" Target="{name}"/>'
+        for i, (kind, name) in enumerate(targets)
     )
-    return f'<Relationships xmlns="{OPEN}/package/2006/relationships">{listed}</Relationships>'
+    return f"<Relationships>{listed}</Relationships>"
 
 
 def write_xlsx(path, rows):
@@ -92,16 +79,14 @@ def write_xlsx(path, rows):
         return f"<c><v>{value}</v></c>"
 
     lines = [list(rows[0]), *(row.values() for row in rows)]
-    sheet = "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines)
-    rows = f"<worksheet {MAIN}><sheetData>{sheet}</sheetData></worksheet>"
-    parts = ("worksheet", "worksheets/sheet1.xml"), ("styles", "styles.xml")
+    cells = "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines)
     with zipfile.ZipFile(path, "w") as book:
-        book.writestr("[Content_Types].xml", TYPES)
-        book.writestr("_rels/.rels", relations(("officeDocument", "xl/workbook.xml")))
+        book.writestr("_rels/.rels", relate(("officeDocument", "xl/workbook.xml")))
         book.writestr("xl/workbook.xml", BOOK)
-        book.writestr("xl/styles.xml", STYLES)
-        book.writestr("xl/_rels/workbook.xml.rels", relations(*parts))
-        book.writestr("xl/worksheets/sheet1.xml", rows)
+        files = relate(("worksheet", "sheet.xml"), ("styles", "styles.xml"))
+        book.writestr("xl/_rels/workbook.xml.rels", files)
+        book.writestr("xl/styles.xml", f"<styleSheet>{STYLES}</styleSheet>")
+        book.writestr("xl/sheet.xml", f"<worksheet><sheetData>{cells}</sheetData></worksheet>")
 
 
 def write_parquet(path, rows):

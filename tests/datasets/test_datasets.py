@@ -59,20 +59,16 @@ def test_a_representation_tells_neither_values_nor_how_many():
 
 def test_npz_with_short_keys(tmp_path):
     path = tmp_path / "short.npz"
-    np.savez(path, x=np.eye(3), y=np.array(["a", "b", "a"]), subjects=np.array([4, 4, 5]))
-    data = load_table(path)
-    assert_array_equal(data.features, np.eye(3))
-    assert_array_equal(data.labels, ["a", "b", "a"])
-    assert_array_equal(data.subjects, [4, 4, 5])
-    assert data.test is None
+    for labels in (["a", "b", "a"], [True, False, True]):
+        np.savez(path, x=np.eye(3), y=np.array(labels), subjects=np.array([4, 4, 5]))
+        data = load_table(path)
+        assert_array_equal(data.features, np.eye(3))
+        assert data.labels.tolist() == labels
+        assert_array_equal(data.subjects, [4, 4, 5])
+        assert data.test is None
 
 
-def test_npz_with_truth_values_for_labels_and_with_a_test_part(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([True, False]))
-    assert load_table(tmp_path / "a.npz").labels.tolist() == [True, False]
-    np.savez(tmp_path / "b.npz", x=np.eye(2), subjects=np.array([True, False]))
-    with pytest.raises(InvalidInput, match="subjects"):
-        load_table(tmp_path / "b.npz")
+def test_npz_with_a_test_part(tmp_path):
     path = tmp_path / "long.npz"
     np.savez(path, x_train=np.eye(3), y_train=np.arange(3), x_test=np.ones((1, 3)))
     train, test = load_table(str(path)).split()
@@ -88,6 +84,7 @@ def test_npz_with_truth_values_for_labels_and_with_a_test_part(tmp_path):
         ({"x": np.eye(3), "y": np.arange(2)}, "one for every record"),
         ({"x": np.eye(3), "y": np.zeros(3)}, "integers or strings"),
         ({"x": np.eye(3), "subjects": np.zeros(3)}, "integers or strings"),
+        ({"x": np.eye(3), "subjects": np.array([True, False, True])}, "integers or strings"),
         ({"x": np.zeros(3)}, "one row per record"),
         ({"x": np.full((1, 2), np.nan)}, "finite"),
         ({"x": np.full((1, 2), "secret")}, "numbers"),

@@ -19,14 +19,10 @@ TESTS = Path(__file__).parents[1]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
 
 
-def skipped_without(module):
-    """Return the names of modules without which tests are skipped."""
-    calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
-    return {
-        call.args[0].value
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "importorskip"
-    }
+@cache
+def nodes():
+    """Return all nodes of all files; not while tests are collected, which every worker does."""
+    return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 
 
 def declared():
@@ -39,7 +35,10 @@ def declared():
 
 def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
     """Fails if a test waits for a module of ours that was renamed, or that nothing installs."""
-    found = {n for p in TESTS.rglob("*.py") for n in skipped_without(ast.parse(p.read_text()))}
+    calls = [node for _, node in nodes() if isinstance(node, ast.Call)]
+    skips = [call for call in calls if getattr(call.func, "attr", "") == "importorskip"]
+    found = {call.args[0].value for call in skips}
+    assert found
     known = declared()
     ours = {name for name in found if not {name.split(".")[0], name.replace(".", "_")} & known}
     assert ours == set()
@@ -100,12 +99,6 @@ def test_a_forked_child_draws_for_itself():
     with os.fdopen(reader, "rb") as pipe:
         os.close(writer)
         assert pipe.read() != entropy.urandom(64)
-
-
-@cache
-def nodes():
-    """Return all nodes of all files; not while tests are collected, which every worker does."""
-    return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
 
 
 LEGACY = {"Generator", "PCG64", "SeedSequence", "default_rng", "get_state"}
