@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import rel_entr
 from scipy.stats import binom
 
 from command_line import printed as run
@@ -40,7 +41,12 @@ from vicinal.smoothed import (
     smoothed_delta,
     worst_case_delta,
 )
-from vicinal.smoothed._expectation import _make_unimodal_majorant, _maximize_unimodal_mean
+from vicinal.smoothed._expectation import (
+    StoredLogDeltas,
+    TwoTypeWorld,
+    _make_unimodal_majorant,
+    _maximize_unimodal_mean,
+)
 from vicinal.smoothed.intervals import format_interval, format_power_of_ten
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
@@ -163,6 +169,20 @@ def test_unimodal_majorants():
         assert (majorant >= values).all()
         assert (np.diff(steps[steps != 0]) <= 0).all()
         assert majorant.max() == values.max()
+
+
+def test_the_likely_maximum_is_that_of_all_databases():
+    """Deltas at random, and falling ones, whose maximum is far from the mean."""
+    rng = np.random.default_rng(6)
+    for n in rng.integers(1, 400, 50).tolist():
+        world, k = TwoTypeWorld((n,), (float(rng.uniform()),)), np.arange(n + 1)
+        deviances = rel_entr(k, world.mean) + rel_entr(n - k, n - world.mean)
+        for log_deltas in (
+            -rng.exponential(rng.choice([1e-6, 300.0]), n + 1),
+            -rng.uniform(0, 4) * k,
+        ):
+            found = StoredLogDeltas(np.stack([log_deltas, log_deltas])).find_likely_maximum(world)
+            assert found == np.argmax(log_deltas - deviances)
 
 
 @pytest.mark.parametrize(
