@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -71,7 +71,7 @@ def read(path: Path) -> list[Cell]:
     """Return the cells of a file; none if it is not there."""
     if not path.is_file():
         return []
-    kinds = [{"str": str, "int": int, "float": float}[str(field.type)] for field in fields(Cell)]
+    kinds = get_type_hints(Cell).values()
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.reader(lines))[1:]
     return [Cell(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
