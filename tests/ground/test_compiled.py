@@ -6,7 +6,6 @@ import types
 from functools import cache
 from pathlib import Path
 
-import pytest
 from numba.core.dispatcher import Dispatcher
 
 from vicinal import compiled as _compiled
@@ -114,19 +113,6 @@ def test_a_change_of_any_source_starts_a_new_cache(tmp_path, monkeypatch):
         digests.add(_compiled.compute_source_digest(other))
     _compiled.compute_source_digest.cache_clear()
     assert len(digests) == 2 + len(_compiled.KERNEL_SOURCES)
-
-
-@pytest.mark.counts_interactions
-def test_steps_of_an_installation_share_a_process_and_show_no_warning(recwarn):
-    """Processes take steps at random, so no step may claim the records of another.
-
-    Fails also if `make install` advises a new user to use more records.
-    """
-    from vicinal.reports._compile import STEPS
-
-    for step in STEPS:
-        step()
-    assert [str(warning.message) for warning in recwarn.list] == []
 
 
 def test_compiling_is_reported_and_reading_from_the_disk_is_not(tmp_path, monkeypatch):

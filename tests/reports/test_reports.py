@@ -9,6 +9,7 @@ import pytest
 
 from vicinal import Guarantee
 from vicinal.reports import text as words
+from vicinal.reports._compile import STEPS
 from vicinal.reports.demo import DemoAnswers, render_demo_page
 from vicinal.reports.outcomes import (
     AccuracyByClass,
@@ -135,3 +136,14 @@ def test_the_page_says_it_all_and_every_picture_has_words(tree):
     assert page["command"] in said
     assert "1 min 1 s" in said
     assert all(image.attrib["alt"] for image in tree.iter("img"))
+
+
+@pytest.mark.counts_interactions
+def test_steps_of_an_installation_share_a_process_and_show_no_warning(recwarn):
+    """Processes take steps at random, so no step may claim the records of another.
+
+    Fails also if `make install` advises a new user to use more records.
+    """
+    for step in STEPS:
+        step()
+    assert [str(warning.message) for warning in recwarn.list] == []
