@@ -111,6 +111,16 @@ def test_other_records_are_refused(world, fault):
     classifier.predict(public[:2])
 
 
+@pytest.mark.parametrize("index", ["lsh", "exact"])
+def test_the_index_stays_that_of_the_parameters(world, index):
+    _, y, _, turned, turned_public = world
+    classifier = fitted(world, index=index)
+    kind = type(classifier._engine.shard.index)
+    reembed(classifier, turned, y, public=turned_public, n_queries=100, share=0.5)
+    assert type(classifier._engine.shard.index) is kind
+    assert len(classifier.predict(turned_public[:20])) == 20
+
+
 def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     X, y, public, _, _ = world
     dead = fitted(world, n_records=None)

@@ -36,7 +36,7 @@ from vicinal.ledger.memory import Account, MemoryLedger, Register
 from vicinal.mechanisms.count import NoisyCount
 from vicinal.mechanisms.subject_table import RecordTargets, SubjectTable, join_targets
 from vicinal.mechanisms.votes import BlockRelease
-from vicinal.neighbours.index import ExactIndex, Index, IndexFactory
+from vicinal.neighbours.index import Index, IndexFactory
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 from vicinal.neighbours.scan import NeighbourLists, find_movers
 
@@ -168,16 +168,13 @@ class TwoRounds:
 class Shard(LocalShardBase):
     """Records in memory, with the methods that charge their subjects and sum their votes.
 
-    `kernel`: similarity of the search. `n_features`: columns of the records. `register`: assigns
-    slots to subjects; by default, a new ledger in memory. `index`: class of the search index.
+    `kernel`: similarity of the search. `n_features`: columns of the records. `index`:
+    creates the search index. `register`: assigns slots to subjects; by default, a new ledger in
+    memory.
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        n_features: int,
-        register: Register | None = None,
-        index: IndexFactory = ExactIndex,
+        self, kernel: Kernel, n_features: int, index: IndexFactory, register: Register | None = None
     ) -> None:
         self.index: Index = index(kernel, n_features)
         self.ledger: MemoryLedger = MemoryLedger()

@@ -111,7 +111,7 @@ def build_engine(
         del gradients  # This frees as much memory as the records take.
     else:
         plan = plan.choose_model_share(n_public)
-    shard = Shard(kernel, integers.shape[1], ledger, index=create_index_factory(plan.index))
+    shard = Shard(kernel, integers.shape[1], create_index_factory(plan.index), ledger)
     shard.ledger = ledger
     shard.add(integers, targets, subjects)
     planned = create_engine(
@@ -183,7 +183,7 @@ def check_planning(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
-            shard = Shard(kernel, width, MemoryLedger(), index=create_index_factory(plan.index))
+            shard = Shard(kernel, width, create_index_factory(plan.index), MemoryLedger())
             slack = create_slack_accountant(sized)
             create_engine(shard, kernel, sized, width, points, slack, vote_share=1 - share)
             if share:

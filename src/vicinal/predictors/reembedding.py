@@ -30,6 +30,7 @@ from vicinal.planning.engine_factory import (
     create_kernel,
     create_slack_accountant,
 )
+from vicinal.planning.parameter_tables import create_index_factory
 from vicinal.planning.plan import IndKNNPlan
 from vicinal.predictors import inputs
 from vicinal.predictors.ind_knn import IndKNNClassifier
@@ -200,7 +201,7 @@ def _install_engine(
         kernel = build_metric_kernel(reference)
         integers = kernel.encode(model.compute_metric_rows(convert_to_float32(integers)))
     n_features = integers.shape[1]
-    shard = Shard(kernel, n_features, ledger)
+    shard = Shard(kernel, n_features, create_index_factory(plan.index), ledger)
     shard.ledger = ledger
     shard.add(integers, targets, records.subject_ids)
     slack_accountant = create_slack_accountant(plan, float(state["slack"]))

@@ -401,7 +401,7 @@ def _load_store(
     database = ledger.database
     size = database.get_integer("records")
     index = create_index_factory(schema.index)
-    shard = Shard(schema.create_kernel(), schema.width, ledger, index)
+    shard = Shard(schema.create_kernel(), schema.width, index, ledger)
     targets = schema.target.decode_rows(record_files.labels.map_rows(size))
     slots = record_files.read_slots(size)
     shard.load_enrolled(record_files.read_feature_chunks(size), targets, slots)
