@@ -15,7 +15,6 @@ FloatMatrix = npt.NDArray[np.floating]
 
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.intp]
 Ints = npt.NDArray[np.int64]
 Ints16 = npt.NDArray[np.int16]
 Ints32 = npt.NDArray[np.int32]
@@ -27,8 +26,8 @@ UInts8 = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
 """Numbers of occurrences, by category."""
 
-Places = npt.NDArray[np.int64]
-"""Indices of another array."""
+Indices = npt.NDArray[np.int64]
+"""Indices of the items of another array."""
 
 Shares = npt.NDArray[np.uint16]
 """Used shares of a budget, rounded up, in steps of 1 / `FULL_SHARE` of proxy ledgers."""

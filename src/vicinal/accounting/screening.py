@@ -34,7 +34,7 @@ from vicinal.accounting._divergence import (
     invert_sampling,
     subsample_log_ratio,
 )
-from vicinal.arrays import Floats, Ints, Places
+from vicinal.arrays import Floats, Indices, Ints
 
 MAX_VOTES = 10**6  # The largest number k of voting records
 # Logarithm of the smallest divergence; smaller values are rounded up to it (e^-708 underflows).
@@ -88,7 +88,7 @@ class Screening:
         """Return the dominating pair: at every eps the worst t; exact."""
         return ScreeningPair(self)
 
-    def compute_margin(self, index: Places, side: Places) -> Floats:
+    def compute_margin(self, index: Indices, side: Ints) -> Floats:
         """Return the margins of steps of the largest vote count t, in noise scales.
 
         They are (t - T)/sigma for upward steps, `side` 0, at t = `index`; and, mirrored,
@@ -456,7 +456,7 @@ def _compute_log_gaps(
 
 
 def _maximize_profiles(
-    cover_excess: Floats, cells: Places, lower_weights: Floats, upper_weights: Floats, reach: Places
+    cover_excess: Floats, cells: Indices, lower_weights: Floats, upper_weights: Floats, reach: Ints
 ) -> Floats:
     """Return the profiles C_0 ... C_m of batches on the grid of epsilons, as (m + 1, 2 h + 1).
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.arrays import Places, Steps
+from vicinal.arrays import Ints, Steps
 from vicinal.neighbours.index import ExactIndex
 from vicinal.neighbours.kernels import IntegerMatrix, Kernel
 
@@ -20,7 +20,7 @@ class PublicVotes:
     """
 
     votes: Steps
-    counts: Places
+    counts: Ints
 
 
 class AnsweredNeighbours:
@@ -39,7 +39,7 @@ class AnsweredNeighbours:
         self._index = ExactIndex(kernel, n_features)
         self._labels = np.zeros(0, dtype=np.int64)
 
-    def sum_votes(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
+    def sum_votes(self, queries: IntegerMatrix, thresholds: Steps) -> PublicVotes:
         """Return the votes of earlier answers within each query's radius.
 
         `queries`, (q, d): integer features. `thresholds`, int64 (q,): radii, as the smallest
@@ -53,7 +53,7 @@ class AnsweredNeighbours:
         np.add.at(votes, (query_indices, self._labels[neighbours.rows]), weights)
         return PublicVotes(votes, counts)
 
-    def add_answers(self, queries: IntegerMatrix, labels: Places) -> None:
+    def add_answers(self, queries: IntegerMatrix, labels: Ints) -> None:
         """Add `queries` (q, d) as public records; `labels`, int64 (q,): released class indices."""
         self._index.add(queries)
         self._labels = np.concatenate([self._labels, labels])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vicinal.arrays import AnyArray, Bools, Floats, Places
+from vicinal.arrays import AnyArray, Bools, Floats, Ints
 from vicinal.engine.answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine.proxy_ledger import ProxyLedger
 from vicinal.engine.shard import Shards, TwoRounds
@@ -45,7 +45,7 @@ class QueryAnswers:
       votes where there are any. None without a model, or if only labels are released.
     """
 
-    labels: Places
+    labels: Ints
     votes: Floats | None
     asked: Bools
     noise: Floats

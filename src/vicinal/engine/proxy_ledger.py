@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.accounting.budget import UNITS
-from vicinal.arrays import Floats, Places, Shares
+from vicinal.arrays import Floats, Shares, Steps
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms.subject_table import SubjectTable
 from vicinal.mechanisms.votes import BlockRelease
@@ -112,7 +112,7 @@ class ProxyLedger:
         units = np.ceil(shares * self._full_units).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - units, 0)
 
-    def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
+    def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps) -> None:
         """Charge the points for answers to queries, as records are charged; discard their votes.
 
         `release`: the charging rule and noise scales of the queries. `queries`, (q, d): integer

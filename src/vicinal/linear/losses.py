@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vicinal.arrays import Bools, Floats, Ints32, Places
+from vicinal.arrays import Bools, Floats, Indices, Ints32
 from vicinal.linear.class_intercepts import ReleasedGradients, fit_intercepts
 from vicinal.linear.model_features import compute_residual_squares, softmax
 from vicinal.mechanisms.subject_table import RecordTargets, RecordVectors
@@ -59,7 +59,7 @@ class Predictions:
     score_std: Floats
     uses_columns: bool = False
 
-    def __getitem__(self, selection: Bools | Places | slice) -> Predictions:
+    def __getitem__(self, selection: Bools | Indices | slice) -> Predictions:
         """Return the predictions for the queries of a `selection`: indices, mask or slice."""
         return Predictions(self.values[selection], self.score_std[selection], self.uses_columns)
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import Bools, Places
+from vicinal.arrays import Bools, Indices
 from vicinal.mechanisms import injected_sources
 from vicinal.noise.bernoulli import sample_bernoulli
 from vicinal.noise.poisson_sample import draw_poisson_sample
@@ -71,7 +71,7 @@ class BernoulliSource(ABC):
     def bernoulli(self, probability: float, size: int) -> Bools:
         """Return `size` samples, bool (size,), each true with at most `probability`, in [0, 1]."""
 
-    def sample(self, probability: float, size: int) -> Places:
+    def sample(self, probability: float, size: int) -> Indices:
         """Return the indices of the true ones among `size` samples, int64, ascending.
 
         Each sample is true with `probability`, in [0, 1].
@@ -89,7 +89,7 @@ class SystemBernoulli(BernoulliSource):
         """Return `size` exact samples, bool (size,), each true with `probability`."""
         return sample_bernoulli(probability, size)
 
-    def sample(self, probability: float, size: int) -> Places:
+    def sample(self, probability: float, size: int) -> Indices:
         """Return the indices of the true ones among `size` samples, int64, ascending.
 
         Each sample is true with `probability`; the gaps between true ones are sampled.

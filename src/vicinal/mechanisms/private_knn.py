@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32, Places, Steps
+from vicinal.arrays import AnyArray, Bools, FloatMatrix, Indices, Ints, Ints32, Steps
 from vicinal.compiled import compiled
 from vicinal.mechanisms.noise_sources import BernoulliSource
 from vicinal.mechanisms.planned_releases import (
@@ -181,7 +181,7 @@ class SampledNeighbourSearch:
             nearest_rows[j] = self._draw_from_all(queries[j : j + 1], rows, hits)[0]
         return nearest_rows
 
-    def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> NearestRows:
+    def _draw_from_all(self, query: IntegerMatrix, rows: Ints32, hits: Indices) -> NearestRows:
         """Return the rows of the k nearest sampled records of one `query` (1, d), int32 (1, k).
 
         `rows`, int32: rows of the query's candidates, whose subjects have been sampled already.

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from vicinal import checks
-from vicinal.arrays import Ints, Places, UInts64
+from vicinal.arrays import Indices, Ints, UInts64
 from vicinal.compiled import compiled
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, read_bits
 from vicinal.noise.bernoulli import generate_secure_bytes
@@ -41,7 +41,7 @@ _N_GUIDE_DIGITS = 10
 _MAX_STREAM_BYTES = 1 << 16
 
 
-def draw_poisson_sample(probability: float, size: int) -> Places:
+def draw_poisson_sample(probability: float, size: int) -> Indices:
     """Return the indices of a Poisson sample from `size` subjects, int64, ascending.
 
     The distribution is that of :func:`vicinal.noise.bernoulli.sample_bernoulli`: each subject is in

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal.arrays import Bools, Floats, Floats32, Places
+from vicinal.arrays import Bools, Floats, Floats32, Indices, Ints
 from vicinal.engine.engine import BLOCK_SIZE
 from vicinal.engine.noise_schedule import TYPICAL_SPREAD, Participation, measure_participation
 from vicinal.engine.proxy_ledger import SPENT_SHARE
@@ -201,7 +201,7 @@ def simulate_model(setup: SimulationSetup, plan: IndKNNPlan, seed: int) -> Simul
 
 def _train_model(
     X: Floats32,
-    labels: Places,
+    labels: Ints,
     calibration_rows: Floats32,
     features: ModelFeatures,
     plan: IndKNNPlan,
@@ -298,8 +298,8 @@ class SimulationSetup:
     """
 
     reference: Reference
-    labels: Places
-    subjects: Places
+    labels: Ints
+    subjects: Ints
     n_classes: int
     model: SimulatedModel | None = None
 
@@ -359,7 +359,7 @@ class _SimulationRun:
         self._noiseless_answers = np.full(size, _UNKNOWN, dtype=np.int64)
         self._n_queried = 0
 
-    def answer_block(self, block: Places) -> None:
+    def answer_block(self, block: Indices) -> None:
         """Answer a `block` of queries, (b,) indices of points, and charge the voters."""
         labels = self._predict_by_model(block)
         queried = labels == _UNKNOWN
@@ -384,7 +384,7 @@ class _SimulationRun:
         self._answers[block] = labels
         self._n_queried += int(queried.sum())
 
-    def _predict_by_model(self, block: Places) -> Places:
+    def _predict_by_model(self, block: Indices) -> Ints:
         """Return the labels (b,) of queries that the model answers alone, else `_UNKNOWN`.
 
         The model answers if it is certain, or if no planned queries to private records remain.
@@ -454,14 +454,14 @@ class _Voters:
       participations, that each vote stands for.
     """
 
-    queries: Places
-    rows: Places
+    queries: Indices
+    rows: Indices
     weights: Floats
     n_queries: int
     records_per_vote: float
     participations_per_vote: float
 
-    def select_queries(self, indices: Places) -> _Voters:
+    def select_queries(self, indices: Indices) -> _Voters:
         """Return the voters of the queries with these `indices` (q,), renumbered 0 to q - 1."""
         new_index = np.full(self.n_queries, _UNKNOWN, dtype=np.int64)
         new_index[indices] = np.arange(len(indices))

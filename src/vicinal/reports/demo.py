@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.accounting.guarantee import Guarantee
-from vicinal.arrays import AnyArray, FloatMatrix, Floats, Places
+from vicinal.arrays import AnyArray, FloatMatrix, Floats, Indices
 from vicinal.datasets.dataset import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features.hog import HOGFeatures
@@ -213,7 +213,7 @@ def _select_tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]
     ]
 
 
-def _select_evenly(indices: Places, max_count: int) -> list[int]:
+def _select_evenly(indices: Indices, max_count: int) -> list[int]:
     """Return at most `max_count` of `indices` (k,), evenly spaced, with the first and the last."""
     positions = np.linspace(0, len(indices) - 1, min(max_count, len(indices)))
     return [int(indices[round(float(position))]) for position in positions]

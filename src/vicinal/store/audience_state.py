@@ -25,7 +25,7 @@ import numpy as np
 from vicinal import checks
 from vicinal.accounting.budget import UNITS
 from vicinal.accounting.guarantee import Guarantee, format_rounded_up
-from vicinal.arrays import AnyArray, Floats, Ints, Places, Shares
+from vicinal.arrays import AnyArray, Floats, Indices, Ints, Shares
 from vicinal.engine.engine import QueryAnswers, QueryEngine
 from vicinal.engine.proxy_ledger import ProxyLedger
 from vicinal.engine.shard import Shard, SharedShard
@@ -176,7 +176,7 @@ class AudienceState:
         return self.engine.answer(integers, predicted=predictions)
 
     def read_answers(
-        self, block_numbers: Places, offsets: Places
+        self, block_numbers: Ints, offsets: Indices
     ) -> tuple[Ints, Floats | None, Floats | None]:
         """Return stored answers of a store of classes: labels, noisy votes and probabilities.
 

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from vicinal import checks
 from vicinal.accounting.budget import UNITS
-from vicinal.arrays import AnyArray, Bools, Floats, Ints, Places, Steps
+from vicinal.arrays import AnyArray, Bools, Floats, Indices, Ints, Steps
 from vicinal.checks import SubjectId
 from vicinal.errors import InvalidInput, NoCoverage, PrivacyRefused
 from vicinal.ledger.answers import DIGEST_BYTES, digest_queries
@@ -387,7 +387,7 @@ class ReleasedNumbers:
         """Number of bins of each table: p of errors, then p of deviations."""
         return (2 * _N_BINS_PER_SIDE,) * (2 * len(self.target.names))
 
-    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+    def find_cells(self, truth: AnyArray, answer_indices: Indices) -> Indices:
         """Return each row's bin in each table, int64 (n, 2 p)."""
         error_edges, deviation_edges, centre = self._edges_and_centre
         errors = self.answers[answer_indices] - truth
@@ -457,7 +457,7 @@ class ReleasedLabelSets:
     """
 
     labels: list[Any]
-    answers: Places
+    answers: Ints
 
     def encode_truth(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return the presence of each true label, bool (n, c).
@@ -472,7 +472,7 @@ class ReleasedLabelSets:
         """Number of cells of each label's table: four."""
         return (4,) * len(self.labels)
 
-    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+    def find_cells(self, truth: AnyArray, answer_indices: Indices) -> Indices:
         """Return each row's cell in each label's table, int64 (n, c): 2 truth + answer."""
         return 2 * truth.astype(np.int64) + self.answers[answer_indices]
 
@@ -750,7 +750,7 @@ def _check_subject_ids(store: OpenStore, subjects: Any, size: int) -> list[Subje
 
 def _read_answered_queries(
     store: OpenStore, state: AudienceState, min_version: int
-) -> tuple[dict[bytes, int], Places, Places]:
+) -> tuple[dict[bytes, int], Ints, Indices]:
     """Return the newest answer's index by query digest; `block_numbers` and `offsets` of all.
 
     `min_version`: first version of the data whose answers are read.
@@ -782,14 +782,14 @@ class ReleasedClasses:
     """
 
     target: Classes
-    answers: Places
+    answers: Ints
     probabilities: Floats | None
     coverage: str | None
     class_scores: Floats | None
 
     @classmethod
     def read(
-        cls, state: AudienceState, block_numbers: Places, offsets: Places, coverage: str | None
+        cls, state: AudienceState, block_numbers: Ints, offsets: Indices, coverage: str | None
     ) -> ReleasedClasses:
         """Return the answers of an audience at some locations."""
         target: Any = state.plan.target
@@ -835,7 +835,7 @@ class ReleasedClasses:
             n_rows = len(self.target.names) if self.coverage == PER_CLASS else 1
         return n_confusion_cells, n_rows * (len(self.edges) + 1)
 
-    def find_cells(self, truth: AnyArray, answer_indices: Places) -> Places:
+    def find_cells(self, truth: AnyArray, answer_indices: Indices) -> Indices:
         """Return each row's cell in each table, int64 (n, tables)."""
         answers = self.answers[answer_indices]
         cells = [truth * len(self.target.names) + answers]
@@ -892,8 +892,8 @@ ReleasedAnswers = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
 
 def _read_released(
     state: AudienceState,
-    block_numbers: Places,
-    offsets: Places,
+    block_numbers: Ints,
+    offsets: Indices,
     largest_error: float,
     coverage: str | None,
 ) -> ReleasedAnswers:

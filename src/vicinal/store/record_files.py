@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.arrays import AnyArray, Ints32, Places
+from vicinal.arrays import AnyArray, Indices, Ints32
 from vicinal.errors import StoreDamaged
 from vicinal.ledger.database import Database
 from vicinal.ledger.files import (
@@ -118,7 +118,7 @@ class RecordFile:
         content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
-    def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+    def copy_over_erased(self, erased_indices: Indices, moved_indices: Indices, size: int) -> None:
         """Copy the rows at `moved_indices` over those at `erased_indices`, int64 (m,), durably.
 
         `size`: number of rows before the erasure.
@@ -189,7 +189,7 @@ class RecordFiles:
         self.labels.append(start, labels)
         self.slots.append(start, slots)
 
-    def copy_over_erased(self, erased_indices: Places, moved_indices: Places, size: int) -> None:
+    def copy_over_erased(self, erased_indices: Indices, moved_indices: Indices, size: int) -> None:
         """Run :meth:`RecordFile.copy_over_erased` for every file."""
         for record_file in self.file_of.values():
             record_file.copy_over_erased(erased_indices, moved_indices, size)

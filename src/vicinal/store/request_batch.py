@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.arrays import AnyArray, Places
+from vicinal.arrays import AnyArray, Indices, Ints
 from vicinal.errors import InvalidInput, KeyReused, NoCoverage, PrivacyRefused, VicinalError
 from vicinal.ledger.answers import (
     AnswerBlock,
@@ -44,7 +44,7 @@ from vicinal.store.store_schema import StoreSchema
 from vicinal.targets.target import LABELS
 
 
-def read_stored_answers(state: AudienceState, block_numbers: Places, offsets: Places) -> Reply:
+def read_stored_answers(state: AudienceState, block_numbers: Ints, offsets: Indices) -> Reply:
     """Return released answers of an audience as a reply, without charge.
 
     The counts `charged` and `left` of the reply are 0.
@@ -129,8 +129,8 @@ class _LocatedRequest:
 
     state: AudienceState
     analyst: str
-    block_numbers: Places
-    offsets: Places
+    block_numbers: Ints
+    offsets: Indices
     charged: int = 0
     body: bytes = b""
     certified: CertifiedThresholds | None = None
