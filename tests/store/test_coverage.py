@@ -290,8 +290,8 @@ def test_an_interval_has_every_outcome_that_its_threshold_covers(bounds, scale):
     target = declared_target({"bounds": bounds, "scale": scale})
     generator = np.random.default_rng(5)
     answers = generator.uniform(*bounds, (4000, 1))
-    scaled_bounds = target.scaled_bounds
-    threshold = 0.25 * float((scaled_bounds.high - scaled_bounds.low)[0])
+    transformed_bounds = target.transformed_bounds
+    threshold = 0.25 * float((transformed_bounds.high - transformed_bounds.low)[0])
     certified = CertifiedThresholds(0.9, ("number",), (threshold,), None, 0)
     low, high = certified.bound_numbers(target, answers)
     assert (low >= bounds[0]).all()

@@ -1,4 +1,8 @@
-"""`vicinal schema`: draft a schema from a public table, or check a private table against one."""
+"""`vicinal schema`: draft a schema from a public table, or check a private table against one.
+
+Of the options, `out` and `csv_options` are for drafts alone; `schema`, `reference`, `classes`,
+`curator` and `json` for checks alone.
+"""
 
 from __future__ import annotations
 

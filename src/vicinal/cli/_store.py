@@ -478,7 +478,10 @@ def _describe_shares(evaluations: Sequence[dict[str, Any]]) -> str:
 
 
 def _format_title(name: str) -> str:
-    """Return the title of the figure `name`."""
+    """Return the title of a figure, such as "weight: RMSE".
+
+    `name`: its key, such as "rmse", or "weight rmse" for one of several targets.
+    """
     target, _, kind = name.rpartition(" ")
     return f"{target}: {_FIGURE_NAMES[kind]}" if target else _FIGURE_NAMES[kind]
 

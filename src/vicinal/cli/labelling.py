@@ -745,7 +745,8 @@ def _evaluate_rounds(
 ) -> dict[str, AccuracyByClass]:
     """Return the accuracies of the answers of each round and of the `final` student, by title.
 
-    `transfer`: the answers of all rounds. For the other arguments see :func:`_evaluate_student`.
+    Abstentions and public examples without a true label are left out. `transfer`: the answers of
+    all rounds. For the other arguments see :func:`_evaluate_student`.
     """
     import numpy as np
 

@@ -199,7 +199,8 @@ class PanelCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line `args` into click's context `ctx`; return its remaining arguments.
 
-        Raises InvalidInput if a command that takes subject ids has any.
+        Raises InvalidInput if a command that takes subject ids has any: click's message would quote
+        arguments, which may be ids.
         """
         takes_ids = any(option.name == "subject" and option.multiple for option in self.params)
         ctx.allow_extra_args = ctx.allow_extra_args or takes_ids
@@ -235,7 +236,7 @@ class PlanCommand(PanelCommand):
 
     @property
     def params(self) -> list[Any]:
-        """All options of the command; always the same list, because click appends to it."""
+        """All parameters of the command; always the same list, because click appends to it."""
         if not self._has_plan_options:
             self._params.extend(_create_options(self.without_option))
             self._has_plan_options = True
@@ -243,12 +244,15 @@ class PlanCommand(PanelCommand):
 
     @params.setter
     def params(self, own_params: list[Any]) -> None:
-        """Set the command's own options; those of plan parameters are added when they are read."""
+        """Set the command's own parameters; options of plan parameters are added when read."""
         self._params = list(own_params)
         self._has_plan_options = False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; its plan parameters move from its arguments to the metadata of `ctx`."""
+        """Run the command; its plan parameters move from its arguments to the metadata of `ctx`.
+
+        There, the values of those that were given are parsed but not checked.
+        """
         parameters = {
             name: parameter
             for name, parameter in _get_plan_parameters().items()

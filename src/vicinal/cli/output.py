@@ -198,7 +198,7 @@ def redirect_to_null(descriptor: int) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print `text`, one line, on stderr."""
+    """Print `text`, one line, on stderr after "vicinal: "."""
     echo(f"vicinal: {text}", err=True)
 
 

@@ -2,8 +2,9 @@
 
 A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
 *Levels* are ordered categories. Everywhere in this module, `name` is the column's name, `column`
-its texts (n,), `file` the CSV format of the public file, and `order` the texts of an ordered
-category, from the lowest to the highest, or None.
+its texts (n,), with nulls in place of the missing-value markers that the draft declares, `file` the
+CSV format of the public file, and `order` the texts of an ordered category, from the lowest to the
+highest, or None. The draft of an ordered category declares no markers.
 """
 
 import itertools
@@ -70,7 +71,10 @@ _POINTS_BEFORE_THREE_DIGITS = re.compile(r"[<>≤≥]?=?\s*-?(0|[1-9]\d{0,2}(\.\
 def draft_text_column(
     name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm
 ) -> Draft:
-    """Return the draft of a column of texts: parsed values, levels, a category, or no features."""
+    """Return the draft of a column of texts: parsed values, levels, a category, or no features.
+
+    The markers are not yet replaced in `column`.
+    """
     distinct = list_distinct_texts(column)
     if len(distinct) < 2:
         return Draft(IGNORED, values.CONSTANT if distinct else values.EMPTY)
@@ -101,12 +105,12 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
 class _Interpretation:
     """One possible meaning of a column of texts, which is parsed with it.
 
-    `draft`: returns the draft from the column's name, `parsed` (for dates: the column) and the
-    keyword arguments `options`.
+    `create_draft`: returns the draft from the column's name, `parsed` (for dates: the column) and
+    the keyword arguments `options`.
     """
 
     parsed: ParsedColumn
-    draft: Callable[..., Draft]
+    create_draft: Callable[..., Draft]
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -120,8 +124,9 @@ def _list_interpretations(
 ) -> list[_Interpretation]:
     """Return the possible meanings of a column of texts, the most probable first.
 
-    `pointed`: the texts with decimal points in place of decimal commas, if the file has these.
-    `distinct`: the distinct texts of `column` that are not missing.
+    Texts with leading zeros are codes, and neither numbers nor truth values. `pointed`: the texts
+    with decimal points in place of decimal commas, if the file has these. `distinct`: the distinct
+    texts of `column` that are not missing.
     """
     meanings = []
     if not any(map(cells.LEADING_ZERO.fullmatch, distinct)):
@@ -176,19 +181,19 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
     date_format = meaning.date_format
     if date_format is not None and date_format.endswith("%y"):
         return Draft(IGNORED, "its years have two digits; write four, or declare the date's form")
-    is_date = meaning.draft is values.draft_dates
-    draft = meaning.draft(name, column if is_date else meaning.parsed, **meaning.options)
+    is_date = meaning.create_draft is values.draft_dates
+    draft = meaning.create_draft(name, column if is_date else meaning.parsed, **meaning.options)
     if date_format is not None:
         other_formats = [
             other.date_format for other in fitting if other.date_format not in (date_format, None)
         ]
         doubt = f'; {other_formats[0]} fits too, so check "form"' if other_formats else ""
         draft = draft.add_notes(f"its dates are read as {date_format}{doubt}")
-    if is_date or meaning.draft in (values.draft_times, values.draft_durations):
+    if is_date or meaning.create_draft in (values.draft_times, values.draft_durations):
         draft = values.note_rounded_times(column, draft)
-    if meaning.draft is values.draft_yes_no and isinstance(draft.column, kinds.YesNoColumn):
+    if meaning.create_draft is values.draft_yes_no and isinstance(draft.column, kinds.YesNoColumn):
         draft = draft._replace(has_codes=not cells.parse_numbers(pointed).faults.any())
-    if meaning.draft is values.draft_numbers:
+    if meaning.create_draft is values.draft_numbers:
         draft = draft.add_notes(*_describe_doubtful_numbers(list_distinct_texts(pointed), file))
     return draft
 

@@ -47,7 +47,10 @@ def project_exactly(rows: Floats, directions: Floats) -> Floats:
 
 
 def scale_to_unit_length(rows: Floats) -> Floats32:
-    """Return rows (n, c) scaled to Euclidean length 1; rows of zeros stay zeros."""
+    """Return rows (n, c) divided by their Euclidean lengths; rows of zeros stay zeros.
+
+    A length is that of the row on its grid (:func:`round_to_grid`), so that its square is exact.
+    """
     grid, scaled = round_to_grid(rows, _compute_square_bits(rows.shape[1]))
     length = np.sqrt(_sum_squares(grid))
     length[length == 0] = 1.0

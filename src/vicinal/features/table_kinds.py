@@ -67,7 +67,10 @@ class TableColumn(ABC):
 
     @abstractmethod
     def _parse(self, column: pa.ChunkedArray) -> ParsedColumn:
-        """Return codes and faults of a column in which missing-value markers are already nulls."""
+        """Return codes and faults of a column, without regard to missing-value markers.
+
+        The caller has replaced them by nulls, or leaves out their codes afterwards.
+        """
 
     @abstractmethod
     def _compute_value_features(self, codes: Codes) -> Floats:
@@ -123,7 +126,7 @@ class TableColumn(ABC):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Suffixes of the names of the features of values (w,); empty for a single feature."""
+        """Suffix of the name of each feature of values, (w,); "" is a name without suffix."""
         return ("",)
 
     @property

@@ -125,7 +125,7 @@ class StoredLogDeltas:
         n, mean = world.n, world.mean
 
         def compute_log_terms(low: int, high: int) -> Floats:
-            """Return log(Chernoff bound of Pr[k] times delta(k)) for `low` <= k <= `high`."""
+            """Return log(bound of Pr[k] times lower bound of delta(k)) for `low` <= k <= `high`."""
             k = np.arange(low, high + 1)
             deviance = rel_entr(k, mean) + rel_entr(n - k, n - mean)
             return np.asarray(self.profile[0, low : high + 1] - deviance)
@@ -283,8 +283,9 @@ def compute_poisson_binomial_log_pmf(
 ) -> tuple[Floats, Floats]:
     """Return Poisson-binomial log Pr[k successes] for low <= k < high, and error bounds.
 
-    Group g has `counts[g]` independent trials with success probability `probabilities[g]`;
-    0 <= low, high <= number of trials + 1. Both results are float64 (high - low,).
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`, 0 to 1;
+    0 <= low, high <= number of trials + 1. Both results are float64 (high - low,). The error bound
+    of a probability that cannot be resolved is infinite.
     """
     n_certain = int(counts[probabilities == 1].sum())
     is_random = (probabilities > 0) & (probabilities < 1) & (counts > 0)
@@ -309,9 +310,9 @@ def _compute_log_pmf_block(
 ) -> tuple[Floats, Floats, int]:
     """Return log Pr[k successes] for k = `first` .. next_k - 1, error bounds, and next_k.
 
-    Group g has `counts[g]` independent trials with success probability `probabilities[g]`. next_k
-    is where the tilt loses precision, `stop` at most. Probabilities that cannot be resolved have
-    infinite error bounds.
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`, above 0
+    and below 1. next_k is where the tilt loses precision, `stop` at most. Probabilities that cannot
+    be resolved have infinite error bounds.
     """
     n = int(counts.sum())
     if first in (0, n):
@@ -339,7 +340,8 @@ def _compute_log_pmf_block(
 def _find_tilt(counts: Counts, probabilities: Floats, mean: int) -> float:
     """Return the tilt s: with odds multiplied by e^s, the mean number of successes is `mean`.
 
-    Group g has `counts[g]` independent trials with success probability `probabilities[g]`.
+    Group g has `counts[g]` independent trials with success probability `probabilities[g]`, above 0
+    and below 1. `mean` is above 0 and below the number of trials.
     """
     log_odds = logit(probabilities)
 

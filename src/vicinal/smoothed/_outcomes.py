@@ -159,7 +159,8 @@ def _sum_outcome_divergence(
 
     `log_p` and `log_q` (outcomes,) are log probabilities of :func:`compute_outcome_logs` for two
     databases, `extra_error` is the larger of their extra errors, and E = exp(`epsilon`). The sum
-    leaves out the outcome with index `omitted`, none if it is -1.
+    leaves out the outcome with index `omitted`, so that a probability near 1 does not cancel; none
+    if it is -1.
     """
     low, high = -np.inf, -np.inf
     for outcome in range(len(log_p)):

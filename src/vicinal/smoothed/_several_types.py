@@ -133,7 +133,8 @@ class _CornerDeltas:
     ) -> tuple[float, float]:
         """Return lower and upper bounds of e(`a`, `b`), the larger divergence of both directions.
 
-        It is that at `epsilon` of counts of records that `sampler` samples.
+        It is that at `epsilon` of counts of records that `sampler` samples. The bounds are no
+        logarithms. Each call adds 1 to `n_computed`.
         """
         self.n_computed += 1
         directions = [
@@ -144,7 +145,7 @@ class _CornerDeltas:
         return math.exp(low - 1e-12), math.exp(high + 1e-12) + 1e-300
 
     def _bound_delta(self, x: int, y: int) -> tuple[float, float]:
-        """Return lower and upper bounds of g(`x`, `y`); the order of the counts is irrelevant."""
+        """Return lower and upper bounds of g(`x`, `y`), no logarithms; g is symmetric."""
         if x + y > self._n:
             return 0.0, 1e-300
         if x == y == 0:

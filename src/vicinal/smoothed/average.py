@@ -73,7 +73,10 @@ class Average(CountMechanism):
         return self.size / n
 
     def iterate_divergences(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the divergences of `database`, counts (levels,), from each neighbour, and back."""
+        """Yield the divergences of `database`, counts (levels,), from each neighbour, and back.
+
+        There is one neighbour for each level that occurs and each other level.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 8 * (n + len(rows[0])) * MACHINE_EPSILON
@@ -81,7 +84,10 @@ class Average(CountMechanism):
             yield from _enclose_columns(_sum_divergences(rows, own, exp_eps, slack), level)
 
     def iterate_gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the adversary's gain of :meth:`Mechanism.iterate_gains` for each neighbour."""
+        """Yield the adversary's gain of :meth:`Mechanism.iterate_gains` for each neighbour.
+
+        There is one neighbour for each level that occurs and each other level.
+        """
         exp_eps, n = compute_bounded_exp(epsilon), int(database.sum())
         for level, rows in self._iterate_replacements(database):
             own, slack = rows[level], 16 * (n + len(rows[0])) * MACHINE_EPSILON

@@ -160,8 +160,11 @@ class KNNVotes(mechanisms.Mechanism):
 
 
 def _enclose_computed(value: float, high: float) -> LogInterval:
-    """Return the interval of a divergence, computed as `value` and at most `high`, not logs."""
-    # The error of a computed sum is symmetric, so the divergence is at least 2 value - high.
+    """Return the interval of a divergence or gain, computed as `value` and at most `high`.
+
+    The arguments are no logarithms.
+    """
+    # The error of a computed sum is symmetric, so the exact one is at least 2 value - high.
     return LogInterval(log_or_minus_inf(2 * value - high), log_or_minus_inf(high)).cap_at_one()
 
 

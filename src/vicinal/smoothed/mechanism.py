@@ -126,7 +126,7 @@ class FixedSize(Sampler):
     def compute_divergence(
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
-        # It is the mean over the hypergeometric number of sampled records of the two types.
+        """Return the mean divergence over the hypergeometric number of records of both types."""
         n_pair = a + b + 1  # records of the two types in which X and X' differ
         exp_eps = compute_bounded_exp(epsilon)
         if n_pair == n:
@@ -140,6 +140,7 @@ class FixedSize(Sampler):
         return average_pair_divergence(log_p, min_sampled, a, b, exp_eps, weighting).cap_at_one()
 
     def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:
+        """Return the hypergeometric distribution for the part of the sample that remains."""
         n_to_sample = self.size - n_sampled
         possible_counts = range(max(0, n_to_sample - n_later), min(n_type, n_to_sample) + 1)
         return [
@@ -176,13 +177,14 @@ class Poisson(Sampler):
         epsilon: float,
         weighting: int = DIVERGENCE,
     ) -> LogInterval:
-        # It is the mean over the binomial number of sampled records of the two types.
+        """Return the mean divergence over the binomial number of records of both types."""
         log_p = intervals.log_binomial_pmf(a + b + 1, self.gamma)
         return average_pair_divergence(
             log_p, 0, a, b, compute_bounded_exp(epsilon), weighting
         ).cap_at_one()
 
     def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:  # noqa: ARG002 - records are sampled independently
+        """Return the binomial distribution, which does not depend on other types."""
         return _list_binomial(n_type, self.gamma)
 
 
@@ -208,7 +210,7 @@ class WithReplacement(Sampler):
     def compute_divergence(
         self, a: int, b: int, n: int, epsilon: float, weighting: int = DIVERGENCE
     ) -> LogInterval:
-        # It is the mean over the binomial number of samples that are of the two types.
+        """Return the mean divergence over the binomial number of samples of both types."""
 
         def compute_for_size(n_sampled: int) -> LogInterval:
             """Return the divergence if `n_sampled` samples are of the two types."""
@@ -221,6 +223,7 @@ class WithReplacement(Sampler):
         return average_over_sizes(log_p, compute_for_size).cap_at_one()
 
     def list_type_counts(self, n_type: int, n_later: int, n_sampled: int) -> CountDistribution:
+        """Return the binomial distribution for the part of the sample that remains."""
         probability = n_type / (n_type + n_later) if n_type else 0.0
         return _list_binomial(self.size - n_sampled, probability)
 
@@ -384,7 +387,8 @@ def align_distributions(
 ) -> tuple[Floats, Floats]:
     """Return log P and log(P / P') of the outcomes with P > 0, two float64 (outcomes,).
 
-    `log_p` and `log_p_other` map outcomes to log P and log P'.
+    `log_p` and `log_p_other` map outcomes to log P and log P'. The ratio is infinite for an outcome
+    that `log_p_other` lacks.
     """
     possible = {outcome: value for outcome, value in log_p.items() if value > -math.inf}
     values = np.array(list(possible.values()), dtype=np.float64)
@@ -448,7 +452,10 @@ class Histogram(ComparedMechanism):
     def iterate_comparisons(
         self, database: Counts, epsilon: float, weightings: tuple[int, int]
     ) -> Iterator[Comparison]:
-        # Neighbours with equal counts of the two types in which they differ have equal divergences.
+        """Yield the comparison at `epsilon` for each different pair of counts of two types.
+
+        Neighbours with equal counts of the two types in which they differ have equal divergences.
+        """
         n = int(database.sum())
         compute = self.sampler.compute_divergence
         n_types_by_count = Counter(sorted(database.tolist()))

@@ -390,16 +390,16 @@ class CertifiedThresholds:
 
         `answers` (q, p): predictions. All are in units of the numbers.
         """
-        bounds = target.scaled_bounds
+        bounds = target.transformed_bounds
         is_log = target.scale == LOG
-        scaled = np.log(answers) if is_log else answers
+        transformed = np.log(answers) if is_log else answers
         # Exponentials have a relative error, which is one of the logarithm: as at a bound of 1.
         largest = np.maximum(np.abs(bounds.low), np.abs(bounds.high)) + is_log
         widths = np.array([np.inf if value is None else value for value in self.thresholds])
         widths = widths + _ROUNDING_MARGIN * np.spacing(largest)
         # Clipped ends are the bounds themselves, not exponentials of the bounds' logarithms.
-        low = np.where(scaled - widths <= bounds.low, -np.inf, scaled - widths)
-        high = np.where(scaled + widths >= bounds.high, np.inf, scaled + widths)
+        low = np.where(transformed - widths <= bounds.low, -np.inf, transformed - widths)
+        high = np.where(transformed + widths >= bounds.high, np.inf, transformed + widths)
         if is_log:
             low, high = np.exp(low), np.exp(high)
         return np.maximum(low, target.bounds.low), np.minimum(high, target.bounds.high)

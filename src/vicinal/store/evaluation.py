@@ -378,7 +378,7 @@ class ReleasedNumbers:
         `y` (n,) or (n, p): true numbers in units of the targets. Raises InvalidInput if they are
         not finite numbers of that shape.
         """
-        bounds = self.target.scaled_bounds
+        bounds = self.target.transformed_bounds
         scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
         return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
 
@@ -436,7 +436,7 @@ class ReleasedNumbers:
     @property
     def _edges_and_centre(self) -> tuple[Floats, Floats, Floats]:
         """Edges of error bins and deviation bins, both (p, b + 1), and mean answers (p,)."""
-        bounds = self.target.scaled_bounds
+        bounds = self.target.transformed_bounds
         ranges = bounds.high - bounds.low
         fractions = np.arange(-_N_BINS_PER_SIDE, _N_BINS_PER_SIDE + 1) / _N_BINS_PER_SIDE
         unit_edges = np.sign(fractions) * fractions**2

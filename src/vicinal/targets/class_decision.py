@@ -54,7 +54,10 @@ class ClassDecision:
 
     @cached_property
     def scores(self) -> ClassScores:
-        """Score functions of the classes: cost times expected true votes; the largest wins."""
+        """Score of each class as a function of noisy votes and noise; the largest wins.
+
+        It is the expected true votes times the cost, which is divided by the largest cost.
+        """
         return self._tabulate_class_scores(self._costs / self._costs.max())
 
     def compute_probabilities(self, votes: npt.ArrayLike, noise: npt.ArrayLike) -> Floats:

@@ -174,7 +174,10 @@ class Numbers(NumbersParameters, VectorTarget):
     public_metadata = ("the names and bounds of the targets",)
 
     def complete_and_check(self) -> None:
-        """Raise InvalidInput if bounds, typical range and scale contradict each other."""
+        """Raise InvalidInput if bounds, typical range and scale contradict each other.
+
+        The names of answer columns are checked, too; no value is completed.
+        """
         super().complete_and_check()
         typical = self.typical_range
         bounds = self.bounds
@@ -245,21 +248,21 @@ class Numbers(NumbersParameters, VectorTarget):
         With ``scale="log"``, bounds and ranges are replaced by their logarithms first. Without a
         declared range they are 0 and 1.
         """
-        bounds = self.scaled_bounds
+        bounds = self.transformed_bounds
         if self.typical_range is None:
             return np.zeros(len(bounds)), np.ones(len(bounds))
-        typical = self._take_scale(self.typical_range)
+        typical = self._transform_bounds(self.typical_range)
         half_bounds = (bounds.high - bounds.low) / 2
         centre = (typical.low + typical.high) / 2 - (bounds.low + bounds.high) / 2
         return centre / half_bounds, (typical.high - typical.low) / 2 / half_bounds
 
     @property
-    def scaled_bounds(self) -> TargetBounds:
-        """The bounds, or their logarithms if these are averaged."""
-        return self._take_scale(self.bounds)
+    def transformed_bounds(self) -> TargetBounds:
+        """The bounds of the averaged numbers: unchanged, or logarithms with ``scale="log"``."""
+        return self._transform_bounds(self.bounds)
 
-    def _take_scale(self, bounds: TargetBounds) -> TargetBounds:
-        """Return `bounds` of numbers on the scale that is averaged: unchanged, or logarithms."""
+    def _transform_bounds(self, bounds: TargetBounds) -> TargetBounds:
+        """Return `bounds` unchanged, or their logarithms with ``scale="log"``."""
         if self.scale != LOG:
             return bounds
         return TargetBounds(bounds.names, np.log(bounds.low), np.log(bounds.high))
@@ -275,15 +278,15 @@ class Numbers(NumbersParameters, VectorTarget):
         b /= math.sqrt(len(self.bounds))
         means, errors = compute_noisy_averages(sums, noise, a, b)
         centre, half_width = self._relative_typical_range
-        bounds = self.scaled_bounds
-        units_per_scale = (bounds.high - bounds.low) / 2
+        bounds = self.transformed_bounds
+        half_bounds = (bounds.high - bounds.low) / 2
         scaled_means = np.clip(means * half_width + centre, -1, 1)
-        values = bounds.low + units_per_scale * (scaled_means + 1)
+        values = bounds.low + half_bounds * (scaled_means + 1)
+        slopes = half_bounds  # derivatives of the values with respect to the scaled means
         if self.scale == LOG:
             values = np.exp(values)
-            # The derivative of exp converts the errors of logarithms (delta method).
-            units_per_scale = values * units_per_scale
-        return VectorAnswers(values, units_per_scale * (errors * half_width))
+            slopes = values * half_bounds
+        return VectorAnswers(values, slopes * (errors * half_width))  # delta method
 
     def compute_expected_errors(self, weight: float, noise_std: Floats) -> list[ExpectedError]:
         """Return the standard error that the noise causes in each number's typical answer.
@@ -291,7 +294,7 @@ class Numbers(NumbersParameters, VectorTarget):
         A typical answer is at `_TYPICAL_POSITION` (three quarters) of the typical range.
         `weight`: total kernel weight of the neighbours, in votes. `noise_std`, (1,): the `noise`.
         """
-        typical = self._take_scale(self.typical_range or self.bounds)
+        typical = self._transform_bounds(self.typical_range or self.bounds)
         y = typical.low + _TYPICAL_POSITION * (typical.high - typical.low)
         y = np.exp(y) if self.scale == LOG else y
         sums = weight * self.encode(y if self.bounds.names is None else y[None], 1).to_dense()
