@@ -180,7 +180,8 @@ class QueryEngine:
     ) -> ReleasedAndNoise:
         """Charge the neighbours; return noisy votes or labels, and noise standard deviations.
 
-        `model_votes`, float64 (q, c): votes of the public model, to add to the private votes.
+        `model_votes`, float64 (q, c): votes of the public model, to add to the private votes. None
+        without a model; private counts exclude one.
         """
         # Without queries, no subject is charged and no noise is sampled.
         if not len(queries):

@@ -1,10 +1,10 @@
 """Number of neighbours and noise multiplier of a plan, from public information alone.
 
 A record expects T k / n participations in T queries, each charged w^2 / (2 sigma2^2 k) for a kernel
-weight w, so its zCDP budget B is just spent at the noise multiplier sigma2, which stands for noise
+weight w, so its zCDP budget b is just spent at the noise multiplier sigma2, which stands for noise
 of standard deviation sigma2 sqrt(k) on the votes of k neighbours:
 
-    sigma2 = sqrt(headroom spread w^2 T / (2 n B)),
+    sigma2 = sqrt(headroom spread w^2 T / (2 n b)),
 
 where `spread` accounts for hubs: records that are near more queries than other records. It and w^2
 are measured with public points as both records and queries. The headroom reflects asymmetric
@@ -16,10 +16,13 @@ sqrt(k) / sigma2. The optimum is flat. It grows in proportion to the noise, and 
 of the data, since in many dimensions twice the neighbours are hardly more distant.
 docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
 
-Everywhere in this module `n_records` is the declared number n of private records, `n_queries` the
-planned number T of answers, and `budget` a subject's zCDP budget B. `n_classes` is the number of
-classes that answers distinguish, `reference` has the public points, and `neighbors_per_noise` is
-the factor in k = factor * dimension * noise multiplier. All of these are public.
+Everywhere in this module `n_records` is the number n of private records, declared or estimated,
+and `n_queries` the planned number T of answers by private votes. `record_budget` is the zCDP budget
+b of one record: a subject's budget for votes, divided by the ratio of a subject's charge to that of
+one of its records. Labels alone cost less; b is then the budget that would pay for as many votes.
+`n_groups` is the number of classes, or other groups of records, that answers distinguish;
+`reference` has the public points, and `neighbors_per_noise` is the factor in k = factor * dimension
+* noise multiplier. All of these are public.
 """
 
 import math
@@ -43,7 +46,8 @@ TYPICAL_SPREAD = 1.3
 MIN_RANK = 5  # minimum number of reference points inside a radius at the automatic k
 
 COUNT_CHARGE = 3.0
-"""Charge of one private count as a multiple of B / T, at the paper's sigma1 = sqrt(T / (6 B))."""
+"""Charge of one private count as a multiple of B / T, for a subject's zCDP budget B, at the paper's
+sigma1 = sqrt(T / (6 B))."""
 
 _MAX_PROBES = 2000  # public points that serve as queries
 _RANK_RATIO = 4  # of the two neighbour ranks used to estimate the dimension
@@ -64,20 +68,24 @@ class Participation:
 def compute_n_neighbors(
     n_records: int,
     n_queries: int,
-    budget: float,
-    n_classes: int,
+    record_budget: float,
+    n_groups: int,
     n_reference: int,
     dimension: float = MIN_DIMENSION,
     neighbors_per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k, the expected number of neighbours of a query, from public numbers alone.
 
-    `n_reference`: number of public points. `dimension`: intrinsic dimension of the data.
+    It is at most half the mean number of a group's records, but always large enough for `MIN_RANK`
+    public points inside a radius.
+
+    `n_reference`: number of public points; without any, `n_records`. `dimension`: intrinsic
+    dimension of the data, at least `MIN_DIMENSION` of which counts.
     """
     # The noise multiplier that spends a typical record's budget, with weights of 1.
-    multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * budget))
+    multiplier = math.sqrt(TYPICAL_SPREAD * n_queries / (2 * n_records * record_budget))
     proposed = round(neighbors_per_noise * max(dimension, MIN_DIMENSION) * multiplier)
-    maximum = max(1, n_records // (2 * n_classes))
+    maximum = max(1, n_records // (2 * n_groups))
     minimum = math.ceil(MIN_RANK * n_records / n_reference)
     return max(min(proposed, maximum), min(minimum, n_records), 1)
 
@@ -86,15 +94,15 @@ def fit_n_neighbors(
     reference: Reference,
     n_records: int,
     n_queries: int,
-    budget: float,
-    n_classes: int,
+    record_budget: float,
+    n_groups: int,
     neighbors_per_noise: float = NEIGHBORS_PER_NOISE,
 ) -> int:
     """Return k, the expected number of neighbours of a query, fitted to the dimension of the data.
 
     The intrinsic dimension is estimated on the public points.
     """
-    plan = (n_records, n_queries, budget, n_classes, len(reference))
+    plan = (n_records, n_queries, record_budget, n_groups, len(reference))
     first_k = compute_n_neighbors(*plan, neighbors_per_noise=neighbors_per_noise)
     dimension = estimate_dimension(reference, round(first_k * len(reference) / n_records))
     return compute_n_neighbors(*plan, dimension, neighbors_per_noise)
@@ -128,28 +136,25 @@ def compute_noise_multiplier(
     n_records: int,
     n_queries: int,
     count: float,
-    compute_equivalent_budget: Callable[[float], float],
+    compute_record_budget: Callable[[float], float],
 ) -> float:
     """Return the noise multiplier sigma2 at which the planned answers spend a record's budget.
 
-    The formula in the header of this module holds for charges proportional to the squared
-    contribution. Those of label-only releases are not, so the budget is converted.
-
-    `count`: expected number of records that vote on a query. `compute_equivalent_budget`: maps a
-    contribution, in noise standard deviations, to the zCDP budget from which squared charges would
-    pay for as many contributions of this size as the charges of the release pay for from the
-    subject's budget.
+    `count`: expected number of records that vote on a query. `compute_record_budget`: returns
+    `record_budget`, which for labels alone depends on the size of a contribution, from this size in
+    noise standard deviations; 0.0 stands for the limit of small contributions.
     """
     spread = participation.spread
     squared_weight = participation.mean_squared_weight
 
     def compute_multiplier(contribution: float) -> float:
         """Return sigma2 for contributions of this many noise standard deviations."""
-        budget = compute_equivalent_budget(contribution)
+        budget = compute_record_budget(contribution)
         return math.sqrt(HEADROOM * spread * squared_weight * n_queries / (2 * n_records * budget))
 
     # The relative charge of label-only releases rises with the contribution. It is taken at the
-    # largest planned one, so that charges are over- rather than underestimated.
+    # typical contribution with the least noise, that of the limit of small contributions, so that
+    # charges are over- rather than underestimated.
     return compute_multiplier(math.sqrt(squared_weight / count) / compute_multiplier(0.0))
 
 
@@ -157,7 +162,7 @@ def compute_count_noise(n_queries: int, budget: float) -> float:
     """Return sigma1, the noise standard deviation of a private count (ZZGW23), in records.
 
     It is sqrt(T / (6 B)), but at least 1: with less noise no record would be counted, as the
-    largest contribution is the noise's standard deviation.
+    largest contribution is the noise's standard deviation. `budget`: a subject's zCDP budget B.
     """
     return max(1.0, math.sqrt(n_queries / (2 * COUNT_CHARGE * budget)))
 

@@ -110,7 +110,8 @@ class VotePrices(NamedTuple):
     - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
       single coordinate is charged. Row i: the root of the share of a full budget that remains after
       the charge is at least i / r. Column: size of the contribution relative to that root.
-    - `label_only`: whether only labels are released. The two attributes before are used then only.
+    - `label_only`: whether only labels are released. Only then the two attributes before are used,
+      as `cells` and `shares` of :func:`~vicinal.accounting.charges.compute_label_charge`.
     """
 
     scales: Ints
@@ -157,7 +158,7 @@ class Scratch(NamedTuple):
         Call it before the function's sums are used.
         """
         if self.vector.any() or self.is_touched.any():
-            raise RuntimeError("A kernel left a contribution in its memory. Nothing is released.")
+            raise RuntimeError("A function left a contribution in its memory. Nothing is released.")
 
 
 class QueryPrice(NamedTuple):

@@ -302,7 +302,9 @@ class DeltaSlackAccountant:
             )
 
     def charge(self, scales: list[int], n_coordinates: int) -> None:
-        """Add the slack of releases before they are made; raise PrivacyRefused above the limit.
+        """Add the slack of releases before they are made.
+
+        Raises PrivacyRefused, and adds nothing, if the total would exceed the limit.
 
         - `scales`: noise scale of each release, in grid steps.
         - `n_coordinates`: number of coordinates of each release.

@@ -98,7 +98,7 @@ def fill_gaussian(words, cursor, samples, n_done, scale):  # type: ignore[no-unt
 def find_strip(digits):  # type: ignore[no-untyped-def]
     """Return the strip index at which the cumulative distribution exceeds a uniform real.
 
-    `digits` (int): its first N_DIGITS binary digits; UNDECIDED if these do not decide.
+    Returns UNDECIDED if more digits are needed. `digits` (int): its first N_DIGITS binary digits.
     """
     v = 0
     while digits > _CUMULATIVE[v]:

@@ -137,7 +137,7 @@ def compute_gaussian_round(
     n_digits: int = N_DIGITS,
     n_further_digits: int = N_FURTHER_DIGITS,
 ) -> tuple[bool, int]:
-    """Return whether one round of rejection sampling accepts, and the sample if it does.
+    """Return (True, sample) if one round of rejection sampling accepts, else (False, 0).
 
     Reads bits from `words` at `cursor`, which is advanced. `scale`: scale of the discrete Gaussian,
     in grid steps. `n_digits`, `n_further_digits`: see :class:`UniformReal`.

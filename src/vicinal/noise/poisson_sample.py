@@ -1,7 +1,8 @@
-"""Poisson samples by exact geometric gaps, without a Bernoulli sample for every subject.
+"""Poisson samples by exact geometric gaps, without a Bernoulli sample for every item.
 
-Each of n subjects is in the sample independently with probability p. The number of subjects that
-are skipped before the next one in the sample is geometric: at least m with probability (1 - p)^m.
+Each of n items (subjects, or pairs of a query and a record) is in the sample independently with
+probability p. The number of items that are skipped before the next one in the sample is geometric:
+at least m with probability (1 - p)^m.
 It is the number of m >= 1 for which a uniform real U is below (1 - p)^m. The first 32 binary digits
 of U are compared with those of the powers, computed in exact integers; where they are equal, more
 digits are read. The table of powers ends at a longest gap. Since a geometric distribution has no
@@ -9,10 +10,10 @@ memory, a longer gap is continued by a new one.
 
 Arguments of the two samplers, which :meth:`BitBuffer.fill` calls: `words` (random bits) and
 `cursor` (the position in them), see :mod:`vicinal.noise._uniform_bits`; `indices` (int64 array),
-filled with sampled subjects from index ``n_done[0]`` on; `n_done` (int64 (1,)), the number of
+filled with sampled items from index ``n_done[0]`` on; `n_done` (int64 (1,)), the number of
 filled entries; `parameter`, a tuple (powers, guide, state, numerator) of the two tables of
-:func:`_compute_powers`, the state (int64 (2,)): next subject and number of subjects, and the
-sampling probability times 2^64. The cursor, `n_done` and the next subject are advanced.
+:func:`_compute_powers`, the state (int64 (2,)): next item and number of items, and the
+sampling probability times 2^64. The cursor, `n_done` and the next item are advanced.
 """
 
 import math
@@ -42,9 +43,9 @@ _MAX_STREAM_BYTES = 1 << 16
 
 
 def draw_poisson_sample(probability: float, size: int) -> Indices:
-    """Return the indices of a Poisson sample from `size` subjects, int64, ascending.
+    """Return the indices of a Poisson sample from `size` items, int64, ascending.
 
-    The distribution is that of :func:`vicinal.noise.bernoulli.sample_bernoulli`: each subject is in
+    The distribution is that of :func:`vicinal.noise.bernoulli.sample_bernoulli`: each item is in
     the sample with probability exactly ``compute_bernoulli_probability(probability)``. The cost is
     proportional to the size of the sample.
     """
@@ -95,7 +96,7 @@ def _compute_powers(numerator: int) -> tuple[UInts64, Ints]:
 
 @compiled
 def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Fill `indices` with sampled subjects, until it is full or the last subject is reached.
+    """Fill `indices` with sampled items, until it is full or the last item is reached.
 
     Raises Undecided, before the next gap, if its first digits do not decide, and OutOfBits if the
     bits do not suffice.
@@ -104,9 +105,9 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
     i = n_done[0]
     bit = cursor[NEXT]
     end = cursor[END]
-    subject = state[0]
+    item = state[0]
     size = state[1]
-    while i < len(indices) and subject < size:
+    while i < len(indices) and item < size:
         if bit + N_DIGITS > end:
             break
         value = (words[bit >> 6] >> np.uint64(bit & 32)) & _DIGITS_MASK
@@ -116,25 +117,25 @@ def _fill_indices(words, cursor, indices, n_done, parameter):  # type: ignore[no
         if gap < _MAX_GAP and value == powers[gap]:
             break
         bit += N_DIGITS
-        subject += gap
+        item += gap
         if gap < _MAX_GAP:
-            if subject < size:
-                indices[i] = subject
+            if item < size:
+                indices[i] = item
                 i += 1
-            subject += 1
+            item += 1
     n_done[0] = i
-    state[0] = subject
+    state[0] = item
     cursor[NEXT] = bit
     cursor[MARK] = bit
-    if i < len(indices) and subject < size:
+    if i < len(indices) and item < size:
         read_bits(words, cursor, N_DIGITS)  # raises OutOfBits if that is the reason
         raise Undecided
 
 
 def _sample_gap_exactly(words, cursor, indices, n_done, parameter):  # type: ignore[no-untyped-def]
-    """Sample one gap and the subject after it in exact integers, with as many digits as needed.
+    """Sample one gap and the item after it in exact integers, with as many digits as needed.
 
-    No subject follows a longest gap; the next gap continues it.
+    No item follows a longest gap; the next gap continues it.
     """
     *_, state, numerator = parameter
     skip_numerator = (1 << 64) - int(numerator)  # 2^64 times the probability 1 - p of a skip

@@ -230,7 +230,10 @@ class PresampledNoise:
         self._n_taken = 0
 
     def take_samples(self, size: int) -> Ints:
-        """Return `size` samples, int64 (size,), and zero them in the buffer."""
+        """Return `size` samples, int64 (size,), and zero them in the buffer.
+
+        If fewer than `size` then remain, it is refilled, except by the first or a very large call.
+        """
         if size > len(self._unused):
             self._draw_batches(size - len(self._unused))
         used = self._unused[:size]

@@ -100,7 +100,7 @@ class ScoreHistogram:
       edge (of positive errors of numbers: its lower one, so that fewer outcomes count as covered).
     - `counts`, float64 (b,): noisy number of subjects in each bin; may be below 0.
     - `noise`: standard deviation of the noise in each count.
-    - `max_error`: probability with which a statement from this histogram may be wrong. The
+    - `max_error`: probability with which its statement on one level may be wrong. The
       probabilities of all evaluations of an audience add up to 1 - CONFIDENCE at most.
     """
 
@@ -289,9 +289,9 @@ def list_calibrations(
 def compute_max_error(n_earlier: int, n_histograms: int = 1) -> float:
     """Return the error probability of a histogram after `n_earlier` calibrations of the audience.
 
-    (1 - CONFIDENCE) / (i (i + 1)) for the i-th: a series with the sum 1 - CONFIDENCE, so that the
-    statements hold together however often outcomes are evaluated, also the same ones. The
-    `n_histograms` of classes or numbers share it, so that the statements on all hold together.
+    (1 - CONFIDENCE) / (i (i + 1)) for the i-th: a series with the sum 1 - CONFIDENCE, so that all
+    statements on one level hold together however often outcomes are evaluated, also the same ones.
+    The `n_histograms` of classes or numbers share it. Every level has this probability for itself.
     """
     number = n_earlier + 1
     return (1 - CONFIDENCE) / (number * (number + 1) * n_histograms)

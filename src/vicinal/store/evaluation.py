@@ -278,7 +278,7 @@ class NumberEvaluation(NoisyEvaluation):
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        # The mean of the sums of all histograms.
+        """Mean of the noisy sums of all histograms, and its noise standard deviation."""
         tables = np.concatenate([self.errors, self.deviations])
         n_tables, n_bins = tables.shape
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(n_bins / n_tables)
@@ -336,7 +336,7 @@ class LabelSetEvaluation(NoisyEvaluation):
 
     @property
     def subject_count_and_std(self) -> tuple[float, float]:
-        # The mean of the sums of all tables.
+        """Mean of the noisy sums of all tables, and its noise standard deviation."""
         n_labels = len(self.tables)
         return float(self.tables.sum() / n_labels), self.noise * 2 / np.sqrt(n_labels)
 

@@ -376,7 +376,10 @@ def _create_outdated_error(reason: str) -> StoreOutdated:
 
 
 def _finish_interrupted(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
-    """Finish a pending erasure, truncate uncommitted rows, and bring the witness up to date."""
+    """Finish a pending erasure, truncate uncommitted rows, and bring the witness up to date.
+
+    The new epoch keeps a store that opened the witness earlier from writing it any more.
+    """
     database = ledger.database
     witness.begin_epoch(*ledger.last_commit)
     is_erasing = database.get(erasure.PENDING) is not None
