@@ -70,8 +70,8 @@ def describe_model(store):
     state = store._audience_states["second"]
     model, audience = state.private_model, state.audience
     return (
-        model.model.model.weights.tobytes(), model.model.spent_shares.tobytes(), model.n_trainings,
-        model.model.score_std,
+        model.model.model.weights.tobytes(), model.model.spent_shares.tobytes(),
+        model.n_completed_trainings, model.model.score_std,
         audience.slack, state.proxy_shares.tobytes(), state.describe_plan(),
     )  # fmt: skip
 

@@ -1,7 +1,8 @@
 r"""Largest Rényi divergences of a released label, as rigorous upper bounds.
 
 Both parts maximise over the unknown vote counts by branch and bound. Write
-psi(L) = L^alpha - 1 - alpha (L - 1) >= 0. For base probabilities b and likelihood ratios L,
+psi(L) = L^alpha - 1 - alpha (L - 1) >= 0. For likelihood ratios L of the first distribution to the
+second, and *base* probabilities b, those of the second,
 
     exp((alpha - 1) D_alpha) - 1 = G = sum over outcomes of b psi(L),
 

@@ -56,11 +56,11 @@ def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[
     The result is at most that of :func:`compute_charge` at the same `rate`, so a norm returned by
     :func:`find_affordable_norm` is affordable.
     """
-    square = norm * norm * rate
+    votes_charge = norm * norm * rate  # not rounded
     # Shares below 1 are at most MAX_REDUCED_SHARE, so at least this residue remains for any share.
-    residue = max(remaining - MAX_REDUCED_SHARE * square, 0.0)
+    residue = max(remaining - MAX_REDUCED_SHARE * votes_charge, 0.0)
     rows = len(shares)
     last_cell = shares.shape[1] - 1
     row = int(min(math.sqrt(residue) * (rows / _SQRT_UNITS), rows - 1.0))
     cell = int(min(norm * cells / max(row, 1), float(last_cell)))
-    return math.ceil(min(square * shares[row, cell], _MAX_CHARGE))
+    return math.ceil(min(votes_charge * shares[row, cell], _MAX_CHARGE))

@@ -105,9 +105,9 @@ class SubsampledGaussian:
 
 
 def _compute_log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats) -> float:
-    """Return the log of E[G_b(L)], a sum over nodes of quadrature.
+    """Return the log of E_Q[G_b(L)], a sum over nodes of quadrature.
 
-    G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`. `log_mass` (m,): log masses of the nodes.
+    G_b(L) = e^{b L} - 1 - b (e^L - 1), b = `power`. `log_mass` (m,): log masses under Q.
     `log_ratio` (m,): the log likelihood ratios L = log(P/Q) at the nodes.
     """
     terms = log_mass + compute_log_tangent_gap(np.full_like(log_ratio, power), log_ratio)

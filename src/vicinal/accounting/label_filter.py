@@ -299,7 +299,7 @@ def _iterate_integrals(log_ratio: Floats, sqrt_residue: float, losses: Floats) -
     steepness = np.clip(log_ratio / sqrt_residue, -_MAX_STEEPNESS, _MAX_STEEPNESS) * _U
     integrand = (1 - _U) * exprel(log_ratio * (1 - _U)) * np.exp(log_ratio * _U - steepness**2 / 2)
     terms = integrand * np.exp(losses[0] * steepness) * _WEIGHTS[:, None, None]
-    factor_per_step = np.exp(_LOSS_STEP * steepness)
+    factor_per_step = np.exp(_LOSS_STEP * steepness)  # of the integrand, from one loss to the next
     for _ in losses:
         yield np.asarray(terms.sum(axis=0))
         terms *= factor_per_step

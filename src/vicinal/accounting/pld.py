@@ -7,7 +7,7 @@ loss (connect the dots: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022). The
 dominates, and composition preserves domination (Zhu, Dong & Wang 2022, Theorem 10), also adaptive
 composition. The grid is fine enough that all roundings together widen the loss by a relative 3e-5
 or so. The grids of the releases and the range of the transform omit at most a stated mass, which is
-added to delta.
+added to delta; for an epsilon it is 1e-6 of delta, or 1e-18 if that is more.
 
 Transform. The distribution of the sum of all losses is the inverse transform of the product of
 powers. Mass below the range wraps around to its top (a larger loss: safe); the mass above it is

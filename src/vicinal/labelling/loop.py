@@ -261,7 +261,7 @@ class _LabellingRun:
     def resume_from_journal(self) -> None:
         """Restore answered rounds and the labeller's budgets from the journal.
 
-        Raises InvalidInput if the journal belongs to another run.
+        Raises InvalidInput if the journal belongs to another run, or is missing beside students.
         """
         inputs = [self.task.digest(), self.labeller.digest(), self.plan.to_dict()]
         self.input_digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
@@ -392,7 +392,7 @@ class _LabellingRun:
 def _update_soft_labels(
     soft_labels: Floats32 | None, rows: Ints, answers: Answers
 ) -> Floats32 | None:
-    """Return a copy of `soft_labels`, updated by `answers`; None if there are none.
+    """Return a copy of `soft_labels`, updated by `answers`; None if `soft_labels` is None.
 
     `rows`, int64 (q,): indices of the queried examples. An answer with class probabilities replaces
     its row. A label alone that differs from the row's most probable class is averaged with the row,

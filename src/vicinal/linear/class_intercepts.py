@@ -125,7 +125,7 @@ class Posterior:
 
 
 def list_posteriors(released: ReleasedGradients) -> list[Posterior]:
-    """Return the posterior of intercepts and scale by each correlation of a subject's gradients."""
+    """Return a posterior for each correlation tried, or one if subjects have a single record."""
     probabilities = softmax(released.step_scores)
     squares = compute_residual_squares(probabilities)
     mean_squares = (probabilities * squares).sum(axis=-1, keepdims=True)

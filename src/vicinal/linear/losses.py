@@ -90,8 +90,8 @@ class TrainingLoss(ABC):
     def count_variance_columns(self, width: int) -> int:
         """Return the number of columns that store the posterior variance of a score.
 
-        One for each of the :attr:`n_variance_directions`, of which a model of `width` features has
-        at most `width`, and one for the average of the rest.
+        One for each of the :attr:`n_variance_directions`, of which a model of `width` features with
+        the bias has at most `width`, and one for the average of the rest.
         """
         return min(self.n_variance_directions, width) + 1
 

@@ -104,7 +104,7 @@ class LinearModel:
     ) -> Iterator[tuple[int, IntegerRows, Floats]]:
         """Yield for each chunk of k rows its first index, unit vectors (k, d) and scores (k, c).
 
-        The unit vectors, in integer steps, are part of the metric.
+        The unit vectors, the rows of `X` in integer steps, are part of the metric.
         """
 
         def score_chunk(start: int) -> tuple[int, IntegerRows, Floats]:
@@ -153,8 +153,8 @@ class PrivateModel:
         self.variance_directions = variance_directions
         self.spent_shares = spent_shares
         self._n_scores = model.weights.shape[1]
-        columns = np.hstack([model.weights, variance_directions])
-        self._extended_model = LinearModel(columns, model.features)
+        extended_weights = np.hstack([model.weights, variance_directions])
+        self._extended_model = LinearModel(extended_weights, model.features)
         scores, posterior_std = self._split_scores(self._extended_model.compute_scores(public))
         self.score_std = math.sqrt(float(np.square(posterior_std).mean()))
         self._center = scores.mean(axis=0)
@@ -364,18 +364,21 @@ class TrainingBudget:
             records, n_scores, unit, clip, self.step_noise, max_share, self.budget, noise, slack
         )
 
-    def check_delta_slack(self, width: int, slack: DeltaSlackAccountant, n_trainings: int) -> None:
-        """Raise PrivacyRefused if `n_trainings` trainings would exceed the limit of the `slack`.
+    def check_delta_slack(
+        self, width: int, slack: DeltaSlackAccountant, n_further_trainings: int
+    ) -> None:
+        """Raise PrivacyRefused if further trainings would exceed the limit of the `slack`.
 
-        `width`: number of features with the bias.
+        `width`: number of features with the bias. `n_further_trainings`: those to check, which the
+        `slack` has not been charged for.
         """
         empty = build_empty_records(width)
         mechanism = self.build_mechanism(empty, 1.0, create_noise_source(), slack)
-        mechanism.check_slack(self.step_noise, STEPS * n_trainings)
+        mechanism.check_slack(self.step_noise, STEPS * n_further_trainings)
 
 
 def build_empty_records(width: int) -> SubjectRows:
-    """Return an empty set of records of `width` features, for a mechanism that only adds noise."""
+    """Return an empty set of records of `width` model features: its mechanism adds noise alone."""
     empty = np.zeros(0, dtype=np.int32)
     return SubjectRows(np.zeros((0, width), dtype=np.float32), empty, empty, 0)
 

@@ -577,7 +577,7 @@ def count_remaining_refreshes(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    refreshes = state.plan.n_trainings - state.private_model.n_trainings
+    refreshes = state.plan.n_trainings - state.private_model.n_completed_trainings
     if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "

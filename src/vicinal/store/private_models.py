@@ -57,14 +57,14 @@ class StoredModel:
     - `public`, (m, width): public reference in the model's feature space, not rounded to integers.
     - `n_private_queries`: number of queries that were answered with private records, in addition
       to the model.
-    - `n_trainings`: number of completed trainings.
+    - `n_completed_trainings`: the first training and all refreshes so far.
     """
 
     model: PrivateModel
     kernel: Kernel
     public: FloatMatrix
     n_private_queries: int
-    n_trainings: int
+    n_completed_trainings: int
 
     def map_records(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return `rows` in the model's feature space, as integers (n, width), each by itself."""
@@ -165,8 +165,8 @@ def write_model(store: OpenStore, audience: Audience, model: PrivateModel) -> No
     arrays = model.to_arrays()
     if _USED in old_parts:
         arrays[_USED] = np.minimum(_decode_arrays(old_parts)[_USED] + model.spent_shares, 1.0)
-    n_trainings = 1 + int(old_parts.get(_TRAINED, 0))
-    counts = {N_PRIVATE_QUERIES: old_parts.get(N_PRIVATE_QUERIES, "0"), _TRAINED: f"{n_trainings}"}
+    n_completed = 1 + int(old_parts.get(_TRAINED, 0))
+    counts = {N_PRIVATE_QUERIES: old_parts.get(N_PRIVATE_QUERIES, "0"), _TRAINED: f"{n_completed}"}
     write_components(store.database, audience.number, {**counts, **_encode_arrays(arrays)})
 
 
@@ -200,14 +200,14 @@ def load_model(store: OpenStore, audience: Audience, plan: IndKNNPlan) -> Stored
         public_rows, lifted = _encode_public_rows(store.schema)
         arrays = _decode_arrays(stored)
         model = PrivateModel.from_arrays(arrays, public_rows, plan.loss, lifted=lifted)
-        n_trainings = int(stored[_TRAINED])
+        n_completed = int(stored[_TRAINED])
         n_private_queries = int(stored[N_PRIVATE_QUERIES])
-        if n_trainings < 1 or n_private_queries < 0:
+        if n_completed < 1 or n_private_queries < 0:
             raise ValueError
     except ValueError:  # includes InvalidInput, a subclass
         raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
     public = model.compute_metric_rows(public_rows)
-    return StoredModel(model, build_metric_kernel(public), public, n_private_queries, n_trainings)
+    return StoredModel(model, build_metric_kernel(public), public, n_private_queries, n_completed)
 
 
 def load_feature_map(store: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:

@@ -119,7 +119,7 @@ def _build_deep_body(shape: Shape) -> nn.Sequential:
 
 
 def _build_first_layers(convolution: nn.Conv2d) -> list[nn.Module]:
-    """Return `convolution`, which has 32 channels, with pooling, batch normalisation and ReLU."""
+    """Return `convolution`, of 32 output channels, then pooling, batch normalisation and ReLU."""
     return [convolution, nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
 
 
@@ -171,7 +171,7 @@ KERNEL = "kernel"
 
 
 class HeadFit(NamedTuple):
-    """Options of fitting a head: the penalty on half its squared weights, and L-BFGS iterations."""
+    """Options of fitting a head: penalty on half its squared weights, maximum L-BFGS iterations."""
 
     penalty: float
     max_iterations: int
@@ -246,8 +246,8 @@ def build_empty_kernel_network(tensors: dict[str, Tensor]) -> Network:
 def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) -> Network:
     """Return `network` after fitting its head in place, by L-BFGS on the penalised cross-entropy.
 
-    `examples` (m, *shape): normalised. `targets` (m, c): their class probabilities. `fit`: the
-    penalty and the number of iterations.
+    `examples` (m, *shape): normalised. `targets` (m, c): their class probabilities. The penalty of
+    `fit` excludes the bias. The fit is computed in float64, and the head is float32 again after it.
     """
     with torch.no_grad():
         features = network.body(examples).double()

@@ -86,15 +86,15 @@ def train_student(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
             "example."
         )
-    probabilities = None
+    checked_soft_labels = None
     if soft_labels is not None and (recipe.soft_weight or recipe.ensemble):
         checked = check_soft_labels(soft_labels, len(pool), len(names))
-        probabilities = torch.from_numpy(checked)
+        checked_soft_labels = torch.from_numpy(checked)
     second = None
     if recipe.ensemble:
-        second = _train_second(pool, answers, names, recipe.seed, probabilities)
-    used_probabilities = probabilities if recipe.soft_weight else None
-    first = _train_single(pool, answers, names, recipe, progress, used_probabilities)
+        second = _train_second(pool, answers, names, recipe.seed, checked_soft_labels)
+    first_soft_labels = checked_soft_labels if recipe.soft_weight else None
+    first = _train_single(pool, answers, names, recipe, progress, first_soft_labels)
     return replace(first, second=second)
 
 
@@ -128,24 +128,20 @@ class _Answers(NamedTuple):
 
 
 def _train_second(
-    pool: Examples,
-    answers: _Answers,
-    class_names: AnyArray,
-    seed: int,
-    probabilities: Tensor | None,
+    pool: Examples, answers: _Answers, class_names: AnyArray, seed: int, soft_labels: Tensor | None
 ) -> Student:
-    """Return the second student of an ensemble, which learns class probabilities alone.
+    """Return the second student of an ensemble, which learns soft labels alone.
 
     It learns from the vectors of the pool, or from histograms of its images' gradients. `seed`: of
-    the recipe. Other arguments as for :func:`_train_single`; `probabilities` are not None.
+    the recipe. Other arguments as for :func:`_train_single`; `soft_labels` are not None.
     """
     if np.ndim(pool) < 3:
         recipe = replace(_SECOND_VECTOR_RECIPE, seed=seed)
-        return _train_single(pool, answers, class_names, recipe, None, probabilities)
+        return _train_single(pool, answers, class_names, recipe, None, soft_labels)
     features = HOGFeatures(n_jobs=-1).transform(pool)
     recipe = Recipe("plain", networks.KERNEL, seed=seed)
     fit = networks.GRADIENT_FIT
-    return _train_single(features, answers, class_names, recipe, None, probabilities, fit)
+    return _train_single(features, answers, class_names, recipe, None, soft_labels, fit)
 
 
 def _train_single(
@@ -154,15 +150,15 @@ def _train_single(
     class_names: AnyArray,
     recipe: Recipe,
     progress: Step | None,
-    probabilities: Tensor | None,
+    soft_labels: Tensor | None,
     head_fit: networks.HeadFit = networks.VECTOR_FIT,
 ) -> Student:
     """Return a student without a second one, trained by `recipe`.
 
     `pool`: raw public examples (m, ...). `answers`: those to rows of the pool. `class_names` (c,):
-    names of the outputs. `progress`: called with the number of steps completed since its last call.
-    `probabilities` (m, c): soft labels, or None to train on answers alone. `head_fit`: options of
-    fitting the head of the network "kernel".
+    names of the outputs. `progress`: called with the number of steps completed since its last call,
+    once for the network "kernel". `soft_labels` (m, c): class probabilities of the pool for the
+    method "plain" or "uda", or None to train on answers alone. `head_fit`: for "kernel" only.
     """
     rows, class_indices = answers
     preprocessing = Preprocessing.from_examples(pool)
@@ -170,10 +166,10 @@ def _train_single(
     n_classes = len(class_names)
     targets = torch.nn.functional.one_hot(class_indices, n_classes).float()
     training_set = examples[rows], targets
-    if recipe.method == "plain" and probabilities is not None:
+    if recipe.method == "plain" and soft_labels is not None:
         # All examples, with soft labels as targets; in answered rows these are mixed with answers.
-        mixed = probabilities.clone()
-        mixed[rows] = targets.lerp(probabilities[rows], recipe.soft_weight)
+        mixed = soft_labels.clone()
+        mixed[rows] = targets.lerp(soft_labels[rows], recipe.soft_weight)
         training_set = examples, mixed
     if recipe.network == networks.KERNEL:
         network = networks.build_kernel_network(
@@ -187,9 +183,7 @@ def _train_single(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = networks.build_network(recipe.network, preprocessing.input_shape, n_classes)
-            trained = train_network(
-                network, *training_set, examples, recipe, progress, probabilities
-            )
+            trained = train_network(network, *training_set, examples, recipe, progress, soft_labels)
     largest_inputs = measure_largest_inputs(trained.body, examples[:_N_MEASURED_EXAMPLES])
     return Student(
         trained, recipe.network, tuple(class_names.tolist()), preprocessing, largest_inputs

@@ -185,6 +185,7 @@ class Student:
             return replace(self, extractor=None).predict_proba(vectors)
 
         def compute_probabilities(batch: Tensor) -> Tensor:
+            """Return the class probabilities of a batch of normalised examples."""
             logits: Tensor = self.network(batch)
             return logits.softmax(dim=1)
 
@@ -291,6 +292,8 @@ def save(student: Student, path: str | Path) -> None:
 
     Raises
     ------
+    InvalidInput
+        If its extractor has a public map.
     OutputFailed
         If the file cannot be written.
 
@@ -537,7 +540,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the student takes images and has a second one.
+        If the student takes images and has a second one, or its extractor has a public map.
     OutputFailed
         If the file cannot be written.
 

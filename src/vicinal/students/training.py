@@ -280,7 +280,7 @@ def train_network(
 
     `examples` (m, *shape): normalised examples with `targets` (m, c), distributions over classes.
     `unlabelled` (u, *shape): all public examples, which may include those with answers.
-    `soft_labels` (u, c): class probabilities of `unlabelled`, for a recipe that uses them.
+    `soft_labels` (u, c): class probabilities of `unlabelled`; only the method "uda" uses them.
     `progress`: called with 1 after each step.
     """
     trainer = _Trainer(network, recipe)
