@@ -63,7 +63,7 @@ def test_values_come_back_as_they_were(database):
 
 def test_after_a_failure_everything_is_refused(database):
     database.create_tables()
-    with pytest.raises(StorageFailed, match="refused a write"):
+    with pytest.raises(StorageFailed, match="refused a read or write"):
         database.read("SELECT nothing FROM nowhere")
     assert database.failed
     with pytest.raises(StorageFailed, match="failed before"):

@@ -76,7 +76,10 @@ class AnswerBlock:
     n_private_queries: int | None = None
 
     def to_row(self, block_number: int, version: int) -> tuple[Value, ...]:
-        """Return the block as a row of the table `answers`; `version`: that of the queried data."""
+        """Return the block as a row of the table `answers`, with answers as little-endian numbers.
+
+        `version`: that of the queried data.
+        """
         number_type = "<f8" if self.answers.ndim == 2 else "<i8"
         answers = self.answers.astype(number_type).tobytes()
         return block_number, self.audience.number, version, self.digests, answers
@@ -98,7 +101,7 @@ class StoredRequest:
     offsets: Ints
 
     def to_row(self) -> tuple[Value, ...]:
-        """Return the request as a row of the table `requests`."""
+        """Return the request as a row of the table `requests`; arrays as little-endian int64."""
         block_numbers = self.block_numbers.astype("<i8").tobytes()
         return self.name, self.body, block_numbers, self.offsets.astype("<i8").tobytes()
 

@@ -65,7 +65,8 @@ class StoredAccount:
     - `remaining`: units after all charges; mechanisms reduce it in place.
     - `durable`: units in the database. A commit writes the differences to it, so no list of charges
       can be incomplete.
-    - `synced_remaining`: with a total, `remaining` as it was when the total was last charged.
+    - `synced_remaining`: with a total, the units whose charges it already counts. The total is next
+      charged for the difference between these and `remaining`.
     - `unwritten_pages`: numbers of the pages with charges that are only in the log.
 
     `units`, int64 (slots,): remaining units in the database; the account owns the array. Without
@@ -123,7 +124,11 @@ class StoredAccount:
         return self._spent > 0
 
     def mark_charged_to_total(self, slots: Slots | slice = slice(None)) -> None:
-        """Record that the total was charged for all charges to date at `slots`: all by default."""
+        """Set :attr:`synced_remaining` to the remaining units at `slots`, by default at all.
+
+        From then on the total is charged only for later charges. Call it after the total was
+        charged, and after units were set without a charge. It charges nothing itself.
+        """
         self.synced_remaining = extend_units(self.synced_remaining, len(self.remaining))
         self.synced_remaining[slots] = self.remaining[slots]
 

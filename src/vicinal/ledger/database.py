@@ -113,7 +113,10 @@ class Database(ABC):
     # transaction that writes them: the open one, or else one of its own.
 
     def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
-        """Insert whole rows with primary keys that are not in the table yet."""
+        """Insert whole rows with primary keys that are not in the table yet.
+
+        The digests of the rows are kept in memory if the table is declared as `remembered`.
+        """
         new_rows = list(rows)
         with self._ensure_transaction():
             self._run_many(table.insertion, new_rows)

@@ -226,11 +226,11 @@ class Lock:
             raise
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the lock by closing the file, which stays on the disk."""
         os.close(self._descriptor)
 
     def remove(self) -> None:
-        """Remove the file, and release the lock."""
+        """Remove the file from the disk, and release the lock."""
         try:
             with suppress(OSError):  # a file that stays locks nothing
                 self._path.unlink()

@@ -98,8 +98,9 @@ class HashedSlotTable:
     def match_folded(self, subjects: Sequence[SubjectId]) -> Bools:
         """Return whether each id's folded form equals that of an enrolled id, bool (subjects,).
 
-        The first call reads all ids, a few pages at a time, and keeps 8 bytes of each. Ids that are
-        erased later still count as enrolled.
+        Enrolled ids therefore match themselves. Hashes of 64 bits are compared, so that a match is
+        false with negligible probability. The first call reads all ids, a few pages at a time, and
+        keeps the hashes. Ids that are erased later still count as enrolled.
         """
         if self._folded is None:
             hash_arrays = [_hash_folded_ids(ids) for _, ids in self._iterate_pages()]

@@ -1,4 +1,7 @@
-"""Output files, whose paths users choose: checked before the work, and replaced when complete."""
+"""Output files, whose paths users choose: checked before the work, and replaced when complete.
+
+In arguments and attributes, `folder` is the descriptor of an open folder.
+"""
 
 import errno
 import os
@@ -120,26 +123,29 @@ def write_output(path: Path, content: bytes) -> None:
         raise OutputFailed(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _refuse_planted(status: os.stat_result, folder: os.stat_result) -> None:
+def _refuse_planted(status: os.stat_result, folder_status: os.stat_result) -> None:
     """Raise PermissionError for an entry that another account may have made in a shared folder.
 
-    `status`, `folder`: of the entry and of its folder. The entry may belong to this user, to root
-    and to the owner of the folder. A folder is shared if its mode lets a group or all accounts
-    write to it, or if it belongs to another account. For an entry that is a folder, only the mode
-    for all accounts counts, because members of a group work in folders of each other. A file with
-    several names is refused in a folder of another account, or that is open to all accounts: some
-    systems let every account give a new name to any file.
+    `status`, `folder_status`: of the entry, and of the folder that it is in. Other accounts are all
+    except this user's and root's. There are two rules:
+
+    - In a shared folder, the entry must belong to this user, to root or to the folder's owner. A
+      folder is shared if all accounts may write to it. For an entry that is no folder, it is also
+      shared if a group may write to it, or if it belongs to another account. Folders may belong to
+      any member of a group, because its members work in folders of each other.
+    - In a folder that all accounts may write to, or that belongs to another account, a regular file
+      must have one name only: some systems let every account give a new name to any file.
     """
     trusted_users = (os.geteuid(), ROOT_USER)
-    is_open_to_all = bool(folder.st_mode & stat.S_IWOTH)
-    is_foreign = folder.st_uid not in trusted_users
+    is_open_to_all = bool(folder_status.st_mode & stat.S_IWOTH)
+    is_foreign = folder_status.st_uid not in trusted_users
     if stat.S_ISDIR(status.st_mode):
         kind = "a folder on the way"
         is_shared = is_open_to_all
     else:
         kind = "it"
-        is_shared = is_open_to_all or is_foreign or bool(folder.st_mode & stat.S_IWGRP)
-    if is_shared and status.st_uid not in (*trusted_users, folder.st_uid):
+        is_shared = is_open_to_all or is_foreign or bool(folder_status.st_mode & stat.S_IWGRP)
+    if is_shared and status.st_uid not in (*trusted_users, folder_status.st_uid):
         raise PermissionError(errno.EACCES, f"{kind} belongs to another account")
     if (is_open_to_all or is_foreign) and stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise PermissionError(errno.EACCES, "it has another name, perhaps by another account")

@@ -194,7 +194,11 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise StorageFailed for an error of psycopg in the body, without its message."""
+        """Raise StorageFailed for an error of psycopg in a read or a write of the body.
+
+        Its message has the type and the SQL state of the error, or says that the connection is
+        lost. psycopg's own message could contain values.
+        """
         try:
             yield
         except self._driver.Error as error:
@@ -202,8 +206,8 @@ class PostgresDatabase(Database):
             if self._connection.closed:
                 code = "the connection is lost"
             raise StorageFailed(
-                f"The ledger's database refused a write ({code}). Nothing was answered. Check "
-                "the server, then open the store again."
+                f"The ledger's database refused a read or write ({code}). Nothing was answered. "
+                "Check the server, then open the store again."
             ) from None
 
 

@@ -63,7 +63,7 @@ def read_json(path: Path, noun: str) -> Any:
     """Return the value of a JSON file of the user.
 
     `noun`: name of the kind of file in messages, such as "plan". Raises InvalidInput if it cannot
-    be read, or if :func:`parse_json` refuses it.
+    be read, is longer than 16 MiB (:data:`_MAX_BYTES`), or is refused by :func:`parse_json`.
     """
     try:
         with path.open("rb") as file:

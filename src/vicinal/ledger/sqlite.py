@@ -279,7 +279,7 @@ class SQLiteDatabase(Database):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise StoreDamaged or StorageFailed for an error of SQLite in the body."""
+        """Raise StoreDamaged or StorageFailed for an error of SQLite in a read or write."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -290,6 +290,6 @@ class SQLiteDatabase(Database):
                     f"The ledger's database is damaged ({name}). Restore a backup."
                 ) from None
             raise StorageFailed(
-                f"The ledger's database refused a write ({name}). Nothing was answered. Check "
-                "the disk, then open the store again."
+                f"The ledger's database refused a read or write ({name}). Nothing was answered. "
+                "Check the disk, then open the store again."
             ) from None
