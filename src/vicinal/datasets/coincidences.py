@@ -29,7 +29,10 @@ class Coincidences:
 
     @property
     def suspicious(self) -> bool:
-        """Whether more rows are shared than chance explains, as if copied from the records."""
+        """Whether more rows are shared than chance explains, as if copied from the records.
+
+        The limit is six standard deviations above `expected`.
+        """
         return detect_excess_matches(self.shared, self.public, self.expected / self.public)
 
     def __str__(self) -> str:
@@ -60,6 +63,9 @@ def count_shared_rows(records: AnyArray, public: AnyArray) -> Coincidences:
 
 
 def _convert_rows_to_keys(rows: AnyArray) -> npt.NDArray[np.void]:
-    """Return one bytes value for each of `rows` (n, d), equal for rows of equal numbers, (n,)."""
+    """Return the numbers of each of `rows` (n, d), as float64, in one bytes value, (n,).
+
+    The values of two rows are equal if all their numbers are; -0.0 equals 0.0.
+    """
     contiguous = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
     return contiguous.view(f"V{contiguous.shape[1] * contiguous.itemsize}").ravel()

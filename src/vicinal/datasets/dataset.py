@@ -347,7 +347,7 @@ def _open_image(folder: Path, path: Path) -> Iterator[Any]:
     try:
         with Image.open(folder / path) as image:
             if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
-                raise InvalidInput(f"{folder} holds an image of more than 8 bits a pixel.")
+                raise InvalidInput(f"{folder} holds an image of more than 8 bits per channel.")
             yield image
     except InvalidInput:
         raise

@@ -1,9 +1,10 @@
 """Data sets from tables in CSV, Parquet and Excel files, and from npz files.
 
 Arguments of several functions: `path`, the file; `form`, the format of a CSV file (delimiter,
-decimal mark, encoding, quote, escape and comment), which has no effect on other files; `columns`,
-all columns of a table; `name`, the normalized name of a column (:func:`normalize_column_name`);
-`description`, words for a column in messages, such as "label column".
+decimal mark, encoding, quote, escape and comment), which has no effect on other files; `lookup`,
+all columns of a table by name; `name`, the normalized name of a column
+(:func:`normalize_column_name`); `description`, words for a column in messages, such as "label
+column".
 """
 
 import codecs
@@ -65,7 +66,7 @@ def load_table(
     r"""Return the records of a file.
 
     Raises InvalidInput if the file is missing, damaged or of an unknown kind; if a column is
-    missing, has two of the roles above, or has wrong or missing values (no message holds values or
+    missing, has two of the roles below, or has wrong or missing values (no message holds values or
     record counts); TooLittleMemory if the content needs more memory than there is.
 
     Parameters
@@ -130,16 +131,16 @@ def read_label_columns(
     without a `subject` column. Types and errors are those of :func:`load_table`. `table`: from
     :func:`read_table`. `label`, `subject`: names of its columns.
     """
-    columns = _Columns(table)
+    lookup = _ColumnLookup(table)
     is_complete = np.ones(table.num_rows, dtype=np.bool_)
     for description, name in (("label column", label), ("subject column", subject)):
         if name is None:
             continue
-        column = columns.get(normalize_column_name(name), description, allow_missing=True)
+        column = lookup.get(normalize_column_name(name), description, allow_missing=True)
         is_complete &= ~np.asarray(pc.is_null(column, nan_is_null=True))
         if is_text(column):
             is_complete &= np.array([bool(plain_text(text)) for text in column.to_pylist()])
-    complete = _Columns(table.filter(pa.array(is_complete)))
+    complete = _ColumnLookup(table.filter(pa.array(is_complete)))
     labels = _read_labels(complete, normalize_column_name(label))
     subjects = None
     if subject is not None:
@@ -209,38 +210,38 @@ class _ColumnRoles:
 
     def build_dataset(self, table: pa.Table) -> Dataset:
         """Return the records of a `table` with normalized column names."""
-        columns = _Columns(table)
-        labels = None if self.label is None else _read_labels(columns, self.label)
+        lookup = _ColumnLookup(table)
+        labels = None if self.label is None else _read_labels(lookup, self.label)
         if self.targets:
             labels = _read_matrix(
-                columns, {name: f"target column {name!r}" for name in self.targets}
+                lookup, {name: f"target column {name!r}" for name in self.targets}
             )
-        subjects = None if self.subject is None else _read_subjects(columns, self.subject)
-        return Dataset(self._read_features(columns), labels, subjects)
+        subjects = None if self.subject is None else _read_subjects(lookup, self.subject)
+        return Dataset(self._read_features(lookup), labels, subjects)
 
-    def _read_features(self, columns: "_Columns") -> Any:
+    def _read_features(self, lookup: "_ColumnLookup") -> Any:
         """Return the features: a pyarrow Table for a schema, n texts, or float64 (n, d)."""
         roles = (self.label, self.subject, *self.targets)
         label_columns = {name for name in roles if name is not None}
         if self.schema is not None:
-            return columns.table.drop_columns(sorted(label_columns))
+            return lookup.table.drop_columns(sorted(label_columns))
         if self.text is not None:
-            return _read_texts(columns, self.text)
+            return _read_texts(lookup, self.text)
         if self.columns is not None:
             descriptions = {name: f"feature column {name!r}" for name in self.columns}
         else:
             # Without names, because in a file without a header a name is a private value.
             descriptions = {
                 name: f"column {number} of the file"
-                for number, name in enumerate(columns.table.column_names, 1)
+                for number, name in enumerate(lookup.table.column_names, 1)
                 if name not in label_columns
             }
         if not descriptions:
             raise InvalidInput("The table must have at least one feature column.")
-        return _read_matrix(columns, descriptions)
+        return _read_matrix(lookup, descriptions)
 
 
-class _Columns:
+class _ColumnLookup:
     """The columns of a `table` by their normalized names; a lookup takes constant time."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -408,7 +409,10 @@ def _refuse_repeated_names(path: Path, names: list[str]) -> None:
 
 
 def _parse_file(path: Path, form: CsvForm) -> pa.Table:
-    """Return a file's table; raise InvalidInput, with the detected format, if it is not `form`."""
+    """Return a file's table; raise InvalidInput, with the detected format, if it is not `form`.
+
+    The format is detected only for a CSV file that cannot be read, or that has a single column.
+    """
     reader, table = _find_reader(path), None
     try:
         table = reader(path, form)
@@ -512,7 +516,10 @@ def _read_strings(path: Path, form: CsvForm, names: list[str]) -> pa.Table:
 
 
 def _read_header(path: Path, form: CsvForm) -> list[str]:
-    """Return the names in the header of a CSV file: its first line that is not empty."""
+    """Return the names in the header of a CSV file, the first row that is no comment and not empty.
+
+    They are as written, not normalized. The list is empty if there is no such row.
+    """
     with _open_text(path, form) as text:
         return next((row for _, row in _split_rows(text, form) if row), [])
 
@@ -601,7 +608,8 @@ def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (for CSV
 def _convert_excel_column(cells: list[Any]) -> pa.Array:
     """Return the `cells` of a sheet's column as an Arrow array; None becomes null.
 
-    Whole numbers become int64, mixed types and times strings; another single type is kept.
+    Numbers become int64 if all are whole, else float64; a column of empty cells becomes int64.
+    Mixed types and times become strings; another single type is kept.
     """
     types = {type(cell) for cell in cells if cell is not None}
     if types <= {int, float}:
@@ -612,9 +620,9 @@ def _convert_excel_column(cells: list[Any]) -> pa.Array:
     return pa.array([None if cell is None else plain_text(cell) for cell in cells])
 
 
-def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
+def _read_texts(lookup: _ColumnLookup, name: str) -> tuple[str, ...]:
     """Return the texts of a column; an empty cell is refused in every format."""
-    column = columns.get(name, "text column", allow_missing=True)
+    column = lookup.get(name, "text column", allow_missing=True)
     is_missing = column.is_null()
     if is_text(column):
         is_missing = pc.or_kleene(is_missing, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -628,22 +636,22 @@ def _read_texts(columns: _Columns, name: str) -> tuple[str, ...]:
     return tuple(column.to_pylist())
 
 
-def _read_matrix(columns: _Columns, descriptions: Mapping[str, str]) -> Floats:
+def _read_matrix(lookup: _ColumnLookup, descriptions: Mapping[str, str]) -> Floats:
     """Return columns of numbers as float64 (n, d), given their `descriptions` by name."""
-    present_names = set(columns.table.column_names)
+    present_names = set(lookup.table.column_names)
     missing_names = [name for name in descriptions if name not in present_names]
     if len(missing_names) > 1:
         listed_names = checks.join_first(list(map(repr, missing_names)))
         raise InvalidInput(
             f"The table has no columns {listed_names}, which hold features."
-            f"{checks.suggest_columns(missing_names, columns.table.column_names)}"
+            f"{checks.suggest_columns(missing_names, lookup.table.column_names)}"
         )
-    return np.stack([_read_numbers(columns, *item) for item in descriptions.items()], axis=1)
+    return np.stack([_read_numbers(lookup, *item) for item in descriptions.items()], axis=1)
 
 
-def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
+def _read_numbers(lookup: _ColumnLookup, name: str, description: str) -> Floats:
     """Return a column of finite numbers as float64 (n,)."""
-    column = columns.get(name, description)
+    column = lookup.get(name, description)
     parsed = parse_numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
     if parsed.faults.any():
         raise InvalidInput(
@@ -655,9 +663,9 @@ def _read_numbers(columns: _Columns, name: str, description: str) -> Floats:
     return parsed.codes
 
 
-def _read_labels(columns: _Columns, name: str) -> AnyArray:
+def _read_labels(lookup: _ColumnLookup, name: str) -> AnyArray:
     """Return a column of labels as int64, bool or str (n,)."""
-    column = columns.get(name, "label column")
+    column = lookup.get(name, "label column")
     if pa.types.is_boolean(column.type):
         return np.asarray(column.to_numpy())
     if is_text(column):
@@ -673,9 +681,9 @@ def _read_labels(columns: _Columns, name: str) -> AnyArray:
     )
 
 
-def _read_subjects(columns: _Columns, name: str) -> AnyArray:
+def _read_subjects(lookup: _ColumnLookup, name: str) -> AnyArray:
     """Return a column of subject ids as int64 or str (n,)."""
-    column = columns.get(name, "subject column", allow_missing=True)
+    column = lookup.get(name, "subject column", allow_missing=True)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     parsed = find_id_faults(column)
