@@ -223,9 +223,9 @@ def trained_store(tmp_path_factory):
 
 
 def train_until_killed(
-    path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan
+    path, patch, call, owner=ShardedGradients, name="charge_and_publish", *, done=True, **plan
 ):
-    """Have a training die at a call of a method, or of :meth:`publish`, and its process with it."""
+    """Have a training die at a call of a method, or of a step, and its process with it."""
     with patch.context() as killing_patch:
         cluster = tools.local(path)
         dies_at(killing_patch, owner, name, call, done=done)
@@ -242,7 +242,7 @@ def train_until_killed(
         (Ledger, "write_charges", False),  # a sum that is kept before its charges is free later
         (ShardServer, "_charge_gradient", True),  # one shard's charges are durable, its sum is lost
         (GradientRelease, "publish", True),  # noise was drawn, and is lost
-        (ShardedGradients, "publish", True),  # the noisy sum is durable
+        (ShardedGradients, "charge_and_publish", True),  # the noisy sum is durable
     ],
 )
 @pytest.mark.parametrize("call", [1, pytest.param(2, marks=pytest.mark.quick), N_FEW_STEPS])
@@ -364,13 +364,13 @@ def adds_noise_on_shards(patch):
 
 def publishes_twice(patch):
     """A resumed coordinator draws new noise for published sums."""
-    honest = ShardedGradients.publish
+    honest = ShardedGradients.charge_and_publish
 
     def anew(self, release, weights):
         self._published = {}
         return honest(self, release, weights)
 
-    patch.setattr(ShardedGradients, "publish", anew)
+    patch.setattr(ShardedGradients, "charge_and_publish", anew)
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
             audience = cluster._ledger.audiences["second"]
             steps = ShardedGradients(cluster._store, audience, cluster._changes)
             with pytest.raises(Killed):
-                steps.publish(steps.mechanism.prepare_release(1e6), one.weights)
+                steps.charge_and_publish(steps.mechanism.prepare_release(1e6), one.weights)
     assert names[0] == names[1] != names[2]
     with closing(ShardServer.open(path / "shard-1")) as server:
         sums, account = server.run_task(task), server._store.ledger.audiences["second"].account
@@ -510,7 +510,7 @@ def test_what_a_training_loses_about_somebody_is_paid(
     with tools.local(others) as cluster:
         cluster.erase([victim])
         with monkeypatch.context() as patch:
-            dies_at(patch, ShardedGradients, "publish", 1, done=False)
+            dies_at(patch, ShardedGradients, "charge_and_publish", 1, done=False)
             with pytest.raises(Killed):
                 cluster.open_audience("second", **PLAN)
     loss = 0.0
@@ -536,7 +536,7 @@ def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_pa
     for number, place in enumerate(at):
         (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
     with monkeypatch.context() as patch:
-        dies_at(patch, ShardedGradients, "publish", 3, done=True)
+        dies_at(patch, ShardedGradients, "charge_and_publish", 3, done=True)
         with pytest.raises(Killed):
             tools.local(path)
     shutil.rmtree(at[0])
@@ -637,14 +637,14 @@ def test_processes_of_ray_that_are_killed_in_a_change_or_a_training_charge_once(
     with make(tmp_path / "one") as store:
         store.open_audience("second", **PLAN)
         model, units = describe_model(store), store_tools.left_of(store, "second")
-    honest = ShardedGradients.publish
+    honest = ShardedGradients.charge_and_publish
 
     def deadly(self, release, weights):
         if self._step == 1:
             os.kill(list_process_ids(ray_engine)[1], signal.SIGKILL)
         return honest(self, release, weights)
 
-    monkeypatch.setattr(ShardedGradients, "publish", deadly)
+    monkeypatch.setattr(ShardedGradients, "charge_and_publish", deadly)
     path = tools.transplanted(template, tmp_path / "cluster")
     with tools.on_ray(ray_engine)(path) as cluster:
         cluster.open_audience("second", **PLAN)

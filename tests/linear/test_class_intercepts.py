@@ -198,16 +198,18 @@ def test_the_mean_probability_of_a_rare_class_is_its_base_rate(seed, share):
 def test_intercepts_are_a_function_of_released_gradients(monkeypatch):
     """Other records, with the gradients that the first ones released, give the same intercepts."""
     released = []
-    publish = private_model.LocalGradients.publish
+    charge_and_publish = private_model.LocalGradients.charge_and_publish
 
     def record(self, release, weights):
-        released.append(publish(self, release, weights))
+        released.append(charge_and_publish(self, release, weights))
         return released[-1]
 
-    monkeypatch.setattr(private_model.LocalGradients, "publish", record)
+    monkeypatch.setattr(private_model.LocalGradients, "charge_and_publish", record)
     first = fit_classifier()._model.to_arrays()
     replayed = iter(released)
-    monkeypatch.setattr(private_model.LocalGradients, "publish", lambda *_: next(replayed))
+    monkeypatch.setattr(
+        private_model.LocalGradients, "charge_and_publish", lambda *_: next(replayed)
+    )
     second = fit_classifier(LABELS[::-1])._model.to_arrays()
     np.testing.assert_array_equal(second["intercepts"], first["intercepts"])
 

@@ -33,15 +33,15 @@ from vicinal.store.evaluation import CountedRows
 class CoordinatorLedger(Ledger):
     """The coordinator's ledger, which also stores the last seen states of the shards.
 
-    `database`, `key`: the coordinator's database, and its key of keyed hashes. `records`: its
+    `database`, `key`: the coordinator's database, and its key of keyed hashes. `shard_records`: its
     records of the shards. Attributes: `cluster`, the cluster's id as bytes; `sequence`, an iterator
     that numbers new blocks in the order of charges, over all audiences.
     """
 
-    def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
+    def __init__(self, database: Database, key: bytes, shard_records: ShardRecords) -> None:
         super().__init__(database, key)
-        self._records = records
-        self.cluster = bytes.fromhex(records.cluster or "")
+        self._shard_records = shard_records
+        self.cluster = bytes.fromhex(shard_records.cluster or "")
         self.sequence = count(1)
 
     @contextmanager
@@ -49,7 +49,7 @@ class CoordinatorLedger(Ledger):
         """Make the with-block's release to an audience durable, with the shards' states."""
         with super().release(audience):
             yield
-            self._records.write()  # the states of the shards after their charges for the release
+            self._shard_records.write()  # the states after the shards' charges for the release
 
     def commit_interrupted_charges(self, audiences: Iterable[Audience]) -> None:
         """Do nothing, for any `audiences`: shards store charges and recognise repeated blocks."""
@@ -57,7 +57,7 @@ class CoordinatorLedger(Ledger):
     def _write_block(self, block: AnswerBlock) -> None:
         """Write a block of queries with answers, and the shards' states after their charges."""
         super()._write_block(block)
-        self._records.write()
+        self._shard_records.write()
 
 
 @dataclass(eq=False)

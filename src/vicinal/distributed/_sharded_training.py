@@ -10,6 +10,8 @@ the transaction that advances its clock. The name contains that clock. A repeate
 finds its sums without a second charge, and noise is sampled anew only for sums that were never
 published. Weights depend on public rows and noisy sums only, so an interrupted training is resumed
 at the next opening of the cluster.
+
+Weights and gradients are float64 (D, c), for the D features and the c scores of the model.
 """
 
 import numpy as np
@@ -73,12 +75,12 @@ class ShardedGradients:
         self._published = read_components(store.database, audience.number)
         self._step = 0
 
-    def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Return the noisy gradient of the next step, float64 (D, c), after charging all shards.
+    def charge_and_publish(self, release: GradientRelease, weights: Floats) -> Floats:
+        """Charge the subjects of all shards for the next step; return its noisy gradient, (D, c).
 
-        A gradient that was published before an interruption is returned again without a charge.
-        `release`: noise scale and charge rate of this step. `weights`, float64 (D, c): the current
-        weights; public.
+        The gradient is a sum over subjects, in units of the clipping norm. One that was published
+        before an interruption is returned again without a charge. `release`: noise scale and charge
+        rate of this step; adds the noise. `weights`, (D, c): the current weights; public.
         """
         self._step += 1
         entry = f"gradient {self._step}"

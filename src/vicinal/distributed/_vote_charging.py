@@ -112,7 +112,10 @@ class ChargeJournal:
 
 
 def charge_votes(state: AudienceState, request: tasks.VoteRequest) -> Steps:
-    """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps."""
+    """Charge a query block in memory and return its private votes, int64 (q, c) in grid steps.
+
+    The caller makes the charges and the votes durable.
+    """
     votes = state.engine.votes
     release = votes.prepare_release(request.scales / votes.grid.steps)
     # The coordinator accounts for the delta that the noise grid uses; a shard releases nothing.
@@ -136,9 +139,10 @@ def charge_evaluation(
 
 
 def create_local_gradients(store: OpenStore, audience: Audience) -> LocalGradients:
-    """Return the private gradients of a shard's records, for the training of an audience's model.
+    """Return the object that charges a shard's subjects for the gradients of their records.
 
-    `store`: the shard's open folder. `audience`: whose budgets are charged.
+    The gradients train an audience's model. Nothing is computed or charged yet. `store`: the
+    shard's open folder. `audience`: whose budgets are charged.
     """
     plan = restore_plan(store, audience)
     records = store.record_files.features

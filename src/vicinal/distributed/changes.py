@@ -1,9 +1,10 @@
 """Changes of a cluster's data: decided by the coordinator, made by every shard in the same order.
 
-One transaction of the coordinator decides a change: it marks the change as pending and advances the
-clock, so that no stored votes can be taken for those of a later block. The content of the change,
-records and ids as private as those of the shards, is in a file until every shard has made the
-change. Then the file is overwritten and removed. An interrupted change is finished before any other
+One transaction of the coordinator *decides* a change: it marks the change as *pending* and advances
+the clock, so that no stored votes can be taken for those of a later block. The content of the
+change, records and ids as private as those of the shards, is in a file until every shard has made
+the change. Then a second transaction removes the mark, and the file is overwritten and removed. Up
+to this point the change is *unfinished*. An unfinished change is finished before any other
 operation, by the next process if necessary. Subjects are denoted by their ids.
 """
 
@@ -154,9 +155,9 @@ def wipe_file(path: Path) -> None:
 class ClusterChanges:
     """Makes changes on all shards, and only while all shards can be reached.
 
-    `folder`, `ledger`, `records`: the coordinator's. `shards`: clients by number of the shard.
-    `deadline`: seconds to wait for unreachable shards. The attribute `pending` is the clock of a
-    decided change that some shard may not have made, or 0.
+    `folder`, `ledger`, `shard_records`: the coordinator's. `shards`: clients, by number of the
+    shard. `deadline`: seconds to wait for unreachable shards. The attribute `pending` is the clock
+    of a decided change that some shard may not have made, or 0.
     """
 
     def __init__(
@@ -164,14 +165,14 @@ class ClusterChanges:
         folder: Path,
         ledger: Ledger,
         shards: Sequence[ShardClient],
-        records: ShardRecords,
+        shard_records: ShardRecords,
         deadline: float,
     ) -> None:
         self._path = folder / _FILE
         self._owner = folder.stat().st_uid
         self._ledger = ledger
         self._shards = dict(enumerate(shards))
-        self._records = records
+        self._shard_records = shard_records
         self._deadline = deadline
         clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
         self.pending = int(clock)
@@ -249,7 +250,7 @@ class ClusterChanges:
         # pending, and the next process sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
-            self._records.write()
+            self._shard_records.write()
         self.pending = 0
         return results
 

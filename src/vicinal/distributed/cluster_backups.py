@@ -34,14 +34,14 @@ def accept_cluster_loss(path: str | Path) -> None:
     cluster = finish_interrupted_split(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = layout.MemberFolder.read(Path(path) / layout.COORDINATOR)
-        read_records = partial(membership.ShardRecords.from_database, description=cluster)
+        read_shard_records = partial(membership.ShardRecords.from_database, description=cluster)
         coordinator = resources.enter_context(
-            open_folder(folder.folder, accept_loss=True, check=read_records)
+            open_folder(folder.folder, accept_loss=True, check=read_shard_records)
         )
-        records = read_records(coordinator.database)
+        shard_records = read_shard_records(coordinator.database)
         paths = layout.list_shard_folders(Path(path), cluster.shards)
         shard_folders = list(map(layout.MemberFolder.read, paths))
-        for record, folder in zip(records, shard_folders, strict=True):
+        for record, folder in zip(shard_records, shard_folders, strict=True):
             # All folders are checked before one is opened, as opening a shard spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
                 raise membership.create_wrong_shard_error(record.number)
@@ -67,7 +67,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             store.ledger.complete_change()
         with coordinator.database.transaction():
             new_records = map(membership.ShardRecord.from_store, range(len(shards)), shards)
-            records.replace_all(cluster.identity, new_records)
+            shard_records.replace_all(cluster.identity, new_records)
         coordinator.report_change()
 
 

@@ -78,7 +78,7 @@ class Coordinator(BaseStore):
 
     Create a cluster with :func:`~vicinal.distributed.splitting.split`; open it with :meth:`open`,
     which passes the coordinator's open folder `store`, the `description` of the cluster, the
-    `records` and `transports` of the shards by number, and its own `deadline` and `read_only`.
+    `shard_records` and `transports` of the shards by number, its own `deadline` and `read_only`.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Coordinator(BaseStore):
         self,
         store: OpenStore,
         description: ClusterDescription,
-        records: ShardRecords,
+        shard_records: ShardRecords,
         transports: Sequence[Transport],
         deadline: float,
         read_only: bool,
@@ -102,11 +102,13 @@ class Coordinator(BaseStore):
         self._description = description
         self._deadline = deadline
         self._is_read_only = read_only
-        self._ledger = sharded.CoordinatorLedger(store.database, store.folder.read_key(), records)
+        self._ledger = sharded.CoordinatorLedger(
+            store.database, store.folder.read_key(), shard_records
+        )
         self._store = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, read_only)
-            for transport, record in zip(transports, records, strict=True)
+            for transport, record in zip(transports, shard_records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._failed = False
@@ -118,7 +120,7 @@ class Coordinator(BaseStore):
             for audience in list_answering_audiences(store)
         }
         self._changes = changes.ClusterChanges(
-            store.folder.path, self._ledger, self._clients, records, deadline
+            store.folder.path, self._ledger, self._clients, shard_records, deadline
         )
         # Every reachable shard compares its state with the coordinator's record now, and a missing
         # one at its first message.
@@ -180,9 +182,9 @@ class Coordinator(BaseStore):
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            read_records = partial(ShardRecords.from_database, description=description)
+            read_shard_records = partial(ShardRecords.from_database, description=description)
             store = resources.enter_context(
-                open_folder(shard_folder.folder, read_only=read_only, check=read_records)
+                open_folder(shard_folder.folder, read_only=read_only, check=read_shard_records)
             )
             if read_only:
                 unfinished = changes.list_unfinished_changes(store.database, store.folder.path)
@@ -190,14 +192,14 @@ class Coordinator(BaseStore):
                     unfinished.append("the training of a model")
                 if unfinished:
                     raise create_interrupted_error(*unfinished)
-            records = read_records(store.database)
+            shard_records = read_shard_records(store.database)
             transports = connect(list_shard_folders(folder, description.shards))
             for transport in transports:
                 resources.callback(transport.close)
             if not read_only:
-                records.begin_epoch()
+                shard_records.begin_epoch()
                 store.report_commit()
-            coordinator = cls(store, description, records, transports, deadline, read_only)
+            coordinator = cls(store, description, shard_records, transports, deadline, read_only)
             with coordinator._hold_exclusively(read_only=True):
                 pass  # Entering finishes an interrupted change before any query is answered.
             resources.pop_all()
@@ -247,7 +249,7 @@ class Coordinator(BaseStore):
         database = self._store.database
         change = self._changes.route_addition(records)
 
-        def decide_change() -> changes.ClusterChange:
+        def decide_addition() -> changes.ClusterChange:
             """Store key and id mode, and return the addition."""
             if addition is not None:
                 addition.write(database, self._ledger.version + 1)
@@ -256,7 +258,7 @@ class Coordinator(BaseStore):
                 database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
             return change
 
-        self._make_change(changes.ADD, decide_change)
+        self._make_change(changes.ADD, decide_addition)
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects, given by their ids, from every file of coordinator and shards.
@@ -271,14 +273,14 @@ class Coordinator(BaseStore):
         """
         ids = self._check_erasable_ids(subjects)
 
-        def decide_change() -> changes.ClusterChange:
+        def decide_erasure() -> changes.ClusterChange:
             """Return the erasure, after deleting the digests of added records."""
             forget_addition_digests(self._store.database)
             return changes.ClusterChange(changes.ERASE, ids)
 
         with self._hold_exclusively():
             self._changes.check_all_reachable()
-            erased_counts = self._make_change(changes.ERASE, decide_change)
+            erased_counts = self._make_change(changes.ERASE, decide_erasure)
         return sum(int(count) for count in erased_counts.values())
 
     def _find_statuses(self, subjects: list[SubjectId]) -> list[int]:
@@ -314,7 +316,7 @@ class Coordinator(BaseStore):
         `plan_json`: the audience's checked plan, as JSON.
         """
 
-        def decide_change() -> changes.ClusterChange:
+        def decide_audience() -> changes.ClusterChange:
             """Open the audience in the coordinator's ledger, and return the change for shards."""
             audience = self._ledger.open_audience(name, plan_json)
             audience.plan = decide_and_train_model(self._store, audience, begin_model_training)
@@ -325,7 +327,7 @@ class Coordinator(BaseStore):
             return change
 
         self._changes.check_all_reachable()
-        self._make_change(changes.AUDIENCE, decide_change)
+        self._make_change(changes.AUDIENCE, decide_audience)
         self._finish_training()
 
     def _retrain_model(self, state: AudienceState) -> None:
@@ -344,13 +346,13 @@ class Coordinator(BaseStore):
         model = gradients.train()
         state = self._audience_states.get(audience.name)
 
-        def decide_change() -> changes.ClusterChange:
+        def decide_model() -> changes.ClusterChange:
             """Store the trained model, and return the change that sends it."""
             gradients.write(model, state)
             return self._resolve_audience_plan(audience)
 
         kind = changes.MODEL_TRAINED if state is None else changes.MODEL_REFRESHED
-        self._make_change(kind, decide_change)
+        self._make_change(kind, decide_model)
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
         """Return public facts as plain values; with `curator` also private ones of every shard."""
@@ -391,18 +393,18 @@ class Coordinator(BaseStore):
         return sharded.RemoteShards(self._ledger, name, self._clients, self._deadline)
 
     def _make_change(
-        self, kind: str, decide_change: Callable[[], changes.ClusterChange]
+        self, kind: str, decide: Callable[[], changes.ClusterChange]
     ) -> dict[int, Any]:
         """Make a change on all shards and return their results by shard number.
 
         Cached queries are forgotten even if the change fails, so that no answer to earlier data is
         looked up again. A new renewal period keeps data and answers; every audience is planned
         again for it, even if a shard is missing, because the period was decided.
-        `kind`, `decide_change`: see :meth:`ClusterChanges.make_change`.
+        `kind`, `decide`: see :meth:`ClusterChanges.make_change`.
         """
         try:
             with delay_warnings():
-                return self._changes.make_change(kind, decide_change)
+                return self._changes.make_change(kind, decide)
         finally:
             for state in self._audience_states.values():
                 if kind == RENEWAL:
@@ -412,8 +414,8 @@ class Coordinator(BaseStore):
             # An open transaction means that the deciding commit was interrupted.
             if not self._ledger.database.in_transaction:
                 self._store.report_change()
-                # A change that some shards have not made counts as complete here, because it stays
-                # pending and is finished before the next operation.
+                # The coordinator's own files and memory are complete. If some shards have not made
+                # the change, it stays pending and is finished before the next operation.
                 self._ledger.complete_change()
 
     def _resolve_audience_plan(self, audience: Audience) -> changes.ClusterChange:
@@ -449,17 +451,21 @@ class Coordinator(BaseStore):
             self._changes.check_all_reachable()
         for audience, renewal in due:
 
-            def decide_change(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
+            def decide_period(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
                 """Begin a period of `audience` in the coordinator's ledger; return the change."""
                 self._ledger.start_period(audience, renewal)
                 return self._describe_audience(audience)
 
-            self._make_change(RENEWAL, decide_change)
+            self._make_change(RENEWAL, decide_period)
         return bool(due)
 
     @classmethod
     def _has_lost_charges(cls, path: Path) -> bool:
-        """Return whether charges of a cluster, all on this machine, may have been lost."""
+        """Return whether charges may have been lost: the cluster cannot be opened with all shards.
+
+        `path`: folder of the cluster, with the folders of all shards on this machine. Opening it
+        finishes interrupted changes. Every PrivacyRefused or StorageFailed counts as a loss.
+        """
         try:
             with (
                 cls.open(path, local_transports, _OPENING_SECONDS) as cluster,

@@ -109,7 +109,10 @@ class EvaluationRequest(NamedRequest):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientRequest(NamedRequest):
-    """A request for a private model's gradient; answered with int64 (D, c) sums in grid steps."""
+    """A request for a private model's gradient; answered with int64 (D, c) sums in grid steps.
+
+    D is the number of the model's features, c that of its scores.
+    """
 
     sum_kind = GRADIENT
     scale: int  # noise scale in grid steps, which determines the charge
@@ -250,7 +253,7 @@ class ShardState:
     """The last link of the hash chain of a shard's ledger; private."""
 
     link: int  # number of the link
-    clock: int  # the coordinator's clock
+    clock: int  # the clock of the shard's own ledger, not the coordinator's
     head: bytes  # digest of the chain
 
     @classmethod

@@ -389,7 +389,7 @@ class Gradients(Protocol):
     mechanism: IndividualGradient
     """Determines the charge and the noise of a step."""
 
-    def publish(self, release: GradientRelease, weights: Floats) -> Floats:
+    def charge_and_publish(self, release: GradientRelease, weights: Floats) -> Floats:
         """Charge all subjects and return the noisy sum of their clipped gradients, (D, c).
 
         The sum is in units of the clipping norm.
@@ -437,8 +437,8 @@ class LocalGradients:
         self._account.note_charged_total(spent)
         return sums
 
-    def publish(self, release: GradientRelease, weights: Floats) -> Floats:
-        """Charge the subjects and return the noisy sum; see :meth:`Gradients.publish`."""
+    def charge_and_publish(self, release: GradientRelease, weights: Floats) -> Floats:
+        """Charge the subjects and return the noisy sum; see :class:`Gradients`."""
         return release.publish(self.charge_and_sum(release, weights))
 
 
@@ -454,8 +454,8 @@ def train_private_model(
     def release_gradient(weights: Floats) -> tuple[Floats, float]:
         """Charge all subjects; return the noisy mean gradient, and the noise scale of the sum."""
         release = mechanism.prepare_release(training.step_noise)
-        mean = gradients.publish(release, weights) * (mechanism.clip / training.n_records)
-        return mean, release.noise
+        gradient = gradients.charge_and_publish(release, weights)
+        return gradient * (mechanism.clip / training.n_records), release.noise
 
     return train_on_gradients(training, features, public, release_gradient)
 
