@@ -124,10 +124,10 @@ def quote_column(name: str) -> str:
 
 
 def suggest_columns(missing_names: Iterable[str], names: Iterable[str]) -> str:
-    """Return a sentence on those columns whose names differ from missing ones in spelling only.
+    """Return a sentence on the columns whose names equal missing ones but for capitals and blanks.
 
     `names`: of all columns of the table. The sentence begins with a blank; it is empty if there is
-    no such column. It reveals no name: but for capitals and blanks, they are those of the caller.
+    no such column. It reveals no name that the caller did not give.
     """
     folded_names = {"".join(name.casefold().split()) for name in missing_names}
     similar = [name for name in names if "".join(name.casefold().split()) in folded_names]

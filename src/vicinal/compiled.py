@@ -119,7 +119,10 @@ class _PrivateCache(FunctionCache):
 
 @cache
 def compute_source_digest(source: Path) -> str:
-    """Return a digest of all sources of compiled code, :data:`KERNEL_SOURCES`, and of `source`."""
+    """Return a digest of all sources of compiled code, :data:`KERNEL_SOURCES`, and of `source`.
+
+    It has 16 hexadecimal digits, and also covers this module.
+    """
     files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -144,6 +147,7 @@ def _find_cache_folder(source: Path) -> str:
 def _is_private(folder: Path) -> bool:
     """Return whether a directory exists and no other account can change its content.
 
+    No other account may be able to replace the directory or an ancestor, or own one of its files.
     Warns once about each directory that another account can change.
     """
     try:

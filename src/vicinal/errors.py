@@ -161,10 +161,11 @@ def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
 
 @contextmanager
 def redirect_warnings(report: Callable[[str], None]) -> Iterator[None]:
-    """Pass the text of every warning to `report`, on one line and without its location.
+    """Pass the text of every shown warning to `report`, on one line and without its location.
 
-    The location is in the code of the caller, such as typer's, or of a worker thread. Affects all
-    threads.
+    Each UserWarning is shown once for each location; other warnings as the filters in force
+    determine. The location is in the code of the caller, such as typer's, or of a worker thread.
+    Affects all threads.
     """
 
     def report_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -280,7 +280,10 @@ class Transcript(NoiseSource):
         return self._has_diverged or differs_in_number
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return samples (size,) of the underlying source, with standard deviation `scale`."""
+        """Return samples (size,) of the underlying source, with standard deviation `scale`.
+
+        They are neither recorded nor replayed: only :meth:`add_to` releases values.
+        """
         return self._noise.discrete_gaussian(scale, size)
 
     def add_to(self, sums: Ints, scale: int) -> Ints:
@@ -461,10 +464,13 @@ def refill_budgets(holder: Any, audience: str = DEFAULT) -> None:
         account.durable[:] = UNITS
 
 
-def _get_ledgers(store: Any) -> list[Any]:
-    """Return the ledger of a store, or the ledgers of a cluster's shards in this process."""
-    shards = [client.transport for client in getattr(store, "_clients", ())]
-    return [shard._server._store.ledger for shard in shards] or [store._store.ledger]
+def _get_ledgers(holder: Any) -> list[Any]:
+    """Return the ledgers with the budgets of a store or cluster.
+
+    `holder`: a store, which has one; or a cluster, whose shards in this process have one each.
+    """
+    shards = [client.transport for client in getattr(holder, "_clients", ())]
+    return [shard._server._store.ledger for shard in shards] or [holder._store.ledger]
 
 
 def forget_erased_budgets(holder: Any) -> None:
