@@ -119,10 +119,7 @@ class _PrivateCache(FunctionCache):
 
 @cache
 def compute_source_digest(source: Path) -> str:
-    """Return a digest of all sources of compiled code, :data:`KERNEL_SOURCES`, and of `source`.
-
-    It has 16 hexadecimal digits, and also covers this module.
-    """
+    """Return 16 hexadecimal digits of a digest of `source`, this module and `KERNEL_SOURCES`."""
     files = {_PACKAGE / name for name in KERNEL_SOURCES} | {source, Path(__file__)}
     digest = hashlib.sha256()
     for path in sorted(files):

@@ -282,7 +282,7 @@ class Transcript(NoiseSource):
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return samples (size,) of the underlying source, with standard deviation `scale`.
 
-        They are neither recorded nor replayed: only :meth:`add_to` releases values.
+        Only :meth:`add_to` records and replays values.
         """
         return self._noise.discrete_gaussian(scale, size)
 

@@ -29,10 +29,7 @@ class Coincidences:
 
     @property
     def suspicious(self) -> bool:
-        """Whether more rows are shared than chance explains, as if copied from the records.
-
-        The limit is six standard deviations above `expected`.
-        """
+        """Whether rows seem to be copied: `shared` is six standard deviations above `expected`."""
         return detect_excess_matches(self.shared, self.public, self.expected / self.public)
 
     def __str__(self) -> str:
@@ -63,9 +60,6 @@ def count_shared_rows(records: AnyArray, public: AnyArray) -> Coincidences:
 
 
 def _convert_rows_to_keys(rows: AnyArray) -> npt.NDArray[np.void]:
-    """Return the numbers of each of `rows` (n, d), as float64, in one bytes value, (n,).
-
-    The values of two rows are equal if all their numbers are; -0.0 equals 0.0.
-    """
+    """Return the float64 numbers of each of `rows` (n, d) as one bytes value, (n,); -0.0 as 0.0."""
     contiguous = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
     return contiguous.view(f"V{contiguous.shape[1] * contiguous.itemsize}").ravel()

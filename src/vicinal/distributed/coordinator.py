@@ -102,9 +102,8 @@ class Coordinator(BaseStore):
         self._description = description
         self._deadline = deadline
         self._is_read_only = read_only
-        self._ledger = sharded.CoordinatorLedger(
-            store.database, store.folder.read_key(), shard_records
-        )
+        key = store.folder.read_key()
+        self._ledger = sharded.CoordinatorLedger(store.database, key, shard_records)
         self._store = dataclasses.replace(store, ledger=self._ledger)
         self._clients = [
             ShardClient(transport, record, description.identity, self._ledger, read_only)

@@ -76,10 +76,7 @@ class AnswerBlock:
     n_private_queries: int | None = None
 
     def to_row(self, block_number: int, version: int) -> tuple[Value, ...]:
-        """Return the block as a row of the table `answers`, with answers as little-endian numbers.
-
-        `version`: that of the queried data.
-        """
+        """Return the block as a row of the table `answers`; `version`: that of the queried data."""
         number_type = "<f8" if self.answers.ndim == 2 else "<i8"
         answers = self.answers.astype(number_type).tobytes()
         return block_number, self.audience.number, version, self.digests, answers
