@@ -434,8 +434,9 @@ def create_private_knn_attack(
 ) -> FixedPlanAttack:
     """Return an attack on Private-kNN: the subject replaces one of k unanimous neighbours.
 
-    - `attack`: attacked releases: "votes", "labels", "screening", or "screening+votes"; "all"
-      (votes, every subject is sampled) or "over_plan" (votes, queried beyond the plan).
+    - `attack`: attacked releases: "votes" (of two queries; other attacks have one), "labels",
+      "screening" (with noise that hides the votes), or "screening+votes"; "all" (votes, every
+      subject is sampled) or "over_plan" (votes, queried beyond the plan).
     - `gamma`: sampling probability. It is 1 for the attacks "all" and "over_plan".
     - `delta`: delta of the claim.
     """
@@ -527,14 +528,14 @@ class ReplacementSample(SampledNeighbourSearch):
         queries: IntegerMatrix,
         candidates: NeighbourLists | None,  # noqa: ARG002 (fixed signature)
     ) -> NearestRows:
-        """Return the rows of the k nearest records of each query's sample, int32 (q, k).
+        """Return the first rows of the k nearest subjects in each query's sample, int32 (q, k).
 
-        `queries`, (q, d): integer features. `candidates` are not used: any row can be sampled.
+        `queries`, (q, d): only their number q is used, since rows are stored in the order of their
+        distance to the only query point. `candidates` are not used: any row can be sampled.
         """
         subjects, first_rows = np.unique(self.knn.slots, return_index=True)
         sample_size = round(self.gamma * len(subjects))
         n_queries = len(queries)
         sample = public_draws().integers(0, len(first_rows), (n_queries, sample_size))
-        # Rows are in the order of their distance to the query.
         nearest_rows = np.sort(first_rows[sample], axis=1)[:, : self.knn.k]
         return np.ascontiguousarray(nearest_rows, dtype=np.int32)

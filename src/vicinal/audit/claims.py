@@ -367,6 +367,7 @@ class PlanClaim(Claim):
         """The two privacy profiles: values of delta at `_EPSILONS`, each float64 (epsilons,).
 
         They bound the world with the subject by that without, and that without by that with it.
+        They are equal if all releases are symmetric, and 1 if the losses are too large to compute.
         """
         losses = compose_losses(self._dominating_pairs, 1e-12)
         if not losses:

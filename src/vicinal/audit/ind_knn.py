@@ -3,6 +3,9 @@
 Each attack is tight: one subject, the victim, spends its whole budget, so that the privacy loss
 equals the claim. The attacker knows everything but whether the victim is in the data set. It knows
 the noise-free value of every release in both worlds, and uses the likelihood ratio test.
+
+Records are pairs (cosine to the query, target). Those at a cosine of .9 or more are neighbours of
+the query. Those at .1 or less are not, because the public reference point is at `REFERENCE_COSINE`.
 """
 
 import math
@@ -47,8 +50,11 @@ _DEFAULT_NOISE = 8.0
 _DEFAULT_NEIGHBORS = 4
 """Noise on each class in votes, and number of neighbours k, if the settings leave them open."""
 
+_ANSWERS_PER_BUDGET = 1.25
+"""Number of answers with votes for which the budget of a victim with one record lasts."""
+
 _RETURN_ACTIONS = ("query", "erase", "reenrol", "query", "query", "query")
-"""Actions of the attack on re-enrolment. The budget of the victim lasts for 1.25 answers."""
+"""Actions of the attack on re-enrolment."""
 
 _STORE_ACTIONS = ("query", "query", "restart", "query", "query")
 """Actions of the attacks on a store that is closed and opened between answers."""
@@ -145,7 +151,7 @@ class IndKNNAudit:
     def build_reenrolment_attack(self, target_spec: TargetSpec | None = None) -> SumsAttack:
         """Return the attack on a victim that is erased and re-enrolled between answers."""
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
-        audit = replace(self, noise=norm * math.sqrt(1.25) / self.budget_mu)
+        audit = replace(self, noise=norm * math.sqrt(_ANSWERS_PER_BUDGET) / self.budget_mu)
         victim = [(1.0, victim_y)]
         background = [(0.9, background_y)] * 3
         scenario = "one record, leaves and returns, budget nearly spent"
@@ -204,13 +210,13 @@ class IndKNNAudit:
     ) -> SumsAttack:
         """Return an attack on a victim with one record in a store.
 
-        Its budget lasts for one label, or for the votes of 1.25 answers. `fault_name`: fault of a
-        control, in addition to all faults in charges.
+        Its budget lasts for one label, or for `_ANSWERS_PER_BUDGET` answers with votes.
+        `fault_name`: fault of a control, in addition to all faults in charges.
         """
         victim_y, background_y, norm = _find_extreme_y_values(target_spec)
         shift = self._find_spending_shift(release)
         if release == "votes":
-            shift /= math.sqrt(1.25)
+            shift /= math.sqrt(_ANSWERS_PER_BUDGET)
         audit = replace(self._store_settings, noise=norm / shift)
         victim = [(1.0, victim_y)]
         background = [(0.9, background_y)] * 2
@@ -228,7 +234,7 @@ class IndKNNAudit:
         budget = compute_total_budget(epsilon, self.delta)
         # One answer charges the victim's record 1 / (2 noise^2) = 0.8 of the total budget, so two
         # audiences exhaust it. With noise planned by the store, many audiences would be needed.
-        audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
+        audit = replace(self, noise=math.sqrt(_ANSWERS_PER_BUDGET / 2 / budget), epsilon=epsilon)
         parameters = audit.build_parameters(n_copies=1, release="votes", epsilon_total=epsilon)
         actions = ("query", "open_audience", "query_other", "query_other", "query")
         copies = build_attack_copies([(1.0, 0)], [(0.9, 1)])
@@ -472,7 +478,7 @@ def name_released_values(release: str, target_spec: TargetSpec | None) -> str:
 
 
 def _find_extreme_y_values(target_spec: TargetSpec | None) -> tuple[Any, Any, float]:
-    """Return the value of `y` with the longest vector, that with the opposite one, and their norm.
+    """Return `y` with the longest vector, `y` with the opposite one, and the norm of the former.
 
     Without `target_spec` they are classes 0 and 1; the vote for a class has norm 1.
     """

@@ -275,7 +275,7 @@ class AuditInteraction:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The plan of releases that follows from the parameters."""
+        """The plan that follows from all parameters but `epsilon_total`, which is the store's."""
         parameters = {**self.parameters}
         parameters.pop("epsilon_total", None)
         return IndKNNPlan.from_estimator(self.estimator(**parameters))

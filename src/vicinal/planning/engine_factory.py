@@ -321,7 +321,7 @@ class EnginePlanner:
         return k, AdaptiveRadius(self.points, k, n_records)
 
     def choose_multiplier(self, radius: Radius, count: float) -> float:
-        """Return the noise multiplier sigma2: as declared, or as the plan's budgets pay for."""
+        """Return the noise multiplier: declared, or of :meth:`IndKNNPlan.choose_multiplier`."""
         plan = self.plan
         budget_share = self.budget_share
         if plan.noise_multiplier is not None:
@@ -354,6 +354,7 @@ class EnginePlanner:
         """Return the mechanism that releases noisy votes or labels, with its noise grid.
 
         `min_scale`: smallest noise scale in votes, for which the grid must be fine enough.
+        `decision`: gives the scores whose maximum is the label, unless the plurality decides.
         """
         plan = self.plan
         width = plan.target.n_coordinates

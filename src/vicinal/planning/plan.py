@@ -134,7 +134,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
             )
 
     def _check_class_prior_and_cost(self) -> None:
-        """Raise InvalidInput if `class_prior` or `cost` do not fit the classes or each other."""
+        """Raise InvalidInput for shares `class_prior` or costs `cost` that cannot be used.
+
+        Each must have one number for each class. The shares must add up to 1, and are needed for
+        the costs "balanced". Both need a public number of neighbours unless the plurality decides.
+        """
         for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
             if isinstance(value, tuple) and len(value) != len(self.class_names):
                 raise InvalidInput(
@@ -360,10 +364,11 @@ class IndKNNPlan(CheckedParameters, VotingParameters):
         return fit_n_neighbors(reference, self.size, n_answers, budget, n_groups, factor)
 
     def choose_multiplier(self, usage: Participation, count: float, budget_share: float) -> float:
-        """Return the noise multiplier sigma2 that the budgets pay for.
+        """Return the noise multiplier sigma2 with which the budgets pay for the planned answers.
 
-        `usage`: kernel weights and number of participations, measured on public points. `count`:
-        number of records that take part in a query.
+        The noise on each vote has the standard deviation sigma2 * sqrt(count). `usage`: mean
+        squared kernel weight, and spread of the number of participations, of public points.
+        `count`: number of records that take part in a query.
         """
         compute_budget = partial(self.compute_record_budget, budget_share)
         return compute_noise_multiplier(

@@ -44,7 +44,8 @@ class PlanChoice:
     - `multiplier`: the noise on each class has the standard deviation multiplier * sqrt(k) votes.
     - `budget`: budget of one record for votes, in zCDP; a lower bound with a private model. Where
       labels alone are released, their lower price is included.
-    - `usage`: kernel weights and participations of records, measured on public points or assumed.
+    - `usage`: mean squared kernel weight and spread of the number of participations of records,
+      measured on public points or assumed.
     - `score_noise`: standard deviation that noise leaves in a private model's scores of vectors;
       None without such a model.
     """
@@ -140,7 +141,7 @@ def train_on_zero_gradients(plan: IndKNNPlan, reference: Reference | None) -> Pr
     features = ModelFeatures.for_training(points, plan.size, lifted=reference.kernel.lifts)
 
     def return_zeros(weights: Floats) -> tuple[Floats, float]:
-        """Return a gradient of zeros, of the shape of `weights`, and the noise of a step."""
+        """Return a gradient of zeros, of the shape of `weights`, and the noise multiplier."""
         return np.zeros_like(weights), plan.training.step_noise
 
     return train_on_gradients(plan.training, features, points, return_zeros)
@@ -450,8 +451,8 @@ class _Voters:
     - `queries`, `rows`, `weights`: index of the query, index of the point, and kernel weight of
       each pair.
     - `n_queries`: number of queries.
-    - `records_per_vote`, `participations_per_vote`: number of records, and share of a record's
-      participations, that each vote stands for.
+    - `records_per_vote`, `participations_per_vote`: number of records, and number of a record's
+      participations, that each vote stands for: k / v and k m / (n v) for v voters in a query.
     """
 
     queries: Indices

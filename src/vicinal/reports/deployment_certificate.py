@@ -208,7 +208,13 @@ def _describe_audience(
 
 
 def _describe_calibration(calibration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the certified levels of a `calibration` (JSON values), and all that they rest on."""
+    """Return the certified levels of a `calibration`, and all that they rest on.
+
+    `calibration`: a :class:`~vicinal.store.coverage.Calibration` as JSON values. Each histogram (of
+    one class or number; the name is None for all classes) has a certified threshold, or None, for
+    each level: the share of outcomes that sets or intervals contain. "drifted_levels": levels that
+    an earlier calibration certified and this one contradicts.
+    """
     return {
         "statement": (
             f"With {CONFIDENCE:.0%} confidence for each level by itself, sets or intervals contain "
@@ -219,8 +225,8 @@ def _describe_calibration(calibration: Mapping[str, Any]) -> dict[str, Any]:
         "calibrated_at_answer": calibration["n_answers"],
         "drifted_levels": calibration["drifted_levels"],
         "of": [
-            {"name": fields["name"], "levels": fields["levels"]}
-            for fields in calibration["histograms"]
+            {"name": histogram["name"], "levels": histogram["levels"]}
+            for histogram in calibration["histograms"]
         ],
     }
 

@@ -195,10 +195,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._refuse(_large_head_problem(), "head-too-large")
 
     def on_message_begin(self) -> None:
-        """Reset the counts. This loses the part of the head already read, less than a slice."""
+        """Reset the counts for a new request; raise a problem if too many are pipelined."""
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise self._record_problem(_large_head_problem())
         super().on_message_begin()
+        # The part of the head that was read already, less than a slice, is not counted.
         self._non_body_bytes = self._body_bytes = self._n_headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -209,7 +210,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Pass the request to the application, which limits the time from here on."""
+        """Pass the request to the application; raise a problem for its Host or its encoding."""
         # RFC 9112, 3.2: without exactly one Host header, a proxy may interpret another host.
         n_hosts = sum(name == b"host" for name, _ in self.headers)
         if n_hosts != 1 and self.parser.get_http_version() == "1.1":
@@ -221,7 +222,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             detail = "Send the body unchanged or with the transfer encoding chunked alone."
             raise self._record_problem(Problem(501, "transfer-encoding", detail))
         super().on_headers_complete()
-        self._stop_timer()
+        self._stop_timer()  # The application limits the time from here on.
 
     def on_body(self, body: bytes) -> None:
         """Count a received part of the body as bytes of the body, not of head and framing."""
@@ -245,7 +246,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._start_timer(self.guard.settings.idle_seconds)
 
     def resume_writing(self) -> None:
-        """Stop the timer once the client reads its response again."""
+        """Stop the timer once the client reads again, unless its response is complete."""
         super().resume_writing()
         if self._is_answering():
             self._stop_timer()

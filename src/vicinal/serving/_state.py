@@ -102,10 +102,11 @@ class AppState:
 
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
-    async def describe_rows(self, rows: Any) -> list[str]:
-        """Return notes on values of queried table rows that count as others, in a decoder thread.
+    async def describe_unexpected_values(self, rows: Any) -> list[str]:
+        """Return notes on clipped numbers and misspelt categories in queried rows of a table.
 
-        `rows`: decoded queries, which are public. Empty for other rows than those of tables.
+        They are computed in the decoder's thread; there are none for a store of other data than
+        tables. `rows`: decoded queries, which are public.
         """
         schema = self._table_schema
         if schema is None:

@@ -161,6 +161,7 @@ def _register(
 
 
 def _reference_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI reference to the schema of a `model`."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
@@ -179,7 +180,7 @@ async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     query = Query(rows, key.audience, key.name, idempotency_key, body.coverage)
     reply = await _submit_query(state, query, n_rows, start_time)
     fields = reply.to_dict()
-    notes = await state.describe_rows(rows)
+    notes = await state.describe_unexpected_values(rows)
     if notes:
         fields["notes"] = notes
     return Response(to_json(fields), media_type=JSON_MEDIA_TYPE)
@@ -230,7 +231,7 @@ async def predict_csv(state: AppState, key: ApiKey, request: Request) -> Respons
     if reply.promise is not None:
         # Names of classes in it need not be ASCII.
         headers["Vicinal-Promise"] = quote(reply.promise)
-    notes = await state.describe_rows(rows)
+    notes = await state.describe_unexpected_values(rows)
     if notes:
         headers["Vicinal-Notes"] = quote(" ".join(notes)[:_MAX_NOTES_LENGTH])
     return Response(format_answers_csv(table), headers=headers, media_type=CSV_MEDIA_TYPE)

@@ -114,8 +114,8 @@ class PaidAnswers(BaseModel):
     )
     notes: list[str] | None = Field(
         None,
-        description="Notes on values of table rows that count as others, such as numbers outside "
-        "the declared bounds; absent if there are none.",
+        description="Notes on unexpected values of table rows, such as numbers outside the "
+        "declared bounds, which count as the nearest bound; absent if there are none.",
     )
 
 
