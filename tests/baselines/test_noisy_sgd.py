@@ -1,6 +1,7 @@
 """NoisySGD: clipping against independent gradients, exact sums, the plan, and refusals."""
 
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from vicinal.mechanisms import create_noise_source
 from vicinal.mechanisms.gradients import NoisyGradient, NoisySize, SubjectRows
 from vicinal.mechanisms.noise_sources import BernoulliSource, SystemBernoulli
 from vicinal.mechanisms.planned_releases import ReleaseCounter
+from vicinal.noise import NoiseSource
 
 UNIT, CLASSES = 1000.0, 4
 
@@ -245,6 +247,31 @@ def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
         by_hand.append({"kind": "gaussian", "sigma": 50 / epsilon, "count": 1})
     assert stated.epsilon == account({"delta": 1e-5, "releases": by_hand})["epsilon"]
     assert estimator.guarantee(1e-7).epsilon > stated.epsilon
+
+
+@pytest.mark.parametrize("width", [8, 64, 450])
+@pytest.mark.parametrize("features", ["scaled rows", "columns", "kernel"])
+def test_every_noise_sample_has_its_share_of_delta(width, features, monkeypatch):
+    """Fails if the guarantee counts other samples than those of the training's own features."""
+    samples = Counter()
+    add_to = NoiseSource.add_to
+
+    def count(self, sums, scale):
+        samples[scale] += sums.size
+        return add_to(self, sums, scale)
+
+    monkeypatch.setattr(NoiseSource, "add_to", count)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(250, width))
+    # Rows of signs and their opposites stay equally long when they are standardized.
+    rows = np.sign(rows) if features == "kernel" else rows
+    public = None if features == "scaled rows" else np.concatenate([rows, -rows])
+    estimator = NoisySGDClassifier(range(3), n_steps=5)
+    estimator.fit(rng.normal(size=(90, width)), rng.integers(0, 3, 90), public=public)
+    assert estimator._count_noise_samples() == samples
+    if features == "kernel" and width == 64:
+        assert sum(samples.values()) == 1 + 5 * 3 * (estimator.coef_.shape[1] + 1)
+        assert estimator.coef_.shape[1] > width
 
 
 def test_noise_in_use_is_the_noise_that_is_priced():

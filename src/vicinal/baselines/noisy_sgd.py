@@ -2,6 +2,10 @@
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, *Deep Learning with
 Differential Privacy*; gradient norms in closed form after Goodfellow 2015.
+
+d is the number of features as given, D that of the training features computed from them, without
+the bias. Steps are those of the training, or *integer steps* and *grid steps*: the units in which
+features and noise are integers.
 """
 
 from collections.abc import Hashable
@@ -46,8 +50,8 @@ _SIZE_NOISE_TIMES_EPSILON = 50.0
 With 50 the release costs less than 1 % of the budget.
 """
 
-_DEFAULT_N_FEATURES = 1000
-"""Number of features assumed before ``fit`` to count noise samples; most data have fewer."""
+_DEFAULT_TRAINING_FEATURES = 1000
+"""Value of D before ``fit``, to count noise samples; most data have fewer features."""
 
 
 @parameter_table
@@ -126,14 +130,15 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
         size = {**gaussian, "sigma": self._size_noise_std, "gamma": 1.0, "count": 1}
         return [steps, size]
 
-    def count_noise_samples(self, n_features: int = _DEFAULT_N_FEATURES) -> dict[int, float]:
-        """Return the planned number of noise samples by noise scale, in steps of the noise's grid.
+    def count_noise_samples(
+        self, n_training_features: int = _DEFAULT_TRAINING_FEATURES
+    ) -> dict[int, float]:
+        """Return the planned number of noise samples, keyed by the noise's scale in grid steps.
 
-        The accounting adds the delta slack of the discrete noise for each sample. Every step has
-        `n_features` + 1 samples for each class, one per weight and intercept; a released number of
-        subjects has one. `n_features`: number of training features without the bias.
+        Every step of the training has D + 1 samples for each class, one per weight and intercept; a
+        released number of subjects has one. `n_training_features`: D.
         """
-        n_weight_samples = float(self.n_steps) * (n_features + 1) * len(self.classes)
+        n_weight_samples = float(self.n_steps) * (n_training_features + 1) * len(self.classes)
         _, weight_scale = choose_gradient_grid(self.noise_multiplier)
         _, size_scale = choose_gradient_grid(self._size_noise_std)
         n_size_samples = float(self.n_records is None)
@@ -144,8 +149,9 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     def create_training(self, records: SubjectRows, steps_per_unit: float) -> NoisyTraining:
         """Return the planned training on private records, not yet run; nothing is released yet.
 
-        `records`: integer training features, class indices and subjects. `steps_per_unit`: number
-        of integer steps per feature value of 1.
+        Its number of subjects is `n_records`, or is released with noise. `records`: integer
+        training features with the bias, class indices and subjects. `steps_per_unit`: number of
+        integer steps per feature value of 1.
         """
         noise = create_noise_source(self.simulation_seed)
         gradient = NoisyGradient(
@@ -176,7 +182,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     With public rows it trains on the features of :class:`~vicinal.IndKNNClassifier`'s private
     model: standardized columns and the norm of each row, or kernel principal components. Without
     them each row is scaled to norm 1. Tuning parameters on private records would spend privacy that
-    the guarantee does not include.
+    the guarantee does not include. Before ``fit``, the delta of :meth:`guarantee` is for 1,000
+    training features.
 
     Attributes
     ----------
@@ -245,6 +252,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
     def _fit_checked(self, plan: NoisySGDPlan, records: FitInputs, targets: AnyArray) -> None:
         """Fit the feature encoder to public rows, train, and publish the weights as attributes.
 
+        The interaction is dropped, since predictions release nothing further.
+
         `records`: checked arguments of :meth:`fit`, with the private features (n, d), subject ids
         and public rows. `targets`, int32 (n,): private class indices.
         """
@@ -265,7 +274,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         rows = SubjectRows(self._encode_rows(records.features), targets, *records.slots)
         note_release(self)
         # The process remembers this use of the private records. Without a reference to the
-        # interaction the estimator can be copied, as predictions release nothing further.
+        # interaction the estimator can be copied.
         del self._interaction
         self.noise_multiplier_ = plan.noise_multiplier
         unit = FLOAT32.compute_unit_norm(rows.rows.shape[1] - 1)
@@ -274,9 +283,15 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.intercept_ = BIAS * weights[-1]
 
     def _count_noise_samples(self) -> dict[int, float]:
-        """Return the planned number of noise samples by noise scale; a guess before ``fit``."""
-        n_features = vars(self).get("n_features_in_", _DEFAULT_N_FEATURES)
-        return self._get_plan().count_noise_samples(n_features)
+        """Return the planned number of noise samples, keyed by the noise's scale in grid steps.
+
+        D, the number of trained weights of a class, is known after ``fit``. It may exceed d: up to
+        400 kernel components replace 64 features or more.
+        """
+        plan = self._get_plan()
+        if not hasattr(self, "coef_"):
+            return plan.count_noise_samples()
+        return plan.count_noise_samples(self.coef_.shape[1])
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
         """Return D training features and a bias column in integer steps, float32 (n, D + 1).
