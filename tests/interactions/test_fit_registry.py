@@ -19,7 +19,7 @@ def records(rows=slice(None), ids=None):
 
 
 def begin(registry, claimed, declaration=ONCE, replacing=None, counted=False):
-    return registry.begin_interaction(claimed, declaration, replacing, releases_count=counted)
+    return registry.begin_interaction(claimed, declaration, replacing, releases_noisy_count=counted)
 
 
 def test_a_claim_counts_while_it_is_held_and_for_ever_once_something_was_released():

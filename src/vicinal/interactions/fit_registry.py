@@ -90,6 +90,8 @@ class Interaction:
 class FitRegistry:
     """All claims of this process. All methods may be called from any thread.
 
+    Two claims overlap if they share ids or, unless both have ids, more rows than chance explains.
+
     Arguments: `records`, digests of all records that an interaction uses; `declaration`, its plan
     and the largest number of interactions that share the plan's budget; `new`, a claim that is not
     yet registered; `exempt`, claims that `new` replaces or continues, so that they are no overlaps
@@ -106,20 +108,20 @@ class FitRegistry:
         declaration: SharedBudgetDeclaration,
         replacing: Interaction | None,
         *,
-        releases_count: bool,
+        releases_noisy_count: bool,
     ) -> Interaction:
         """Return a new interaction, which claims `records` or shares an earlier claim on them.
 
         - `replacing`: the previous interaction of the same fitted object, or None. If it released
           nothing, its claim is not regarded as an overlap.
-        - `releases_count`: whether a noisy number of the records will be released and charged. An
-          earlier one is reused if the records have released nothing else and no other object
-          claims them.
+        - `releases_noisy_count`: whether a noisy number of the records will be released and
+          charged. An earlier one is reused if the records have released nothing else and no other
+          object claims them.
         """
         new = _Claim(records, declaration)
         previous = None if replacing is None or replacing._claim.is_released else replacing._claim
         with self._lock:
-            counted = self._find_counted_claim(new, previous) if releases_count else None
+            counted = self._find_counted_claim(new, previous) if releases_noisy_count else None
             unused = previous if previous is not None and previous.noisy_count is None else None
             self._refuse_overlap(new, (counted, unused))
             if counted is not None:
@@ -171,7 +173,10 @@ class FitRegistry:
         return None
 
     def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
-        """Drop inactive claims; raise PrivacyRefused if `new` overlaps with too many others."""
+        """Drop inactive claims; raise PrivacyRefused if there is a reason to refuse `new`.
+
+        Before a refusal, fitted objects that are no longer in use are deleted.
+        """
         reason = self._find_refusal_reason(new, exempt)
         if reason:
             gc.collect()  # An unreachable fitted object may wait in a reference cycle.
@@ -181,7 +186,12 @@ class FitRegistry:
             raise PrivacyRefused(reason)
 
     def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
-        """Return the reason to refuse the claim `new`, or "" if there is none."""
+        """Return the reason to refuse the claim `new`, or "" if there is none.
+
+        It overlaps with a claim of another declaration, or too many claims use its records: the
+        largest number that share a row, plus the largest that share an id, plus one for `new`, is
+        above the declared number of interactions.
+        """
         _, max_interactions = new.declaration
         row_uses = np.zeros(len(new.records.rows), dtype=np.int64)
         id_uses = np.zeros(0 if new.records.ids is None else len(new.records.ids), dtype=np.int64)

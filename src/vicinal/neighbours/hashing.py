@@ -36,7 +36,7 @@ class HyperplaneLSH(Index):
     kernel : Kernel
         The kernel whose similarities are compared, with its precision.
     n_features : int
-        Number of features d.
+        Number of integer features d of a record, the kernel's ``width``.
     engine : str, optional
         Name of the engine that computes products; all engines return the same hits.
     tables : int

@@ -154,7 +154,7 @@ class Index(ABC):
     kernel : Kernel
         The kernel whose similarities are compared, with its precision.
     n_features : int
-        Number of features d.
+        Number of integer features d of a record, the kernel's ``width``.
     engine : str, optional
         Name of the engine, see ``engines.get_engine``; all engines return the same hits.
 
@@ -245,7 +245,7 @@ class Index(ABC):
     def _search(
         self, queries: IntegerMatrix, thresholds: Thresholds, hit_budget: HitBudget
     ) -> NeighbourLists:
-        """Return the neighbours of validated queries."""
+        """Return the neighbours of validated queries; `thresholds` are clipped to +-2^40."""
         query_offsets = self.kernel.offsets(queries)
         clipped_thresholds = np.clip(thresholds, NO_THRESHOLD, -NO_THRESHOLD)
         min_scores = clipped_thresholds + query_offsets.astype(np.int64)

@@ -14,9 +14,9 @@ with S the integer norm of a unit vector and b the public bound on norms. Radii 
 similarities, exactly. A kernel value is looked up in a public table of 2^16 levels of similarity,
 rounded towards zero, so that it has the same bits on every machine.
 
-Everywhere in this module: `X`, (n, d), are rows of features; `integers`, (n, d), are encoded rows.
-`n_features` is the number of features d of a vector, on which S depends. `similarity` holds
-similarities of pairs, in any shape, which is that of the result.
+Everywhere in this module: `X`, (n, d), are rows of features; `integers`, (n, n_features), are
+encoded rows. `n_features` is the number of their columns, :meth:`Kernel.width` of d, on which S
+depends. `similarity` holds similarities of pairs, in any shape, which is that of the result.
 
 Why a kernel value cannot depend on other records: a floating-point matrix product adds up in an
 order that depends on the shape of the whole matrix, so removing one row can change the last bit of
@@ -232,13 +232,13 @@ class Kernel(ABC):
     level_origin: int
     level_shift: int
 
-    def width(self, n_features: int) -> int:
-        """Return the number of columns of the integer features of `n_features` features."""
-        return n_features
+    def width(self, n_raw_features: int) -> int:
+        """Return the number of columns of encoded rows, of `n_raw_features` features d each."""
+        return n_raw_features
 
     @abstractmethod
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the integer features of `X` in the kernel's precision, (n, width(d)).
+        """Return the integer features of `X` in the kernel's precision, (n, n_features).
 
         Row i is a function of row i of `X` and the kernel's parameters alone.
         """
@@ -321,12 +321,12 @@ class Cosine(Kernel):
         """Whether rows are extended by a column that makes all norms equal."""
         return self.bound is not None
 
-    def width(self, n_features: int) -> int:
-        """Return `n_features`, plus one if a column makes all norms equal."""
-        return n_features + self.lifts
+    def width(self, n_raw_features: int) -> int:
+        """Return `n_raw_features`, plus one if a column makes all norms equal."""
+        return n_raw_features + self.lifts
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return the rows of `X` scaled to equal norm and rounded, (n, width(d))."""
+        """Return the rows of `X` scaled to equal norm and rounded, (n, n_features)."""
         return quantise_directions(
             X if self.bound is None else append_norm_column(X, self.bound), self.precision
         )

@@ -77,8 +77,8 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
     def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets.
 
-        An identical array of queries is charged only once. A SmallDataWarning states that most of
-        the variance of the answers is noise.
+        An identical array of queries is charged only once. If most of the variance of the
+        predictions is noise, a SmallDataWarning is issued.
 
         Parameters
         ----------
@@ -87,8 +87,9 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         return_std : bool
             Also return the standard error of each prediction from the noise. It does not include
             the variance of the neighbours' numbers. With a private model it is a posterior standard
-            deviation, which adds the uncertainty of the model's prior. For linear targets the error
-            is smaller: about half of it, for 20 targets with 1,100 records and 5 features.
+            deviation, which adds the uncertainty of the model's prior. If targets are linear
+            functions of the features, it exceeds the true error: about twofold, for 20 such targets
+            with 1,100 records and 5 features.
 
         Returns
         -------

@@ -4,6 +4,10 @@ A plan is a JSON object with `delta` and `releases`; each entry of `releases` de
 planned mechanisms: their kind, noise, sampling rate and number. Encoded targets are class indices
 (n,), or 0s and 1s (n, c) for several labels. A query is screened if it is answered only when its
 noisy largest number of votes reaches a threshold.
+
+Noise is sampled in integers. Its *scale* is its standard deviation in *grid steps*, the unit of
+these integers. Every sample adds its *delta slack*, the part of delta that the grid costs, to the
+delta of a guarantee.
 """
 
 import json
@@ -385,7 +389,7 @@ class FixedPlanEstimator(
         return vars(self).get("_plan") or self._plan_type.from_estimator(self)
 
     def _count_noise_samples(self) -> dict[int, float]:
-        """Return the number of samples, each with delta slack, by noise scale in grid steps."""
+        """Return the planned number of noise samples, keyed by the noise's scale in grid steps."""
         return self._get_plan().count_noise_samples()
 
     def plan(self, delta: float | None = None) -> PlanJSON:
@@ -481,8 +485,8 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         """Release answers to queries; return whether each query passed the screening, and answers.
 
         The first array is bool (q,). Answers to the p queries that passed are class indices (p,) if
-        labels alone are released, else noisy votes (p, c). `X`, (q, d): queries. Raises
-        PrivacyRefused if they exceed the plan.
+        labels alone are released, else noisy votes (p, c). Both are counted in `n_asked_` and
+        `n_answers_`. `X`, (q, d): queries. Raises PrivacyRefused if they exceed the plan.
         """
         check_is_fitted(self)
         queries = inputs.read_features(self, X)

@@ -225,12 +225,13 @@ class IndKNNClassifier(NamedClassesMixin, IndKNNEstimator, IndKNNClassifierParam
         abstain_below : float, optional
             Abstain from answers whose :meth:`confidence` (lead of the best class over the next, in
             noise standard deviations) is smaller. An abstention is -1, or None if classes are not
-            integers. Not charged: it depends on noisy votes only. Refused with release="label".
+            integers. Not charged: it depends on noisy votes only. Refused with release="label", and
+            if -1 is a class.
 
         Returns
         -------
         array (q,)
-            Elements of ``classes_``.
+            Elements of ``classes_``; with `abstain_below` as int64 or objects.
         """
         check_is_fitted(self)
         if abstain_below is None:

@@ -1,4 +1,10 @@
-"""The base class of Ind-KNN estimators: records, budgets, queries and the guarantee."""
+"""The base class of Ind-KNN estimators: records, budgets, queries and the guarantee.
+
+A *private model* is a linear model that ``fit`` trains with noise, for a share of every budget
+(`model_share`; with "auto" planning decides whether there is one). Its predictions are joined with
+the votes, and neighbours are searched in its *metric*: the vectors that consist of an encoded row,
+scaled to norm 1, and the model's scaled scores of it.
+"""
 
 import hashlib
 import warnings
@@ -67,9 +73,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         ----------
         X : array or table (n, d); with `schema` a table of any columns
             Private features: finite numbers. Later queries and records need the same column names.
-        y : array (n,)
-            Private targets: labels, each one of `classes`. The columns of a table of several
-            targets are matched by name.
+        y : array (n,), or (n, c) for several labels or numbers
+            Private targets: labels, each one of `classes`, or numbers, which are clipped to
+            `bounds`; 0s and 1s for several labels. The columns of a table of several targets are
+            matched by name.
         subjects : array (n,), optional
             Integer or string id of the subject behind each record; the guarantee is for a subject
             with all its records. The number 5 and the text "5" are one id. Without it every record
@@ -113,9 +120,9 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> list[warnings.WarningMessage]:
         """Check and claim the records, plan the engine, and set the fitted attributes.
 
-        The arguments are those of :meth:`fit`, with `public` as features. Returns the warnings of
-        planning, to issue after the fit: one that a filter turns into an error must not discard a
-        fit that has been charged.
+        The arguments are those of :meth:`fit`, with `public` as features. Warns of a weak guarantee
+        before the claim. Returns the warnings of planning, to issue after the fit: one that a
+        filter turns into an error must not discard a fit that has been charged.
         """
         plan = IndKNNPlan.from_estimator(self)
         has_guarantee = plan.simulation_seed is None and plan.interactions
@@ -171,8 +178,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
         `X` (n, d), `y` (n,), or (n, c) for several labels or numbers, and `subjects` (n,) have the
         form that :meth:`fit` takes. Pass `subjects` if and only if `fit` received them. Without
-        them every record is a new subject, whose id continues the row numbers. The radius and the
-        noise stay as planned.
+        them every record is a new subject, whose id is the next row number that no subject had. The
+        radius and the noise stay as planned.
         """
         check_is_fitted(self)
         check_row_order(X, y=y, subjects=subjects)
@@ -297,7 +304,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return create_ind_knn_guarantee(self._plan)
 
     def _encode_features(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return features `X` (n, d) as integers on a public grid, in a private model's metric."""
+        """Return the integers that the index stores for features `X` (n, d) of records.
+
+        With a private model they are those of the vectors in its metric.
+        """
         integers = self._encoder.encode(X)
         if self._model is None:
             return integers
@@ -313,7 +323,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         return shard
 
     def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
-        """Warn at the first call if queries (q, d), integer features, are far from public rows."""
+        """Warn at the first call if queries (q, d), integer features, are far from public rows.
+
+        Only the first :data:`_MAX_COMPARED_QUERIES` are compared.
+        """
         if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_MAX_COMPARED_QUERIES]):
             warn_caller(
                 "The queries do not look like the public reference set: they are further from it "

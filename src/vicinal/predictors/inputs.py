@@ -106,6 +106,7 @@ def read_fit_inputs(
 
     `X`, array or table (n, d): private rows. `ids` (n,): subject id of each row, or None. `public`,
     array or table (m, d): public rows, or None. Raises InvalidInput naming the first invalid one.
+    Warns of a feature that determines all distances, and of ids that differ in spelling only.
     """
     rows = read_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
@@ -147,7 +148,8 @@ _MAX_VARIANCE_SHARE = 0.95
 def find_dominant_feature(points: FloatMatrix) -> tuple[int, float] | None:
     """Return index and variance share of a feature with over 95 % of all variance, or None.
 
-    Such a feature dominates distances. `points`, float (m, d): public rows.
+    Such a feature dominates distances. None, too, for a single column. `points`, float (m, d):
+    public rows.
     """
     if points.shape[1] < 2 or not points.size:
         return None
@@ -344,7 +346,7 @@ def claim_records(
         interaction = REGISTRY.resume_interaction(digests, declaration)
     else:
         interaction = REGISTRY.begin_interaction(
-            digests, declaration, previous_interaction, releases_count=estimates_size
+            digests, declaration, previous_interaction, releases_noisy_count=estimates_size
         )
     if series is not None:
         series.interaction = interaction

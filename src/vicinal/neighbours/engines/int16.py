@@ -310,6 +310,8 @@ def _multiply_panel(  # type: ignore[no-untyped-def]
 ):
     """Add the products of `count` rows with 16 * `n_vectors` columns to int32 sums.
 
+    The row of sums after the last is overwritten, too (:func:`_make_panel_product`).
+
     - `left`, `packed`, `sums`: addresses of the first row, of the columns' first dwords (pairs of
       int16), and of the first row's sums.
     - `stride`, `sums_stride`: distance of the next row, and of its sums, in bytes.
