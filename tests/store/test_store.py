@@ -322,6 +322,19 @@ def test_an_analyst_of_one_audience_gets_no_answer_of_another(store):
     assert store.predict(Q[:1], audience="press").charged == 1
 
 
+def test_mappings_that_requests_read_without_the_lock_are_replaced_and_never_changed(store):
+    """A thread that read the analysts while another one was added ended in a RuntimeError."""
+    audience = store._audience_states["default"].audience
+    states, analysts = store._audience_states, audience.analysts
+    store.predict(Q[:1], analyst="anna")
+    store.allow("bob", 3)
+    store.open_audience("press", n_records=300, **tools.PLAN)
+    assert "press" not in states
+    assert not {"anna", "bob"} & analysts.keys()
+    assert {"anna", "bob"} <= audience.analysts.keys()
+    assert set(store._audience_states) == {"default", "press"}
+
+
 def test_a_quota_binds_its_analyst_only(tmp_path, store):
     store.allow("bob", 3)
     store.predict(Q[:2], analyst="bob")

@@ -432,7 +432,8 @@ class Coordinator(BaseStore):
             audience.write_row(store.database)
         change = self._describe_audience(audience)
         if is_planned:
-            self._audience_states[audience.name] = self._open_audience_state(audience.name)
+            state = self._open_audience_state(audience.name)
+            self._audience_states = {**self._audience_states, audience.name: state}
         return change
 
     def _describe_audience(self, audience: Audience) -> changes.ClusterChange:

@@ -9,7 +9,7 @@ together, if their joint loss is limited.
 `size` the number of all slots.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,7 +201,8 @@ class Audience:
     - `slack`: delta spent to date because noise and votes are on an integer grid. Public.
     - `checkpointed`, `checkpointed_queries`: units, and number of answers, of the charges
       that are in the pages and no longer in the log.
-    - `analysts`: the audience's analysts by name.
+    - `analysts`: the audience's analysts by name. Replaced and never changed, as other threads may
+      read it meanwhile.
     - `logged_bytes`: size of the charges in the log, which are not in the pages yet.
     """
 
@@ -215,8 +216,16 @@ class Audience:
     slack: float = 0.0
     checkpointed: int = 0
     checkpointed_queries: int = 0
-    analysts: dict[str, Analyst] = field(default_factory=dict)
+    analysts: Mapping[str, Analyst] = field(default_factory=dict)
     logged_bytes: int = 0
+
+    def add_analyst(self, name: str) -> Analyst:
+        """Return the analyst with this `name`, added without a quota if it is new."""
+        analyst = self.analysts.get(name)
+        if analyst is None:
+            analyst = Analyst(None, 0)
+            self.analysts = {**self.analysts, name: analyst}
+        return analyst
 
     @property
     def renewal(self) -> Renewal | None:
@@ -364,8 +373,10 @@ def _load_audience(database: Database, row: tuple[Any, ...], size: int) -> Audie
         slot_units = np.frombuffer(units_content, dtype="<i8")
         audience.account.set_units(slots, slot_units, size)
     query = "SELECT name, quota, used FROM analysts WHERE audience = ?"
-    for analyst, quota, n_used in database.read(query, (number,)):
-        audience.analysts[analyst] = Analyst(quota, n_used)
+    audience.analysts = {
+        analyst: Analyst(quota, n_used)
+        for analyst, quota, n_used in database.read(query, (number,))
+    }
     return audience
 
 

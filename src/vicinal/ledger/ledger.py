@@ -24,7 +24,7 @@ from vicinal.ledger.answers import (
     encode_array,
     write_components,
 )
-from vicinal.ledger.audiences import Analyst, Audience, load_audiences, read_audience, sum_exactly
+from vicinal.ledger.audiences import Audience, load_audiences, read_audience, sum_exactly
 from vicinal.ledger.database import Chain, Database, attach_chain
 from vicinal.ledger.hashed_slots import NOT_ENROLLED, HashedSlotTable
 from vicinal.ledger.id_encoding import (
@@ -408,8 +408,7 @@ class Ledger:
         `quota`: the number; None: as many as the audience may get.
         """
         with self._open_transaction():
-            entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
-            entry.quota = quota
+            audience.add_analyst(analyst).quota = quota
             self._write_analyst(audience, analyst)
 
     def write_proxy_shares(self, audience: Audience, shares: UInts16) -> None:
@@ -435,7 +434,7 @@ class Ledger:
                 self.database, audience.number, {N_PRIVATE_QUERIES: str(block.n_private_queries)}
             )
         for analyst, n_queries in block.n_queries_by_analyst.items():
-            audience.analysts.setdefault(analyst, Analyst(None, 0)).used += n_queries
+            audience.add_analyst(analyst).used += n_queries
             self._write_analyst(audience, analyst)
 
     @property

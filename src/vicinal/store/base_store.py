@@ -1,7 +1,7 @@
 """The interface of a store, whether its records are on this machine or on shards of a cluster."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import compress
 from pathlib import Path
@@ -60,8 +60,8 @@ class BaseStore(ABC):
 
     Subclasses have the records on one machine, or on the shards of a cluster. They define `_kind`,
     the noun for the store in messages, and set `_store`, the open store with its files; its
-    `_audience_states`, by the audiences' names; the `_lock`; and `_failed`, whether it is closed or
-    has failed.
+    `_audience_states`, by the audiences' names (replaced, never changed, as other threads read
+    it); the `_lock`; and `_failed`, whether it is closed or has failed.
 
     Everywhere in this class `addition` is a request to add records, None without an idempotency
     key; `plan` the parameters of an audience by name, and `plan_json` its checked plan as JSON;
@@ -69,7 +69,7 @@ class BaseStore(ABC):
     """
 
     _store: OpenStore
-    _audience_states: dict[str, AudienceState]
+    _audience_states: Mapping[str, AudienceState]
     _lock: ForkSafeLock
     _failed: bool
     _kind: ClassVar[str]

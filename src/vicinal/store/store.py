@@ -318,13 +318,15 @@ class Store(BaseStore):
         """Train an audience's private model again, durably, and replace its `state`."""
         name = state.audience.name
         with self._change_data():
-            self._audience_states[name] = refresh_model(self._store, self._lock, state)
+            refreshed = refresh_model(self._store, self._lock, state)
+            self._audience_states = {**self._audience_states, name: refreshed}
             self._note_change()
 
     def _open_audience(self, name: str, plan_json: str) -> None:
         """Open the audience `name` durably, with its private model and the checked plan."""
         with delay_warnings(), self._change_data():
-            self._audience_states[name] = add_audience(self._store, self._lock, name, plan_json)
+            state = add_audience(self._store, self._lock, name, plan_json)
+            self._audience_states = {**self._audience_states, name: state}
             self._note_change()
 
     def _verify_files(
