@@ -4,8 +4,8 @@ Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, *Deep Lea
 Differential Privacy*; gradient norms in closed form after Goodfellow 2015.
 
 d is the number of features as given, D that of the training features computed from them, without
-the bias. Steps are those of the training, or *integer steps* and *grid steps*: the units in which
-features and noise are integers.
+the bias. Training features are integers, in which `unit` stands for the value 1; noise consists of
+integers on a grid of its own. A *step* is one of the training.
 """
 
 from collections.abc import Hashable
@@ -133,10 +133,10 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
     def count_noise_samples(
         self, n_training_features: int = _DEFAULT_TRAINING_FEATURES
     ) -> dict[int, float]:
-        """Return the planned number of noise samples, keyed by the noise's scale in grid steps.
+        """Return the planned number of noise samples, keyed by the noise's scale on its grid.
 
-        Every step of the training has D + 1 samples for each class, one per weight and intercept; a
-        released number of subjects has one. `n_training_features`: D.
+        Every step has D + 1 samples for each class, one per weight and intercept; a released number
+        of subjects has one. `n_training_features`: D.
         """
         n_weight_samples = float(self.n_steps) * (n_training_features + 1) * len(self.classes)
         _, weight_scale = choose_gradient_grid(self.noise_multiplier)
@@ -146,18 +146,18 @@ class NoisySGDPlan(NoisySGDParameters, FixedPlan):
             [(weight_scale, n_weight_samples), (size_scale, n_size_samples)]
         )
 
-    def create_training(self, records: SubjectRows, steps_per_unit: float) -> NoisyTraining:
+    def create_training(self, records: SubjectRows, unit: float) -> NoisyTraining:
         """Return the planned training on private records, not yet run; nothing is released yet.
 
         Its number of subjects is `n_records`, or is released with noise. `records`: integer
-        training features with the bias, class indices and subjects. `steps_per_unit`: number of
-        integer steps per feature value of 1.
+        training features with the bias, class indices and subjects. `unit`: the integer that stands
+        for a feature value of 1.
         """
         noise = create_noise_source(self.simulation_seed)
         gradient = NoisyGradient(
             records,
             len(self.classes),
-            steps_per_unit,
+            unit,
             self.sampling_rate,
             self.clip,
             self.noise_multiplier,
@@ -283,7 +283,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self.intercept_ = BIAS * weights[-1]
 
     def _count_noise_samples(self) -> dict[int, float]:
-        """Return the planned number of noise samples, keyed by the noise's scale in grid steps.
+        """Return the planned number of noise samples, keyed by the noise's scale on its grid.
 
         D, the number of trained weights of a class, is known after ``fit``. It may exceed d: up to
         400 kernel components replace 64 features or more.
@@ -294,11 +294,11 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         return plan.count_noise_samples(self.coef_.shape[1])
 
     def _encode_rows(self, features: FloatMatrix) -> Floats32:
-        """Return D training features and a bias column in integer steps, float32 (n, D + 1).
+        """Return D training features and the bias column as integers, float32 (n, D + 1).
 
-        A feature value of 1 is ``FLOAT32.compute_unit_norm(D)`` steps.
-        `features`, float (n, d): private features or queries. Each row of the result depends on the
-        same row of `features` and on public rows alone.
+        Their `unit` is ``FLOAT32.compute_unit_norm(D)``. `features`, float (n, d): private features
+        or queries. Each row of the result depends on the same row of `features` and on public rows
+        alone.
         """
         encoded = self._encoder.encode((features - self._center) / self._spread)
         if self._features is not None:

@@ -68,7 +68,7 @@ from vicinal.store.records import has_subject_ids
 from vicinal.store.request_batch import read_stored_answers, refuse_uncovered_target
 from vicinal.targets.classes import Classes
 from vicinal.targets.label_sets import read_label_matrix
-from vicinal.targets.numbers import LOG, Numbers, scale_numbers
+from vicinal.targets.numbers import LOG, Numbers, compute_relative_numbers
 
 _N_SIMULATIONS = 400  # number of simulated sets of tables from which each interval is computed
 
@@ -379,8 +379,9 @@ class ReleasedNumbers:
         not finite numbers of that shape.
         """
         bounds = self.target.transformed_bounds
-        scaled = scale_numbers(y, size, self.target.bounds, log=self.target.scale == LOG)
-        return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
+        is_log = self.target.scale == LOG
+        relative = compute_relative_numbers(y, size, self.target.bounds, log=is_log)
+        return bounds.low + (relative + 1) / 2 * (bounds.high - bounds.low)
 
     @property
     def table_sizes(self) -> tuple[int, ...]:
@@ -904,8 +905,8 @@ def _read_released(
     answers = read_stored_answers(state, block_numbers, offsets).labels
     if not isinstance(target, Numbers):
         return ReleasedLabelSets(target.names, answers)
-    scaled_answers = np.log(answers) if target.scale == LOG else answers
-    return ReleasedNumbers(target, scaled_answers, largest_error)
+    transformed_answers = np.log(answers) if target.scale == LOG else answers
+    return ReleasedNumbers(target, transformed_answers, largest_error)
 
 
 def compute_binned_auc(negatives: Floats, positives: Floats) -> float:

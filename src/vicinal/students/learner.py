@@ -1,4 +1,14 @@
-"""Training of students on released answers, once or in every round of labelling."""
+"""Training of students on released answers, once or in every round of labelling.
+
+Soft labels are class probabilities of all m public examples, by a private model. They are optional,
+and have two independent uses, both chosen by the recipe:
+
+- `soft_weight` above 0: the first student's targets are mixed with them. The method "plain" then
+  trains on all examples, and mixes them with the answer where there is one; the method "uda" mixes
+  them with the averaged student's predictions. If it is 0, the first student has answers alone.
+- `ensemble`: a second student learns from them alone, and its predictions are averaged with the
+  first's.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,8 +71,8 @@ def train_student(
     progress : callable, optional
         Called with the number of steps completed since its last call.
     soft_labels : float (m, c), optional
-        Class probabilities of all public examples; rows sum to 1. Used according to the recipe's
-        `soft_share` and `ensemble`.
+        Class probabilities of all public examples; rows sum to 1. The recipe's `soft_share` gives
+        their weight for the first student, and its `ensemble` trains a second one on them.
 
     Raises
     ------
@@ -183,6 +193,7 @@ def _train_single(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = networks.build_network(recipe.network, preprocessing.input_shape, n_classes)
+            # Soft labels are passed on for the method "uda"; the others ignore them here.
             trained = train_network(network, *training_set, examples, recipe, progress, soft_labels)
     largest_inputs = measure_largest_inputs(trained.body, examples[:_N_MEASURED_EXAMPLES])
     return Student(

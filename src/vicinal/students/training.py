@@ -189,7 +189,7 @@ class Recipe:
         Temperature that sharpens UDA's targets; 1 keeps them.
     soft_share : float or None
         Weight of soft labels (class probabilities of every public example) in the targets; the
-        rest is the averaged student's prediction (UDA) or the label (network "kernel"). None means
+        rest is the averaged student's prediction (UDA) or the answer ("plain"). None means
         the best measured value: 1 for "kernel" and 0 for other networks.
     ensemble : bool
         Whether a second student is trained on the soft labels and averaged with the network; for

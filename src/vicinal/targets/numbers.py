@@ -3,6 +3,8 @@
 Everywhere in this module: a record has p numbers. `sums`, float64 (q, 1 + p), are released noisy
 sums of target vectors for q queries; `noise`, float64 (q,), is the standard deviation of the noise
 on each coordinate of a sum. Both are in votes: a neighbour of kernel weight 1 adds its vector once.
+*Transformed* numbers or bounds are the logarithms with ``scale="log"``, else unchanged. *Relative*
+numbers are transformed ones mapped linearly so that the bounds are -1 and 1.
 """
 
 import math
@@ -211,11 +213,11 @@ class Numbers(NumbersParameters, VectorTarget):
     def encode(self, y: npt.ArrayLike | None, n_records: int) -> RecordVectors:
         """Return the target vectors of `n_records` records, (n, 1 + p); private.
 
-        `y`: numbers, (n,) or (n, p). With z the p numbers of a record, scaled to -1..1 at bounds,
-        its vector is (a, b (z - centre) / half_width / sqrt(p)), where the typical range of a
-        number is centre - half_width to centre + half_width.
+        `y`: numbers, (n,) or (n, p). With z the p relative numbers of a record, its vector is
+        (a, b (z - centre) / half_width / sqrt(p)), where the relative typical range of a number is
+        centre - half_width to centre + half_width.
         """
-        values = scale_numbers(y, n_records, self.bounds, log=self.scale == LOG)
+        values = compute_relative_numbers(y, n_records, self.bounds, log=self.scale == LOG)
         centre, half_width = self._relative_typical_range
         a, b = self._vector_factors
         components = (values - centre) / half_width
@@ -243,10 +245,9 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @cached_property
     def _relative_typical_range(self) -> tuple[Floats, Floats]:
-        """Centres and half widths of the typical ranges, (p,) each, with bounds scaled to -1 and 1.
+        """Centres and half widths of the relative typical ranges, (p,) each.
 
-        With ``scale="log"``, bounds and ranges are replaced by their logarithms first. Without a
-        declared range they are 0 and 1.
+        Without a declared range they are 0 and 1.
         """
         bounds = self.transformed_bounds
         if self.typical_range is None:
@@ -258,7 +259,7 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def transformed_bounds(self) -> TargetBounds:
-        """The bounds of the averaged numbers: unchanged, or logarithms with ``scale="log"``."""
+        """The bounds of the averaged numbers: transformed by ``scale``."""
         return self._transform_bounds(self.bounds)
 
     def _transform_bounds(self, bounds: TargetBounds) -> TargetBounds:
@@ -280,9 +281,9 @@ class Numbers(NumbersParameters, VectorTarget):
         centre, half_width = self._relative_typical_range
         bounds = self.transformed_bounds
         half_bounds = (bounds.high - bounds.low) / 2
-        scaled_means = np.clip(means * half_width + centre, -1, 1)
-        values = bounds.low + half_bounds * (scaled_means + 1)
-        slopes = half_bounds  # derivatives of the values with respect to the scaled means
+        relative_means = np.clip(means * half_width + centre, -1, 1)
+        values = bounds.low + half_bounds * (relative_means + 1)
+        slopes = half_bounds  # derivatives of the values with respect to the relative means
         if self.scale == LOG:
             values = np.exp(values)
             slopes = values * half_bounds
@@ -336,13 +337,15 @@ class Numbers(NumbersParameters, VectorTarget):
         return {**super().parameters, **ranges}
 
 
-def scale_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) -> Floats:
-    """Return number targets scaled so that the bounds are -1 and 1, float64 (n, p); private.
+def compute_relative_numbers(y: Any, n_records: int, bounds: TargetBounds, *, log: bool) -> Floats:
+    """Return number targets mapped linearly so that the bounds are -1 and 1, float64 (n, p).
+
+    They are private.
 
     `y`: numbers of `n_records` records, (n,) or (n, p), clipped to `bounds`; the columns of a table
-    are matched with the names of the bounds. `log`: whether logarithms of numbers and bounds are
-    scaled. Raises InvalidInput unless there is one finite number for each record and target; no
-    value is quoted.
+    are matched with the names of the bounds. `log`: whether numbers and bounds are replaced by
+    their logarithms first. Raises InvalidInput unless there is one finite number for each record
+    and target; no value is quoted.
     """
     if y is None:
         raise InvalidInput(
