@@ -43,14 +43,14 @@ def find_affordable_norm(norm, remaining, rate):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[no-untyped-def]
+def compute_label_charge(norm, remaining, rate, cells_per_step, shares):  # type: ignore[no-untyped-def]
     """Return the charge in whole units of a released label, rounded up.
 
     The subject moves one vote by `norm` steps and has `remaining` units before the release. With a
     table ``t`` (:class:`~vicinal.accounting.label_filter.ChargeTable`) and noise of `scale` steps:
 
     - `rate`: ``t.squared_shift_factor * compute_unit_rate(scale, t.budget)``;
-    - `cells`, float64: ``t.cells_per_shift / scale``, the cells of row 1 per step of `norm`;
+    - `cells_per_step`, float64: ``t.cells_per_shift / scale``, the cells of row 1 per step;
     - `shares`, float64 (rows, cells): ``t.shares``, the charge over that of released votes.
 
     The result is at most that of :func:`compute_charge` at the same `rate`, so a norm returned by
@@ -62,5 +62,5 @@ def compute_label_charge(norm, remaining, rate, cells, shares):  # type: ignore[
     rows = len(shares)
     last_cell = shares.shape[1] - 1
     row = int(min(math.sqrt(residue) * (rows / _SQRT_UNITS), rows - 1.0))
-    cell = int(min(norm * cells / max(row, 1), float(last_cell)))
+    cell = int(min(norm * cells_per_step / max(row, 1), float(last_cell)))
     return math.ceil(min(votes_charge * shares[row, cell], _MAX_CHARGE))

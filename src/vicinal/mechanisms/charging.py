@@ -102,23 +102,27 @@ class KernelWeights(NamedTuple):
 class VotePrices(NamedTuple):
     """Noise scales and prices of the votes of q queries; public.
 
+    A contribution costs its squared norm in steps times a rate. A label reveals less than the votes
+    behind it: where only labels are released, a contribution to a single coordinate is charged a
+    share of that price. The shares are those of a
+    :class:`~vicinal.accounting.label_filter.ChargeTable`.
+
     - `scales`, int64 (q,): noise scale of each query in grid steps.
     - `rates`, float64 (q,): units charged for a squared step of a contribution, rounded up.
     - `single_rates`, float64 (q,): the same for a contribution to a single coordinate.
-    - `columns_per_step`, float64 (q,): a contribution of s steps has the column
-      ``s * columns_per_step / i`` of row i >= 1 of `price_table`; row 0 has the columns of row 1.
-    - `price_table`, float64 (r, m): share of the price at `single_rates` that a contribution to a
-      single coordinate is charged. Row i: the root of the share of a full budget that remains after
-      the charge is at least i / r. Column: size of the contribution relative to that root.
-    - `label_only`: whether only labels are released. Only then the two attributes before are used,
-      as `cells` and `shares` of :func:`~vicinal.accounting.charges.compute_label_charge`.
+    - `cells_per_step`, float64 (q,): in row i >= 1 of `shares`, a contribution of s steps is in
+      cell ``s * cells_per_step / i``; row 0 has the cells of row 1.
+    - `shares`, float64 (rows, cells): row i is used if at least (i / rows)^2 of a full budget
+      remains after the charge.
+    - `label_only`: whether only labels are released. Only then the two fields before are used, by
+      :func:`~vicinal.accounting.charges.compute_label_charge`.
     """
 
     scales: Ints
     rates: Floats
     single_rates: Floats
-    columns_per_step: Floats
-    price_table: Floats
+    cells_per_step: Floats
+    shares: Floats
     label_only: bool
 
     def select_queries(self, queries: slice) -> VotePrices:
@@ -127,7 +131,7 @@ class VotePrices(NamedTuple):
             scales=self.scales[queries],
             rates=self.rates[queries],
             single_rates=self.single_rates[queries],
-            columns_per_step=self.columns_per_step[queries],
+            cells_per_step=self.cells_per_step[queries],
         )
 
 
@@ -167,8 +171,8 @@ class QueryPrice(NamedTuple):
     scale: int
     rate: float
     single_rate: float
-    columns_per_step: float
-    price_table: Floats
+    cells_per_step: float
+    shares: Floats
     label_only: bool
 
 
@@ -178,13 +182,14 @@ def charge_single_record_votes(  # type: ignore[no-untyped-def]
 ):
     """Add and charge the class votes of subjects with one record; return (high, low, n_skipped).
 
+    The arguments and results of the four ``charge_...`` functions are defined by the module.
     A contribution is the kernel weight of a record near the query, scaled down to the subject's
     remaining budget and added to the votes for the record's class. `_scratch` is not used.
     """
     bounds, rows, similarities = hits
     slots, n_records, remaining = subjects
     weights, origin, shift = kernel_weights
-    scales, _, single_rates, columns_per_step, price_table, label_only = vote_prices
+    scales, _, single_rates, cells_per_step, shares, label_only = vote_prices
     high = 0
     low = 0
     n_skipped = 0
@@ -192,7 +197,7 @@ def charge_single_record_votes(  # type: ignore[no-untyped-def]
         for j in range(bounds.shape[1]):
             max_norm = compute_max_norm(scales[j])
             rate = single_rates[j]
-            query_columns_per_step = columns_per_step[j]
+            query_cells_per_step = cells_per_step[j]
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
                 if hit + 2 * _PREFETCH_DISTANCE < stop:
@@ -212,7 +217,7 @@ def charge_single_record_votes(  # type: ignore[no-untyped-def]
                 weight = find_affordable_norm(weight, remaining_units, rate)
                 if label_only:
                     cost = compute_label_charge(
-                        weight, remaining_units, rate, query_columns_per_step, price_table
+                        weight, remaining_units, rate, query_cells_per_step, shares
                     )
                 else:
                     cost = compute_charge(weight * weight, rate)
@@ -362,8 +367,8 @@ def select_price(vote_prices, query):  # type: ignore[no-untyped-def]
         vote_prices.scales[query],
         vote_prices.rates[query],
         vote_prices.single_rates[query],
-        vote_prices.columns_per_step[query],
-        vote_prices.price_table,
+        vote_prices.cells_per_step[query],
+        vote_prices.shares,
         vote_prices.label_only,
     )
 
@@ -398,11 +403,11 @@ def scale_down_to_budget(vector, touched, remaining, price):  # type: ignore[no-
         return 0
     if n_nonzero == 1:
         rate = price.single_rate
-        columns_per_step = price.columns_per_step
-        price_table = price.price_table
+        cells_per_step = price.cells_per_step
+        shares = price.shares
         norm = find_affordable_norm(min(abs(vector[last_nonzero]), max_norm), remaining, rate)
         if price.label_only:
-            cost = compute_label_charge(norm, remaining, rate, columns_per_step, price_table)
+            cost = compute_label_charge(norm, remaining, rate, cells_per_step, shares)
         else:
             cost = compute_charge(norm * norm, rate)
         vector[last_nonzero] = norm if vector[last_nonzero] > 0 else -norm

@@ -117,9 +117,9 @@ class NoisyLabels(VoteMechanism):
         if len(scales) and scales.min() < LINE_GRID:
             raise InvalidInput("The noise scale of a label must be at least 2^22 grid steps.")
         single_rates = self._table.squared_shift_factor * rates
-        columns_per_step = self._table.cells_per_shift / scales
+        cells_per_step = self._table.cells_per_shift / scales
         shares = self._table.shares
-        prices = VotePrices(scales, rates, single_rates, columns_per_step, shares, label_only=True)
+        prices = VotePrices(scales, rates, single_rates, cells_per_step, shares, label_only=True)
         return LabelRelease(self, prices)
 
 

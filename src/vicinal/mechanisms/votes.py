@@ -29,8 +29,8 @@ from vicinal.neighbours.kernels import Kernel
 from vicinal.neighbours.scan import NeighbourLists
 from vicinal.noise.source import NoiseSource
 
-# Price table of releases of noisy votes: every contribution is charged the full Gaussian price.
-_FULL_PRICE_TABLE = np.ones((1, 1))
+# Shares of the price where votes are released: every contribution is charged all of it.
+_FULL_SHARES = np.ones((1, 1))
 
 
 @dataclass(eq=False)
@@ -97,10 +97,8 @@ class NoisyVotes(VoteMechanism):
     def prepare_release(self, noise_std: Floats) -> VoteRelease:
         """Return the prepared release of q queries with noise `noise_std`, (q,), in votes."""
         scales, rates = self._convert_noise_and_charge_slack(noise_std)
-        columns_per_step = np.zeros(len(scales))
-        prices = VotePrices(
-            scales, rates, rates, columns_per_step, _FULL_PRICE_TABLE, label_only=False
-        )
+        cells_per_step = np.zeros(len(scales))
+        prices = VotePrices(scales, rates, rates, cells_per_step, _FULL_SHARES, label_only=False)
         return VoteRelease(self, prices)
 
 

@@ -1,7 +1,7 @@
 r"""Cosine and RBF kernels over integer features.
 
-A pair (record x, query q) has an exact integer *similarity*, int32, which is ``factor * <x, q> -
-offset(x) - offset(q)`` for both kernels:
+A pair (record x, query q) has an exact integer *similarity*, int32, which is ``product_factor *
+<x, q> - offset(x) - offset(q)`` for both kernels:
 
 =======  ==========================  ==============================
 kernel   similarity                  kernel value
@@ -216,7 +216,8 @@ class Kernel(ABC):
     """A positive kernel with values in [0, 1] that increases with an integer similarity.
 
     The similarity is ``product_factor * <x, q> - offset(x) - offset(q)``; its level is
-    ``clip((similarity + level_origin) >> level_shift, 0, LEVELS - 1)``.
+    ``clip((similarity + level_origin) >> level_shift, 0, LEVELS - 1)``. Votes are weighted with
+    ``table(n_features)[levels(similarity)]``, :meth:`value` at the lower edge of the level.
 
     Examples
     --------
