@@ -1,8 +1,14 @@
 """Command-line options: shared ones, groups of options, and options of plan parameters.
 
-A group is a dataclass whose fields are options. Options of plan parameters are created from the
-parameter tables. These import numpy, so the options are created only for a command that takes a
-plan, when it runs or shows its help.
+A command is a function. Typer creates an option for each parameter in its ``__signature__``, which
+is generated where the options are not parameters of the function itself: a group is a dataclass
+whose fields are options, and options of plan parameters are created from the parameter tables.
+These import numpy, so the options are created only for a command that takes a plan, when it runs or
+shows its help.
+
+`ctx` is click's context of a call of a command: ``ctx.params`` has the value of each option by its
+name, which click passes to the function as keyword arguments; ``ctx.meta`` has values that click
+keeps for the function.
 """
 
 from __future__ import annotations
@@ -160,7 +166,7 @@ FLAG_OF = {
 }
 """Plan parameters whose option has another name, and the name of that option."""
 
-_PLAN = "plan"  # key of the plan parameters in click's context
+_PLAN = "plan"  # key of the plan parameters in `ctx.meta`
 _WITHOUT_OPTION = ("execution", "interactions", "reuse_predictions", "simulation_seed")
 """Plan parameters that a store sets itself or does not support."""
 
@@ -197,7 +203,7 @@ class PanelCommand(TyperCommand):
     """A command whose help lists everyday options first and the other options by subject."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line `args` into click's context `ctx`; return its remaining arguments.
+        """Read the command line `args` into `ctx`; return its remaining arguments.
 
         Raises InvalidInput if a command that takes subject ids has any: click's message would quote
         arguments, which may be ids.
@@ -229,14 +235,21 @@ class PanelCommand(TyperCommand):
 
 
 class PlanCommand(PanelCommand):
-    """A command with an option for each plan parameter except `without_option`."""
+    """A command with an option for each plan parameter except `without_option`.
+
+    The function of the command has no parameters for them: :meth:`invoke` keeps their values for
+    :func:`get_plan_arguments`.
+    """
 
     without_option: tuple[str, ...] = _WITHOUT_OPTION
     _has_plan_options: bool
 
     @property
     def params(self) -> list[Any]:
-        """All parameters of the command; always the same list, because click appends to it."""
+        """All parameters, which click reads for a run or the help, as it also appends to the list.
+
+        Options of plan parameters are created when it is first read.
+        """
         if not self._has_plan_options:
             self._params.extend(_create_options(self.without_option))
             self._has_plan_options = True
@@ -244,28 +257,24 @@ class PlanCommand(PanelCommand):
 
     @params.setter
     def params(self, own_params: list[Any]) -> None:
-        """Set the command's own parameters; options of plan parameters are added when read."""
+        """Set the parameters of the command's function, as click does when it creates a command."""
         self._params = list(own_params)
         self._has_plan_options = False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; its plan parameters move from its arguments to the metadata of `ctx`.
+        """Run the command, with its plan parameters in ``ctx.meta`` in place of ``ctx.params``.
 
         There, the values of those that were given are parsed but not checked.
         """
-        parameters = {
-            name: parameter
-            for name, parameter in _get_plan_parameters().items()
-            if name not in self.without_option and name in ctx.params
-        }
-        values = {name: ctx.params.pop(name) for name in parameters}
-        ctx.meta[_PLAN] = {
-            name: parameters[name]
-            .metadata["check"]
-            .parse_option([value] if isinstance(value, str) else value)
-            for name, value in values.items()
-            if value is not None and value != ()
-        }
+        arguments = {}
+        for name, parameter in _get_plan_parameters().items():
+            if name in self.without_option or name not in ctx.params:
+                continue
+            value = ctx.params.pop(name)
+            if value is not None and value != ():
+                texts = [value] if isinstance(value, str) else value
+                arguments[name] = parameter.metadata["check"].parse_option(texts)
+        ctx.meta[_PLAN] = arguments
         return super().invoke(ctx)
 
 
@@ -280,7 +289,7 @@ class AudiencePlanCommand(PlanCommand):
 
 
 def get_plan_arguments(ctx: Any) -> dict[str, Any]:
-    """Return the plan parameters of the command line that a PlanCommand stored in click's `ctx`."""
+    """Return the given plan parameters, parsed but not checked, of a call of a PlanCommand."""
     return dict(ctx.meta[_PLAN])
 
 
