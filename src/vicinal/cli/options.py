@@ -246,9 +246,10 @@ class PlanCommand(PanelCommand):
 
     @property
     def params(self) -> list[Any]:
-        """All parameters, which click reads for a run or the help, as it also appends to the list.
+        """All parameters, which click reads to parse a command line or to write the help.
 
-        Options of plan parameters are created when it is first read.
+        Options of plan parameters are created at the first reading. The list is always the same,
+        because click appends to it.
         """
         if not self._has_plan_options:
             self._params.extend(_create_options(self.without_option))
@@ -266,7 +267,7 @@ class PlanCommand(PanelCommand):
 
         There, the values of those that were given are parsed but not checked.
         """
-        arguments = {}
+        arguments: dict[str, Any] = {}
         for name, parameter in _get_plan_parameters().items():
             if name in self.without_option or name not in ctx.params:
                 continue

@@ -5,6 +5,11 @@ decimal mark, encoding, quote, escape and comment), which has no effect on other
 all columns of a table by name; `name`, the normalized name of a column
 (:func:`normalize_column_name`); `description`, words for a column in messages, such as "label
 column".
+
+A CSV file is read with a given format, first its header and then all rows, as strings. If the
+header has one name, there is no delimiter: every line is one field (:data:`_UNUSED_DELIMITER`). The
+format of private files is never detected to read them, only to name it when they are refused: if
+the rows cannot be read, or have one column (:func:`_parse_file`).
 """
 
 import codecs

@@ -155,9 +155,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     It is dropped if it does not complete a request head or read its response in time, or if it
     exceeds the limits of head bytes, headers or chunk framing. At the maximum number of
-    connections, a new connection evicts the one that has been idle longest. The public methods
-    except `drop` override those that uvicorn and its parser call; `guard` has the shared limits.
-    *The timer* drops a connection that waits too long for a request, or for the client to read.
+    connections, a new connection evicts the one that has been idle longest. `guard` has the shared
+    limits. *The timer* drops a connection that waits too long for a request, or for the client to
+    read.
+
+    The public methods except `drop` override callbacks. The event loop calls `connection_made`,
+    `data_received` for every block of bytes, `connection_lost`, and `pause_writing` and
+    `resume_writing` around the time in which a client does not read. Inside `data_received` the
+    parser calls, for each request, `on_message_begin`, `on_header` for each header,
+    `on_headers_complete` and `on_body` for each part of the body; if one of them raises a problem,
+    uvicorn calls `send_400_response`. `on_response_complete` follows the response.
     """
 
     guard: ConnectionGuard
