@@ -6,6 +6,9 @@ the registry's entry of records in use. A claim that overlaps with an earlier on
 unless both fits declared in advance that several interactions share one budget. This guards against
 mistakes; the guarantee does not depend on it. docs/decisions/0045-refusals-and-interactions.md
 lists the overlaps that it does not notice.
+
+The first release of an interaction may be the noisy number of its records. If it is the only one,
+an equal later claim of the same plan *reuses* the earlier claim, with its noisy number.
 """
 
 from __future__ import annotations
@@ -31,19 +34,19 @@ class _Claim:
 
     - `is_released`: whether anything except `noisy_count` was released.
     - `noisy_count`: the first noisy number of the records that was released; None before that.
-    - `holders`: the existing interactions that have this claim.
+    - `interactions`: those with this claim that exist and are not withdrawn.
     """
 
     records: RecordDigests
     declaration: SharedBudgetDeclaration
     is_released: bool = False
     noisy_count: float | None = None
-    holders: weakref.WeakSet[Interaction] = field(default_factory=weakref.WeakSet)
+    interactions: weakref.WeakSet[Interaction] = field(default_factory=weakref.WeakSet)
 
     @property
     def is_active(self) -> bool:
         """Whether something was released, or still can be."""
-        return self.is_released or self.noisy_count is not None or len(self.holders) > 0
+        return self.is_released or self.noisy_count is not None or len(self.interactions) > 0
 
 
 class Interaction:
@@ -56,7 +59,7 @@ class Interaction:
     def __init__(self, claim: _Claim) -> None:
         self._claim = claim
         self.is_withdrawn = False
-        claim.holders.add(self)
+        claim.interactions.add(self)
 
     def begin_release(self) -> None:
         """Mark the claim as released; call this before the noise of a release is sampled.
@@ -70,11 +73,11 @@ class Interaction:
     def withdraw(self) -> None:
         """Give up the claim; no effect if anything except a noisy count was released.
 
-        After a noisy count the claim stays in the registry; an equal later claim continues it.
+        After a noisy count the claim stays in the registry; an equal later claim reuses it.
         """
         if not self._claim.is_released:
             self.is_withdrawn = True
-            self._claim.holders.discard(self)
+            self._claim.interactions.discard(self)
 
     def keep_first_noisy_count(self, noisy_count: float) -> float:
         """Return the claim's first noisy number of records, so that no second one is released.
@@ -94,9 +97,9 @@ class FitRegistry:
 
     Arguments: `records`, digests of all records that an interaction uses; `declaration`, its plan
     and the largest number of interactions that share the plan's budget; `new`, a claim that is not
-    yet registered; `exempt`, claims that `new` replaces or continues, so that they are no overlaps
-    (None is skipped). The public methods raise PrivacyRefused if a record is in too many
-    interactions, or in one with another declaration.
+    yet registered; `exempt`, claims that `new` replaces or continues, so that they are no overlaps.
+    The public methods raise PrivacyRefused if a record is in too many interactions, or in one with
+    another declaration.
     """
 
     _claims: list[_Claim] = field(default_factory=list)
@@ -119,13 +122,15 @@ class FitRegistry:
           object claims them.
         """
         new = _Claim(records, declaration)
-        previous = None if replacing is None or replacing._claim.is_released else replacing._claim
+        replaced = None if replacing is None else replacing._claim
         with self._lock:
-            counted = self._find_counted_claim(new, previous) if releases_noisy_count else None
-            unused = previous if previous is not None and previous.noisy_count is None else None
-            self._refuse_overlap(new, (counted, unused))
-            if counted is not None:
-                return Interaction(counted)
+            reused = self._find_reusable_claim(new, replaced) if releases_noisy_count else None
+            exempt = [] if reused is None else [reused]
+            if replaced is not None and not replaced.is_released and replaced.noisy_count is None:
+                exempt.append(replaced)
+            self._refuse_overlap(new, exempt)
+            if reused is not None:
+                return Interaction(reused)
             self._claims.append(new)
             return Interaction(new)
 
@@ -159,20 +164,20 @@ class FitRegistry:
             self._refuse_overlap(_Claim(merged, claim.declaration), (claim,))
             claim.records = merged
 
-    def _find_counted_claim(self, new: _Claim, previous: _Claim | None) -> _Claim | None:
+    def _find_reusable_claim(self, new: _Claim, replaced: _Claim | None) -> _Claim | None:
         """Return a registered claim equal to `new` that released only its noisy number, or None.
 
-        It is `previous`, the claim that `new` replaces (or None), or has no holder.
+        It is `replaced`, the claim that `new` replaces (or None), or has no interaction any more.
         """
         for claim in self._claims:
             is_counted_only = claim.noisy_count is not None and not claim.is_released
-            is_free = claim is previous or not claim.holders
+            is_free = claim is replaced or not claim.interactions
             same_budget = claim.declaration == new.declaration
             if is_counted_only and is_free and same_budget and claim.records.equals(new.records):
                 return claim
         return None
 
-    def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim | None]) -> None:
+    def _refuse_overlap(self, new: _Claim, exempt: Sequence[_Claim]) -> None:
         """Drop inactive claims; raise PrivacyRefused if there is a reason to refuse `new`.
 
         Before a refusal, fitted objects that are no longer in use are deleted.
@@ -185,7 +190,7 @@ class FitRegistry:
         if reason:
             raise PrivacyRefused(reason)
 
-    def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim | None]) -> str:
+    def _find_refusal_reason(self, new: _Claim, exempt: Sequence[_Claim]) -> str:
         """Return the reason to refuse the claim `new`, or "" if there is none.
 
         It overlaps with a claim of another declaration, or too many claims use its records: the
