@@ -4,6 +4,12 @@ A labelled row counts if its features equal an earlier query: the answer release
 which is public, is compared with the private label, and noisy histograms are released. Private rows
 are never used as queries; src/vicinal/mechanisms/tally.md has the proof, and the reason.
 
+Each kind of target has two classes. ``Released...`` has the answers: it encodes the truth, finds
+the cells of labelled rows in its tables, and builds the evaluation from the noisy tables.
+``...Evaluation`` has these and their metrics. :class:`ReleasedClasses` builds an
+:class:`Evaluation`, :class:`ReleasedNumbers` a :class:`NumberEvaluation` and
+:class:`ReleasedLabelSets` a :class:`LabelSetEvaluation`.
+
 Everywhere in this module:
 
 - `largest_error`: largest counted error of numbers, as a share of the distance between the bounds;
@@ -502,7 +508,7 @@ def _compute_mean_squares(edges: Floats) -> Floats:
     return (low**2 + low * high + high**2) / 3
 
 
-N_SCORE_BINS = 10  # bins of probabilities, with about as many released answers in each
+_N_PROBABILITY_BINS = 10  # bins of probabilities, with about as many released answers in each
 DEFAULT_SHARE = 0.05  # default of `share` (docs/decisions/0063)
 
 
@@ -774,6 +780,12 @@ def _read_answered_queries(
 class ReleasedClasses:
     """Released classes, and their comparison with the truth; public.
 
+    The first table is the confusion matrix. Where probabilities are released there is a second one,
+    of scores. Without `coverage` its bins are those of `probabilities`; its rows are the two true
+    classes or, for more classes, wrong and right answers. With `coverage` its bins are those of the
+    true class's conformity score; its rows are the true classes, or one row for more than two
+    classes and a calibration of all together.
+
     - `target`: the store's target, with the class names.
     - `answers`, int64 (a,): class index of each answer.
     - `probabilities`, float64 (a,) or None: of the second of two classes; of the answer's own class
@@ -822,7 +834,7 @@ class ReleasedClasses:
         if self.class_scores is not None:
             return choose_class_thresholds(len(self.target.names))
         assert self.probabilities is not None  # noqa: S101 (callers check)
-        levels = np.linspace(0, 1, N_SCORE_BINS + 1)[1:-1]
+        levels = np.linspace(0, 1, _N_PROBABILITY_BINS + 1)[1:-1]
         return np.unique(np.quantile(self.probabilities, levels))
 
     @property
@@ -831,32 +843,36 @@ class ReleasedClasses:
         n_confusion_cells = len(self.target.names) ** 2
         if self.probabilities is None:
             return (n_confusion_cells,)
-        n_rows = 2
-        if self.class_scores is not None and len(self.target.names) > 2:
-            n_rows = len(self.target.names) if self.coverage == PER_CLASS else 1
-        return n_confusion_cells, n_rows * (len(self.edges) + 1)
+        return n_confusion_cells, self._n_score_rows * (len(self.edges) + 1)
+
+    @property
+    def _n_score_rows(self) -> int:
+        """Number of rows of the table of scores."""
+        n_classes = len(self.target.names)
+        if self.class_scores is None or n_classes == 2:
+            return 2
+        return n_classes if self.coverage == PER_CLASS else 1
 
     def find_cells(self, truth: AnyArray, answer_indices: Indices) -> Indices:
         """Return each row's cell in each table, int64 (n, tables)."""
         answers = self.answers[answer_indices]
         cells = [truth * len(self.target.names) + answers]
-        if self.probabilities is not None:
-            probabilities = self.probabilities[answer_indices]
-            bins = np.searchsorted(self.edges, probabilities, side="right")
+        if self.class_scores is not None:
+            # A bin includes its upper edge, as a set does its threshold.
+            bins = np.searchsorted(self.edges, self.class_scores[answer_indices, truth])
+            score_rows = truth if self._n_score_rows > 1 else np.zeros_like(truth)
+            cells.append(score_rows * (len(self.edges) + 1) + bins)
+        elif self.probabilities is not None:
+            bins = np.searchsorted(self.edges, self.probabilities[answer_indices], side="right")
             is_binary = len(self.target.names) == 2
-            outcomes = truth if is_binary else (truth == answers).astype(np.int64)
-            if self.class_scores is not None:
-                # A bin includes its upper edge, as a set does its threshold.
-                bins = np.searchsorted(self.edges, self.class_scores[answer_indices, truth])
-                has_row_per_class = is_binary or self.coverage == PER_CLASS
-                outcomes = truth if has_row_per_class else np.zeros_like(truth)
-            cells.append(outcomes * (len(self.edges) + 1) + bins)
+            score_rows = truth if is_binary else (truth == answers).astype(np.int64)
+            cells.append(score_rows * (len(self.edges) + 1) + bins)
         return np.stack(cells, axis=1)
 
     def build_evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
         """Return the evaluation from `tables`, the confusion matrix (c^2,), and scores if counted.
 
-        The latter are (2 b,), or conformity scores of more than two classes.
+        Conformity scores of more than two classes are in :meth:`build_histograms` only.
         """
         n_classes = len(self.target.names)
         confusion = tables[0].reshape(n_classes, n_classes)
@@ -864,7 +880,8 @@ class ReleasedClasses:
             return Evaluation(self.target.names, confusion, None, None, noise, share)
         scores = tables[1].reshape(2, -1)
         if self.class_scores is not None:
-            # The score of the second class falls with its probability.
+            # Bins are put in the order of the second class's probability, with which the first
+            # class's conformity score rises and the second's falls.
             scores = np.stack([scores[0], scores[1, ::-1]])
         n_bins = scores.shape[1]
         bins = np.searchsorted(self.edges, self.probabilities, side="right")
