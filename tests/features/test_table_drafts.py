@@ -114,7 +114,7 @@ def test_times_are_read_as_written():
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 @pytest.mark.parametrize("time", [False, True])
-def test_a_moment_is_the_samewrite_as_text_and_as_timestamp(zone, time):
+def test_a_moment_is_the_same_as_text_and_as_timestamp(zone, time):
     column = {"kind": "date", "low": "2026-01-01", "high": "2026-12-31", "zone": zone, "time": time}
     zones = [(BERLIN, TOKYO)[i % 2] for i in range(200)]
     local = [moment.astimezone(p) for moment, p in zip(MOMENTS, zones, strict=True)]

@@ -1,5 +1,6 @@
 """The house: every room is in the contracts, and contracts bite."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -101,6 +102,20 @@ def test_the_house_as_it_stands_keeps_every_contract():
 def test_the_linter_bans_randomness_outside_noise(code):
     assert "TID251" in ruff_on(code, PACKAGE / "accounting" / "coins.py")
     assert "All checks passed" in ruff_on(code, PACKAGE / "noise" / "coins.py")
+
+
+def list_repeated_constants(source):
+    """Return the names to which a module assigns more than once."""
+    statements = [each for each in ast.parse(source).body if isinstance(each, ast.Assign)]
+    names = [ast.unparse(target) for each in statements for target in each.targets]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def test_no_constant_is_defined_twice_in_a_module():
+    """No linter finds it, and the later value would serve code that means the earlier one."""
+    repeated = {path: list_repeated_constants(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert [path for path, names in repeated.items() if names] == []
+    assert list_repeated_constants("A = 1\nB = 1\nA = 2") == ["A"]
 
 
 @pytest.fixture(scope="module")
