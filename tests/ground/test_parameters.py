@@ -192,11 +192,12 @@ def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
         *(("noise_multiplier", value) for value in (5e-324, 1e-310, 1e-7)),
         *(("model_share", value) for value in (5e-324, 1e-7)),
         *(("delta", value) for value in (5e-324, 1e-20, 9e-13)),
+        ("records_per_subject", 0.5),
     ],
 )
 def test_values_below_the_floor_of_a_parameter_are_refused_by_its_name(name, value):
     """Fails if a value is accepted although its square or inverse over- or underflows."""
-    with pytest.raises(InvalidInput, match=rf"The '{name}' parameter must be .*>= 1e-"):
+    with pytest.raises(InvalidInput, match=rf"The '{name}' parameter must be .*>= 1"):
         IndKNNPlan.from_estimator(IndKNNClassifier(range(2), **{name: value}))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from command_line import printed
 from made_up import clouds, plan_of
-from vicinal import IndKNNClassifier, Store
+from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting.budget import UNITS
 from vicinal.planning.plan_simulation import PlanChoice
 
@@ -94,3 +94,13 @@ def test_a_store_and_its_commands_take_it(tmp_path):
     )
     assert four["noise_multiplier"] > one["noise_multiplier"]
     assert four["records_per_subject"] == 4
+
+
+def test_estimators_of_numbers_take_it():
+    one, four = (
+        IndKNNRegressor((0, 3), n_records=len(X), records_per_subject=declared)
+        .fit(X, Y, WHO, public=R)
+        .noise_multiplier_
+        for declared in (1, EACH)
+    )
+    assert four > 2 * one

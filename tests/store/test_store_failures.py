@@ -108,6 +108,22 @@ def test_a_witness_that_cannot_be_written_stops_the_store(path, monkeypatch):
         assert store.verify()
 
 
+def test_a_fault_between_noise_and_commit_gives_nothing_back_and_the_store_goes_on(
+    path, monkeypatch
+):
+    with Store.open(path) as store:
+        account = store._store.ledger.audiences["default"].account
+        before = account.remaining.copy()
+        with monkeypatch.context() as broken:
+            broken.setattr("vicinal.store.request_batch._assign_block_numbers", None)
+            with pytest.raises(TypeError):
+                store.predict(Q[:3])
+        assert (account.remaining < before).any()
+        assert (account.remaining == account.durable).all()
+        assert store.predict(Q[:3]).charged == 3
+        assert store.verify()
+
+
 def test_a_server_that_goes_away_answers_nothing_and_loses_nothing(tmp_path, postgres_url):
     psycopg = pytest.importorskip("psycopg")
     url = postgres_url()
