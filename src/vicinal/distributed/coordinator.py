@@ -3,6 +3,7 @@
 Analysts use it as a store: requests, quotas, idempotency keys and replies are the same. Its folder
 is that of a store without records. Order of durability: every shard's charge before the shard
 returns its votes; the answer before the coordinator returns it; then the shards delete the votes.
+A change of the data is first decided here, then made by the shards; :mod:`changes` has the terms.
 """
 
 import dataclasses

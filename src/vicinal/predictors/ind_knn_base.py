@@ -58,6 +58,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     """
 
     _plan: IndKNNPlan
+    """The declared plan, with the choice of a private model. Unlike the plan of the engine
+    (:class:`PlannedEngine`), it has no estimated number of records."""
 
     def fit(
         self,
@@ -139,9 +141,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             warn_about_small_data(planned)
         if plan.model_share is None:
             # "auto": planning has decided whether a private model is trained.
-            final_plan = planned.plan
             plan = plan.changed(
-                model_share=final_plan.model_share, no_model_reason=final_plan.no_model_reason
+                model_share=planned.plan.model_share, no_model_reason=planned.plan.no_model_reason
             )
         self._set_fitted_state(planned, plan, records)
         self.n_answers_ = 0
@@ -152,7 +153,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     ) -> None:
         """Set the fitted attributes from a planned engine, which answers queries from now on.
 
-        `plan`: that of the fit. `records`: the checked arguments of ``fit``.
+        `plan`: the one to keep (`_plan`). `records`: the checked arguments of ``fit``.
         """
         self._engine = planned.engine
         self._plan = plan
