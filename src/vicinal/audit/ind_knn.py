@@ -6,6 +6,8 @@ the noise-free value of every release in both worlds, and uses the likelihood ra
 
 Records are pairs (cosine to the query, target). Those at a cosine of .9 or more are neighbours of
 the query. Those at .1 or less are not, because the public reference point is at `REFERENCE_COSINE`.
+A victim has its records at 1, or at 1 and .97 to give two targets unequal weights. If it adds a
+vector of norm w to the votes of an answer, it is charged w^2 / (2 noise^2) of its budget mu^2 / 2.
 """
 
 import math
@@ -51,7 +53,8 @@ _DEFAULT_NEIGHBORS = 4
 """Noise on each class in votes, and number of neighbours k, if the settings leave them open."""
 
 _ANSWERS_PER_BUDGET = 1.25
-"""Number of answers with votes for which the budget of a victim with one record lasts."""
+"""Number of answers with votes for which the budget of a victim with one record lasts: more than 1,
+so that an erasure, a restart or an evaluation finds a remainder, which the next answer spends."""
 
 _RETURN_ACTIONS = ("query", "erase", "reenrol", "query", "query", "query")
 """Actions of the attack on re-enrolment."""
@@ -294,11 +297,13 @@ class IndKNNAudit:
     @property
     def n_budget_records(self) -> int:
         """Number of records of one class that spend a whole budget on the votes of one answer."""
+        # noise * mu records cost the budget exactly; 1 % and one more exhaust it after rounding.
         return math.ceil(1.01 * self.noise * self.budget_mu) + 1
 
     def build_labels_attack(self) -> SumsAttack:
         """Return the attack on a victim with many records that spends its budget on one label."""
         shift = self._find_affordable_label_shift()
+        # The noise follows from the records, which move the vote by `shift` noise scales together.
         n_records = max(1, round(_DEFAULT_NOISE * shift))
         audit = replace(self, noise=n_records / shift)
         victim = [(1.0, 0)] * n_records
@@ -317,6 +322,8 @@ class IndKNNAudit:
 
     def build_count_attack(self) -> SumsAttack:
         """Return the attack on the private number of neighbours of the published algorithm."""
+        # The victim's R records change the number by R, which costs 3 R^2 / T of a budget, for T
+        # planned queries: with this T all of it but a small remainder, which the votes spend.
         estimator = IndKNNClassifier.zhu2023(
             range(self.n_classes),
             self.epsilon,
@@ -380,7 +387,8 @@ class IndKNNAudit:
         `victim`, `background`: records of the victim, and one record of each other subject.
         `faults`: faults of the controls, by name. `name`: by default that of the released values.
         """
-        # Records far from the query ensure that no shard holds the victim alone.
+        # Records far from the query: of so many, each of three shards has some, almost surely, so
+        # that none has the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
         distant = [(0.0, background[0][1])] * n_distant
         copies = build_attack_copies(victim, [*background, *distant])
@@ -461,7 +469,7 @@ def _build_model_attack_copy(victim_y: Any, background_y: Any) -> AttackCopies:
     n_rows = len(cluster_rows)
     ids = 1 + np.concatenate([np.arange(2 * n_rows), 2 * n_rows + np.arange(n_rows).repeat(2)])
     targets = np.repeat(np.array([background_y, victim_y]), 2 * n_rows, axis=0)
-    reference_point = REFERENCE_COSINE * query + 0.6 * aside
+    reference_point = REFERENCE_COSINE * query + 0.6 * aside  # of length 1
     public = np.concatenate([[reference_point], cluster_rows[1::2], -cluster_rows[1:-1:2]])
     victim = World(query[None], np.array([victim_y]), np.zeros(1, dtype=int))
     return AttackCopies(1, victim, World(records, targets, ids), public, query[None])

@@ -3,10 +3,13 @@ r"""Planned neighbours and noise from public facts, and simulations of a plan on
 Neighbours and noise are chosen as by ``IndKNNClassifier.fit``, before there is a private record
 (:mod:`vicinal.engine.noise_schedule`).
 
-In a simulation, public points are both records and queries. Each of m points stands for n / m
-records. It has a budget, is charged for its share of the queries, votes with its public label, and
-is excluded from the queries of its own subject. *Agreement* is the share of answers that equal
-those of the same neighbours without noise and with full budgets. Simulations use seeded noise.
+In a simulation, m public points are both the queries and, in place of n records, the voters: each
+has a budget, votes with its public label, and is excluded from the queries of its own subject. The
+k neighbours of a plan would be k m / n points. If these are fewer than :data:`MIN_VOTERS`, more
+points vote, v in each query. A vote then counts as k / v records, and costs k m / (n v) of the
+charge of a record's, because every point votes n v / (k m) times as often as a record. *Agreement*
+is the share of answers that equal those of the same voters without noise and with full budgets. The
+noise is seeded.
 """
 
 from __future__ import annotations
@@ -244,16 +247,18 @@ MIN_SUBJECTS = 25  # Smallest number of their subjects, for the same reason as `
 class SimulationResult:
     """Expected quality of a plan's answers and use of budgets, simulated on public points.
 
-    - `agreement`, `at_end`: share of all answers, and of the last quarter, that noise and spent
-      budgets do not change.
-    - `accuracy`: share of correct answers.
-    - `plain_accuracy`: that share without noise and with full budgets.
-    - `commonest`: that share if all answers were the most common class.
-    - `asked`: share of queries that are answered by private records.
-    - `used`, `retired`: mean used share of budgets at the end, and share of points whose budget is
-      spent.
-    - `answers`: number of simulated answers.
-    - `subjects`: number of subjects of the public points.
+    The field names are keys of JSON plans. Shares of answers:
+
+    - `agreement`, `at_end`: those that noise and spent budgets do not change, among all answers,
+      and among the last quarter.
+    - `accuracy`: correct ones, by the labels of the queried points.
+    - `plain_accuracy`: correct ones without noise and with full budgets.
+    - `commonest`: correct ones if all answers were the most common class.
+    - `asked`: those by a vote; the others are by the private model alone.
+
+    Use of budgets at the end: `used`, the mean share of a point's budget that is used; `retired`,
+    the share of points that have used at least :data:`SPENT_SHARE` of it. Numbers: `answers`, of
+    simulated answers; `subjects`, of subjects of the public points.
     """
 
     agreement: float
@@ -403,10 +408,7 @@ class _SimulationRun:
         """Charge the voters, and return the vote weights (pairs,) that their budgets pay for."""
         variance = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = (
-            np.square(voters.weights)
-            / variance
-            * voters.participations_per_vote
-            * self._answers_per_query
+            np.square(voters.weights) / variance * voters.charge_per_vote * self._answers_per_query
         )
         budgets = self._budgets[voters.rows]
         np.subtract.at(self._budgets, voters.rows, np.minimum(prices, budgets))
@@ -414,7 +416,7 @@ class _SimulationRun:
         return np.asarray(voters.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
 
     def _sum_votes(self, voters: _Voters, vote_weights: Floats) -> Floats:
-        """Return the weighted votes (q, c) for each class, times the records of each vote.
+        """Return the weighted votes (q, c) for each class, each times the records it counts as.
 
         `vote_weights` (pairs,): the kernel weight, or less where a budget does not afford it.
         """
@@ -451,8 +453,8 @@ class _Voters:
     - `queries`, `rows`, `weights`: index of the query, index of the point, and kernel weight of
       each pair.
     - `n_queries`: number of queries.
-    - `records_per_vote`, `participations_per_vote`: number of records, and number of a record's
-      participations, that each vote stands for: k / v and k m / (n v) for v voters in a query.
+    - `records_per_vote`: number of records that each vote counts as: k / v for v voters.
+    - `charge_per_vote`: charge of a vote, as a multiple of that of a record: k m / (n v).
     """
 
     queries: Indices
@@ -460,7 +462,7 @@ class _Voters:
     weights: Floats
     n_queries: int
     records_per_vote: float
-    participations_per_vote: float
+    charge_per_vote: float
 
     def select_queries(self, indices: Indices) -> _Voters:
         """Return the voters of the queries with these `indices` (q,), renumbered 0 to q - 1."""
@@ -475,13 +477,16 @@ class _Voters:
 
 
 def _find_voters(setup: SimulationSetup, choice: PlanChoice) -> _Voters:
-    """Return the voters of a query at each point: the nearest points of other subjects."""
+    """Return the voters of a query at each point: the v nearest points of other subjects.
+
+    Each query has `n_voters` v of them, or more if points have equal similarities.
+    """
     reference = setup.reference
     size = len(reference)
     max_rows_per_subject = int(np.bincount(setup.subjects).max())
     k = choice.n_neighbors
-    rank = k * size / choice.plan.size
-    n_voters = min(size - max_rows_per_subject, max(MIN_VOTERS, round(rank)))
+    expected_voters = k * size / choice.plan.size  # k m / n
+    n_voters = min(size - max_rows_per_subject, max(MIN_VOTERS, round(expected_voters)))
     index = ExactIndex(reference.kernel, reference.points.shape[1])
     index.add(reference.points)
     # More points are searched, as those of the query's own subject may be the nearest.
@@ -498,4 +503,4 @@ def _find_voters(setup: SimulationSetup, choice: PlanChoice) -> _Voters:
     table = kernel.table(reference.points.shape[1])
     weights = np.maximum(table[kernel.levels(matches.similarities[is_voter])], 1e-9)
     rows = matches.rows[is_voter].astype(np.int64)
-    return _Voters(queries[is_voter], rows, weights, size, k / n_voters, rank / n_voters)
+    return _Voters(queries[is_voter], rows, weights, size, k / n_voters, expected_voters / n_voters)

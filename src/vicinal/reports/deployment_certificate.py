@@ -5,6 +5,18 @@ Evaluating Differential Privacy Guarantees), tiers of the Differential Privacy D
 and items of OWASP AISVS. templates/certificate.json lists for each item whether it is covered, and
 the version of each checklist. An *audience* is a group of recipients with a plan of its own, and a
 *calibration* a measurement of the share of outcomes in sets or intervals.
+
+Certificates are made of JSON values, from which these keys are read:
+
+- `facts` of a store (:func:`vicinal.store.status.collect_public_facts`): "identity", "version" (of
+  the data), "classes", "features", "total" (the guarantee over all audiences; "capped" if a filter
+  enforces it), and "audiences" by name. An audience has its "plan" and "guarantee", "queries"
+  ("planned" and "used"), "renewal" or None, "evaluations" (one with "coverage" has a calibration),
+  and the estimated "usage" of budgets ("mean" share), or None.
+- `report` of an audit: "at", "version", "identity" and "audience" of the audited store, "holds" (no
+  claim is refuted), and "claims". A claim has its "attack", "mechanism" and "world", the "claim"
+  and its "lower" bound in mu, "confidence", the smallest "epsilon" that it "would_have_seen", and
+  "controls": attacks on broken mechanisms, "caught" or not.
 """
 
 import hashlib
