@@ -387,7 +387,7 @@ class IndKNNAudit:
         `victim`, `background`: records of the victim, and one record of each other subject.
         `faults`: faults of the controls, by name. `name`: by default that of the released values.
         """
-        # Records far from the query: of so many, each of three shards has some, almost surely, so
+        # Records far from the query: almost surely each of three shards has some of these 24, so
         # that none has the victim alone.
         n_distant = 24 if self.interface == "shards" else 0
         distant = [(0.0, background[0][1])] * n_distant

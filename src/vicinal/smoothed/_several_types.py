@@ -11,6 +11,11 @@ equal) and the next smallest count is y. Their probability is at most P(h_i = x)
 j of P(h_j = y | h_i = x), with equality for three types. In a rectangle of (x, y), g is between its
 values at two corners. Rectangles where these differ most, weighted by probability, are split until
 the lower and the upper sum are close.
+
+The probabilities of (x, y) are differences, along y, of bounds of the distribution function of y.
+As g decreases, an upper bound of that function gives an upper bound of the mean of g (it moves
+probability to smaller y), and a lower bound a lower one. `depth`: tails of counts with a
+probability below exp(-depth) are left out of the tables.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal.arrays import Floats
+from vicinal.arrays import Floats, Ints
 from vicinal.progress import begin_progress
 from vicinal.smoothed._expectation import TwoTypeWorld, find_window
 from vicinal.smoothed.intervals import (
@@ -53,7 +58,7 @@ class Rectangle(NamedTuple):
 
 
 class _WeightTable(NamedTuple):
-    """Lower and upper bounds of the probabilities of (x, y), each float64 (rows, columns).
+    """Weights of (x, y) that give lower and upper bounds of the mean of g, float64 (rows, columns).
 
     Row r is the smallest count x = `min_x` + r, column c the next smallest y = `min_y` + c.
     """
@@ -91,7 +96,8 @@ def bound_multitype_mean(
     """
     if len(probabilities) < 2 or n > _MAX_RECORDS or probabilities.max() > 1 - 1e-9:
         return None
-    corner_deltas, depth = _CornerDeltas(sampler, n, epsilon), 20.0
+    corner_deltas = _CornerDeltas(sampler, n, epsilon)
+    depth = 20.0
     while True:
         report_progress = begin_progress(f"sums to depth {depth:.0f}", len(probabilities))
         tables = []
@@ -104,7 +110,8 @@ def bound_multitype_mean(
         if left_out <= _TOLERANCE / 4 * high or depth > -math.log(MIN_MEAN):
             break
         depth *= 2
-    low, high = low * (1 - _ROUNDING) - MIN_MEAN, (high + left_out) * (1 + _ROUNDING) + MIN_MEAN
+    low = low * (1 - _ROUNDING) - MIN_MEAN
+    high = (high + left_out) * (1 + _ROUNDING) + MIN_MEAN
     return LogInterval(log_or_minus_inf(low), log_or_minus_inf(high)).cap_at_one()
 
 
@@ -160,30 +167,22 @@ def _tabulate_weights(
 ) -> _WeightTable:
     """Return bounds of Pr[type `smallest_type` has the smallest count x, the next smallest is y].
 
-    Each of `n` records has type i with probability `probabilities[i]`. Tails with a probability
-    below exp(-`depth`) are left out. The lower bounds neglect ties of more than three types. They
-    are valid for the mean of the decreasing function g only, because they move probability to
-    larger y.
+    Each of `n` records has type i with probability `probabilities[i]`. Of types with equal counts
+    the first one is called the smallest. For three types with probabilities of sum 1 the two bounds
+    are equal. Otherwise the lower one leaves out ties, where y = x.
     """
     own_probability = float(probabilities[smallest_type])
     rest_types = [index for index in range(len(probabilities)) if index != smallest_type]
     rest_probabilities = [float(probabilities[rest_type]) for rest_type in rest_types]
     conditionals = [min(p / (1 - own_probability), 1.0) for p in rest_probabilities]
     min_x, max_x = find_window(TwoTypeWorld((n,), (own_probability,)), -depth)
-    # The likely range of each remaining type's count, given the smallest and the largest x.
-    spans_at_min, spans_at_max = (
-        [
-            find_window(TwoTypeWorld((n - x,), (p,)), -depth) if n > x else (0, 0)
-            for p in conditionals
-        ]
-        for x in (min_x, max_x)
-    )
-    min_y, max_y = min(span[0] for span in spans_at_max), max(span[1] for span in spans_at_min)
+    # The more records have the smallest type, the fewer have the remaining types.
+    min_y = min(first for first, _ in _find_count_ranges(conditionals, n - max_x, depth))
+    max_y = max(last for _, last in _find_count_ranges(conditionals, n - min_x, depth))
     max_x = max(min(max_x, max_y), min_x - 1)
     is_exact = len(probabilities) == 3 and abs(float(probabilities.sum()) - 1) < 1e-12
     upper, lower = np.zeros((2, max_x - min_x + 1, max_y - min_y + 1))
     y_values = np.arange(min_y, max_y + 1, dtype=np.int64)
-    # Of types with equal counts the first one is called the smallest.
     loses_tie = np.array([rest_type < smallest_type for rest_type in rest_types])[:, None]
     x_pmf = np.exp(log_binomial_pmf(n, own_probability, min_x, max_x + 1)).tolist()
     for row, x_probability in enumerate(x_pmf):
@@ -199,18 +198,34 @@ def _tabulate_weights(
         p_smallest = float(np.prod(np.minimum(larger_pmfs.sum(1), 1.0)))
         if is_exact:
             p_smallest = float(larger_pmfs[0][y_values <= n - 2 * x - loses_tie[1]].sum())
-        cumulative = np.minimum(np.cumsum(larger_pmfs.sum(0)), p_smallest)
-        upper[row] = x_probability * np.diff(cumulative, prepend=0.0)
-        if not is_exact:  # a lower bound of Pr[all remaining counts > x, and one of them <= y]
-            y_cdfs = np.cumsum(y_pmfs, 1)
-            p_next_at_most = -np.expm1(np.log1p(-np.minimum(y_cdfs, 1 - MACHINE_EPSILON)).sum(0))
-            p_excluded = (1 + 1e-9) * float(y_pmfs[:, y_values <= x].sum())
-            p_excluded = p_excluded + len(rest_types) * math.exp(-depth)
-            cumulative = np.where(
-                y_values > x, np.maximum((1 - 1e-9) * p_next_at_most - p_excluded, 0.0), 0.0
-            )
-        lower[row] = x_probability * np.diff(np.maximum.accumulate(cumulative), prepend=0.0)
+        upper_cdf = np.minimum(np.cumsum(larger_pmfs.sum(0)), p_smallest)
+        lower_cdf = upper_cdf if is_exact else _bound_cdf_below(x, y_values, y_pmfs, depth)
+        upper[row] = x_probability * np.diff(upper_cdf, prepend=0.0)
+        lower[row] = x_probability * np.diff(lower_cdf, prepend=0.0)
     return _WeightTable(min_x, min_y, lower, upper)
+
+
+def _find_count_ranges(probabilities: list[float], n: int, depth: float) -> list[tuple[int, int]]:
+    """Return the first and last likely count of each type of these probabilities in `n` records."""
+    if n <= 0:
+        return [(0, 0)] * len(probabilities)
+    return [find_window(TwoTypeWorld((n,), (p,)), -depth) for p in probabilities]
+
+
+def _bound_cdf_below(x: int, y_values: Ints, y_pmfs: Floats, depth: float) -> Floats:
+    """Return lower bounds of Pr[all remaining counts > x, and the smallest is <= y], (columns,).
+
+    `y_values` (columns,): ascending y. `y_pmfs` (types, columns): Pr[count = y] of each remaining
+    type, given `x`. Each type has a smaller count than the first y with at most exp(-`depth`).
+    """
+    # Pr[smallest <= y] - Pr[smallest <= x]. Negatively associated counts have at least the first
+    # probability of independent ones; the second one is at most the sum over the types.
+    y_cdfs = np.cumsum(y_pmfs, 1)
+    p_at_most_y = -np.expm1(np.log1p(-np.minimum(y_cdfs, 1 - MACHINE_EPSILON)).sum(0))
+    p_at_most_x = (1 + 1e-9) * float(y_pmfs[:, y_values <= x].sum())  # 1e-9 covers rounding
+    p_at_most_x = p_at_most_x + len(y_pmfs) * math.exp(-depth)
+    bounds = np.maximum((1 - 1e-9) * p_at_most_y - p_at_most_x, 0.0)
+    return np.asarray(np.maximum.accumulate(np.where(y_values > x, bounds, 0.0)))
 
 
 def _bound_weighted_sum(
@@ -257,7 +272,7 @@ def _bound_rectangle(
 ) -> _RectangleSum:
     """Return bounds of the sum of probability times g over a `rectangle` of `tables[table_index]`.
 
-    `tables`: bounds of the probabilities of (x, y), a table for each type with the smallest count.
+    `tables`: weights of (x, y), a table for each type with the smallest count.
     `corner_deltas`: computes g, which is between its values at two corners of the `rectangle`.
     """
     min_x, min_y, lower, upper = tables[table_index]
