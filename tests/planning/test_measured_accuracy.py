@@ -105,6 +105,13 @@ def test_plans_with_renewed_budgets_have_no_range():
     assert find_accuracy_range(plan_of(**PLAN).changed(n_periods=2), 20) is None
 
 
+def test_declared_shares_of_several_classes_replace_equal_ones_and_narrow_the_range():
+    declared = find_range(n_classes=3, class_prior=(0.5, 0.3, 0.2))
+    assumed = find_range(n_classes=3)
+    assert (declared.assumes_equal_shares, assumed.assumes_equal_shares) == (False, True)
+    assert declared.high - declared.low < assumed.high - assumed.low
+
+
 def test_numbers_have_a_range_of_r_squared_on_tables_of_numbers():
     values = {"bounds": (0, 100), "n_records": 2000, "epsilon": 1.0, "model_share": 0.9}
     plan = IndKNNPlan.of_target(declared_target(values), values)
