@@ -65,9 +65,13 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
     assert PlanChoice.from_plan(PLAN).usage.mean_squared_weight == 1.0
 
 
-def test_a_bad_parameter_of_a_plan_is_refused_by_name():
-    with pytest.raises(InvalidInput, match="'n_records'"):
-        PLAN.replanned(n_records=0)
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_records", 0), ("n_queries", 0), ("epsilon", 0.0), ("delta", 1.0)]
+)
+def test_a_value_just_outside_the_range_of_a_parameter_is_refused_by_name(name, value):
+    """The cases of test_parameters.py follow the declared ranges, which could be wrong."""
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        PLAN.replanned(**{name: value})
 
 
 def test_without_noise_every_answer_is_unchanged(setup):
