@@ -19,6 +19,7 @@ from vicinal import Store
 from vicinal.accounting.budget import UNITS
 from vicinal.errors import InvalidInput, NoCoverage
 from vicinal.mechanisms.tally import NoisyTally
+from vicinal.store import Query
 from vicinal.store import coverage as coverage_module
 from vicinal.store import evaluation as evaluation_module
 from vicinal.store.coverage import (
@@ -600,6 +601,11 @@ def test_a_calibration_holds_for_one_version_of_the_data(tmp_path, monkeypatch):
         assert opened.predict_set(NEW[:3], coverage=0.5, idempotency_key="new").charged == 0
         later = opened.predict_set(Q[100:118], coverage=0.5).promise
         assert "at answer 83; now there are 104." in later
+        plain, covered = opened.predict_many(
+            [Query(NEW[20:22], idempotency_key="pair", coverage=level) for level in (None, 0.5)]
+        )
+        assert plain.sets is None, "requests of one key may differ in their coverage"
+        assert len(covered.sets) == 2
 
 
 @pytest.mark.parametrize(
