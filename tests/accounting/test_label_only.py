@@ -220,8 +220,10 @@ def test_bends_bound_the_second_derivatives(gamma, reverse):
     contest = ThreeWayComparisons(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
     u, v = np.random.default_rng(4).uniform(-6, 6, (2, 300))
     outcomes, step = contest.compute_outcomes(u, v), 2e-3
-    bend = contest._bound_log_bend(
-        outcomes.log_weight, outcomes.log_ratio, contest._bound_log_outcome_bend(outcomes.log_ratio)
+    concavity = contest._bound_log_concavity(
+        outcomes.log_weight,
+        outcomes.log_ratio,
+        contest._bound_log_term_concavity(outcomes.log_ratio),
     )
     tightest = np.full(3, np.inf)
     for i, j in [(step, 0.0), (0.0, step)]:
@@ -231,7 +233,7 @@ def test_bends_bound_the_second_derivatives(gamma, reverse):
         ]
         fall = -sum(np.expm1(side - middle) for side in sides) / step**2
         steep = fall > 1e-4
-        slack = bend[steep] - middle[steep] - np.log(fall[steep])
+        slack = concavity[steep] - middle[steep] - np.log(fall[steep])
         assert (slack > -0.02).all()
         columns = np.nonzero(steep)[1]
         tightest = [slack[columns == k].min(initial=tightest[k]) for k in range(3)]

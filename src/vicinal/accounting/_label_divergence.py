@@ -16,10 +16,14 @@ margins.
 
 *Three-way comparisons* (section 4). The gaining class has noisy votes x ~ N(u, 1), the losing class
 y ~ N(v, 1), and the best of all other classes stands at 0 (condition on it). Outcomes: x wins, y
-wins, another class wins. With the subject the *centre* (u, v) becomes (u + mu, v - mu). Each log L
-decreases in u and increases in v, so the corners of a square of centres bound G over it. A second
-bound, from the corners and the second derivatives, closes squares around the maximum; a third one
-covers centres where both classes lead by far.
+wins, another class wins. With the subject the *centre* (u, v) becomes (u + mu, v - mu). On a square
+of centres the smallest of four bounds holds, numbered as in the proof note:
+
+1. Each log L decreases in u and increases in v, so its values at two corners bound G.
+2. G exceeds its largest corner by at most its *concavity*, a bound on minus its second derivatives
+   along u and v, times side^2 / 4. This bound closes squares around the maximum.
+3. Where both classes lead by far, only x - y matters: a threshold test, called the *duel*.
+4. Where another class wins rarely, the other terms of G are nearly the duel's.
 
 Everywhere in this module: `log_ratio` is log L; `order` and `orders` (n,) are Rényi orders alpha;
 `tolerance` is the accepted excess of a bound over the supremum, relative.
@@ -316,9 +320,9 @@ class Outcomes:
 class ThreeWayComparisons(SampledTests):
     """Three-way comparisons: one problem for each order, maximised over the centre (u, v).
 
-    Where both classes lead, only x - y matters: a threshold test, called the *duel*. Arguments of
-    the methods: `u` and `v`, centres in noise scales; squares are [u, u + side] x [v, v + side],
-    with `u` and `v` (m,); `duel_log_g` (n,), an upper bound on log G of the duel for every order.
+    Arguments of the methods: `u` and `v`, centres in noise scales; squares are [u, u + side] x
+    [v, v + side], with `u` and `v` (m,); `duel_log_g` (n,), an upper bound on log G of the duel for
+    every order.
     """
 
     __slots__ = ()
@@ -386,10 +390,10 @@ class ThreeWayComparisons(SampledTests):
         # All log ratios are largest at (u, v + side) and smallest at (u + side, v).
         low_corner, high_ratio_corner, low_ratio_corner, _ = corners
         corner_log_psi = compute_log_psi(outcomes.log_ratio[..., None], self.orders)
-        corner_bend = self._bound_log_outcome_bend(outcomes.log_ratio)
-        log_psi, outcome_bend, log_ratio = (
+        corner_concavity = self._bound_log_term_concavity(outcomes.log_ratio)
+        log_psi, term_concavity, log_ratio = (
             np.maximum(array[:, high_ratio_corner], array[:, low_ratio_corner])
-            for array in (corner_log_psi, corner_bend, outcomes.log_ratio)
+            for array in (corner_log_psi, corner_concavity, outcomes.log_ratio)
         )
         log_weight = outcomes.log_weight
         max_log_weight = np.stack(
@@ -399,17 +403,17 @@ class ThreeWayComparisons(SampledTests):
                 log_weight[2, low_corner],
             ]
         )
-        first_bound = np.logaddexp.reduce(max_log_weight[..., None] + log_psi, axis=0)
+        corner_bound = np.logaddexp.reduce(max_log_weight[..., None] + log_psi, axis=0)
         corner_values = np.logaddexp.reduce(log_weight[..., None] + corner_log_psi, axis=0)
         value = np.maximum.reduce([corner_values[corner] for corner in corners])
-        log_bend = self._bound_log_bend(max_log_weight, log_ratio, outcome_bend)
-        second_bound = np.logaddexp(value, log_bend + 2 * np.log(side / 2))
+        log_concavity = self._bound_log_concavity(max_log_weight, log_ratio, term_concavity)
+        concavity_bound = np.logaddexp(value, log_concavity + 2 * np.log(side / 2))
         other_log_term = max_log_weight[2][:, None] + log_psi[2]
-        third_bound = np.minimum(
+        duel_bound = np.minimum(
             self._bound_if_both_lead(u + v, duel_log_g),
             self._bound_by_duel(other_log_term, u, v, side, duel_log_g),
         )
-        return np.minimum(np.minimum(first_bound, second_bound), third_bound), value
+        return np.minimum(np.minimum(corner_bound, concavity_bound), duel_bound), value
 
     def _compute_corners(self, u: Floats, v: Floats, side: float) -> tuple[Outcomes, list[Indices]]:
         """Return the outcomes at all corners of squares, and the indices of each square's corners.
@@ -427,40 +431,44 @@ class ThreeWayComparisons(SampledTests):
         outcomes = self.compute_outcomes(all_u[first_index], all_v[first_index])
         return outcomes, np.split(corner_index, 4)
 
-    def _bound_log_bend(
-        self, max_log_weight: Floats, max_log_ratio: Floats, outcome_bend: Floats
+    def _bound_log_concavity(
+        self, max_log_weight: Floats, max_log_ratio: Floats, term_concavity: Floats
     ) -> Floats:
-        """Return the log (m, n) of a bound on minus the second derivatives of G along u and v.
+        """Return the log (m, n) of the concavity of G on squares of centres.
 
         `max_log_weight` and `max_log_ratio` (3, m) are the largest log b and log L of the outcomes
-        on squares, and `outcome_bend` (3, m, n) the larger value of `_bound_log_outcome_bend` at
-        the squares' two corners of extreme ratios. Section 4 of the proof note.
+        on squares, and `term_concavity` (3, m, n) the larger `_bound_log_term_concavity` at the
+        squares' two corners of extreme ratios. Section 4 of the proof note, second bound.
         """
-        lift = _MAX_THIRD_DERIVATIVE * self.gamma * self.mu
+        # |d''| of the note, where d is the change of an outcome's probability.
+        change_curvature = _MAX_THIRD_DERIVATIVE * self.gamma * self.mu
         factor = 1 + self.orders * (min(1.0, _MAX_CUMULANT * self.mu) + self.mu**2 / 2)
         log_power = max_log_weight[..., None] + self.orders * max_log_ratio[..., None]
         log_power = log_power + np.log(factor)
-        log_rest = np.log(_MAX_SECOND_DERIVATIVE + self.orders * lift)
-        bends = np.minimum(outcome_bend, np.logaddexp(log_power, log_rest))
-        return np.asarray(np.logaddexp.reduce(bends, axis=0))
+        log_rest = np.log(_MAX_SECOND_DERIVATIVE + self.orders * change_curvature)
+        concavities = np.minimum(term_concavity, np.logaddexp(log_power, log_rest))
+        return np.asarray(np.logaddexp.reduce(concavities, axis=0))
 
-    def _bound_log_outcome_bend(self, log_ratio: Floats) -> Floats:
-        """Return the log of a bound on minus the second derivatives of one outcome's term of G.
+    def _bound_log_term_concavity(self, log_ratio: Floats) -> Floats:
+        """Return the log of the concavity of one outcome's term of G.
 
         It depends on the outcome's `log_ratio` log L (...) alone; the result is (..., n).
         """
         log_ratio = log_ratio[..., None]
         order_less_1 = self.orders - 1
-        log_slope = np.log(self.orders * _MAX_THIRD_DERIVATIVE * self.gamma * self.mu)
-        log_slope = log_slope + _compute_log_abs_expm1(order_less_1 * log_ratio)
-        log_bow = np.log(self.orders * order_less_1 * _MAX_SECOND_DERIVATIVE / 2)
-        log_bow = log_bow + 2 * _compute_log_abs_expm1(log_ratio)
+        # The parts from the second derivatives of d, the change of the probability, and of b.
+        log_change_part = np.log(self.orders * _MAX_THIRD_DERIVATIVE * self.gamma * self.mu)
+        log_change_part = log_change_part + _compute_log_abs_expm1(order_less_1 * log_ratio)
+        log_base_part = np.log(self.orders * order_less_1 * _MAX_SECOND_DERIVATIVE / 2)
+        log_base_part = log_base_part + 2 * _compute_log_abs_expm1(log_ratio)
         return np.asarray(
-            np.logaddexp(log_slope, log_bow + np.maximum((self.orders - 2) * log_ratio, 0))
+            np.logaddexp(
+                log_change_part, log_base_part + np.maximum((self.orders - 2) * log_ratio, 0)
+            )
         )
 
     def _bound_if_both_lead(self, total: Floats, duel_log_g: Floats) -> Floats:
-        """Return an upper bound (m, n) on log G where u + v >= `total` (m,): the third bound."""
+        """Return the third bound (m, n) on log G, where u + v >= `total` (m,)."""
         log_moment = self.orders * (self.orders - 1) * self.mu**2
         log_other = log_ndtr(-total[..., None] / np.sqrt(2))
         return np.asarray(np.logaddexp(duel_log_g, log_other + log_moment))
@@ -468,10 +476,10 @@ class ThreeWayComparisons(SampledTests):
     def _bound_by_duel(
         self, other_log_term: Floats, u: Floats, v: Floats, side: float, duel_log_g: Floats
     ) -> Floats:
-        """Return an upper bound (m, n) on log G on squares where another class wins rarely.
+        """Return the fourth bound (m, n) on log G on squares, where another class wins rarely.
 
         `other_log_term` (m, n) bounds the log of the term of G that another class wins. Infinite
-        where the bound does not apply (section 4, fourth bound).
+        where the bound does not apply (section 4).
         """
         root_2 = np.sqrt(2)
         max_margin, min_margin = (u + side - v) / root_2, (u - v - side) / root_2
@@ -480,11 +488,11 @@ class ThreeWayComparisons(SampledTests):
         log_other = np.maximum(log_ndtr(-u) + log_ndtr(-v), log_ndtr(-u) + log_ndtr(self.mu - v))
         min_log_win = np.minimum(log_ndtr(min_margin), log_ndtr(-max_margin - root_2 * self.mu))
         # The largest difference of a log ratio from the duel's, e of the proof note.
-        slip = -np.log1p(-np.exp(np.minimum(log_other - min_log_win, -1e-9)))[..., None]
+        log_ratio_error = -np.log1p(-np.exp(np.minimum(log_other - min_log_win, -1e-9)))[..., None]
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            relative = slip * (1 + 1 / np.minimum(gain, loss))[..., None]
-        relative = np.where(relative < 1, relative, np.inf)
-        log_duel_terms = duel_log_g + 2 * np.log1p(relative) + self.orders * slip
+            relative_error = log_ratio_error * (1 + 1 / np.minimum(gain, loss))[..., None]
+        relative_error = np.where(relative_error < 1, relative_error, np.inf)
+        log_duel_terms = duel_log_g + 2 * np.log1p(relative_error) + self.orders * log_ratio_error
         return np.asarray(np.logaddexp(log_duel_terms, other_log_term))
 
     def _bound_outside_square(self, low: float, high: float) -> Floats:

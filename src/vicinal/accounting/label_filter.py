@@ -230,13 +230,15 @@ def _bound_scaled_excess(
     """Return upper bounds on the largest scaled excess a over all margins, on each cell of shifts.
 
     Both results are (cells, n), by cell and loss: bounds at the lower and at the upper end of the
-    cell, raised so that the chord between them lies above a in the whole cell (8.2).
+    cell, raised so that the chord between them lies above a in the whole cell (8.2). There
+    `win_rate` is r_1 / m, `win_slope` and `loss_slope` are g_1 and g_2, `tilt` is b_ m, and
+    `win_strip` a bound on (r_1 / m) J; `growth` is kappa / (1 - kappa).
     """
     step = _MAX_RELATIVE_SHIFT * sqrt_residue / _N_CELLS
     margins = _build_margin_grid(sqrt_residue, tail_scale)
     m, b = np.meshgrid(step * np.arange(_N_CELLS + 2), margins, indexing="ij")
-    # r_1 / m and r_2 / m of the proof note: log ratios of the probabilities of passing and failing
-    # the test, with over without the subject, divided by the shift.
+    # Log ratios of the probabilities of passing and failing the test, with over without the
+    # subject, divided by the shift.
     win_rate, loss_rate = _bound_mean_hazard(b, m), _bound_mean_hazard(-b - m, m)
     win_weight, loss_weight = 2 * ndtr(b) * win_rate**2, 2 * ndtr(-b) * loss_rate**2
     steepness = win_rate * m / sqrt_residue
@@ -247,14 +249,14 @@ def _bound_scaled_excess(
     win_slope = high + margin + compute_hazard(high + margin)
     loss_slope = compute_hazard(-margin) - margin
     max_hazard = np.maximum(compute_hazard(margin), compute_hazard(-margin - high))
-    bend_along_m = (
+    concavity_along_m = (
         np.maximum(win_slope**2 / 2, 2 * loss_slope**2)
         + 1
         + max_hazard * (max_hazard + high) / sqrt_residue**2
     )
     tilt = np.maximum(-margin[:, :-1], 0) * high[:, :-1]
     distance = np.maximum(np.maximum(margin[:, :-1], -margin[:, 1:]), 0)
-    bend_along_b = (
+    chord_excess_along_b = (
         2 / _SQRT_2_PI * np.exp(tilt - distance**2 / 2) * (2 + tilt) * np.diff(margin) ** 2 / 8
     )
     loss_strip = loss_rate[1:, 1:] * np.exp(loss_rate[1:, 1:] * high[:, 1:] / 2)
@@ -276,14 +278,14 @@ def _bound_scaled_excess(
             win_rate[:-1, :-1] * exprel(positive_y * steep),
             shift_ratio * win_rate[1:, :-1] * _bound_mean_exponential_tilt(positive_y, steep),
         )
-        kappa = step**2 / 8 * (bend_along_m + positive_y / sqrt_residue)
+        kappa = step**2 / 8 * (concavity_along_m + positive_y / sqrt_residue)
         kappa = np.maximum(kappa[:, :-1], kappa[:, 1:])[:-1]
         growth = np.where(kappa < 0.5, kappa / (1 - np.minimum(kappa, 0.5)), np.inf)
-        slack = (bend_along_b * (win_strip + loss_strip))[:-1] + growth * np.maximum(
+        chord_excess = (chord_excess_along_b * (win_strip + loss_strip))[:-1] + growth * np.maximum(
             max_of_margins[:-1], max_of_margins[1:]
         )
-        low_bounds[:, j] = (max_of_margins[:-1] + slack).max(1)
-        high_bounds[:, j] = (max_of_margins[1:] + slack).max(1)
+        low_bounds[:, j] = (max_of_margins[:-1] + chord_excess).max(1)
+        high_bounds[:, j] = (max_of_margins[1:] + chord_excess).max(1)
     return low_bounds, high_bounds
 
 
