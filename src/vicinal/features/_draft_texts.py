@@ -1,6 +1,7 @@
 """Drafts of columns of public texts: as parsed values if they fit, else as levels or categories.
 
-A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema.
+A *draft* is the proposed schema entry of a column, with notes for the person who edits the schema;
+functions called draft_... return one. An *interpretation* is a possible meaning of all its texts.
 *Levels* are ordered categories. Everywhere in this module, `name` is the column's name, `column`
 its texts (n,), with nulls in place of the missing-value markers that the draft declares, `file` the
 CSV format of the public file, and `order` the texts of an ordered category, from the lowest to the
@@ -105,8 +106,8 @@ def _remove_texts(column: pa.ChunkedArray, texts: Iterable[str]) -> pa.ChunkedAr
 class _Interpretation:
     """One possible meaning of a column of texts, which is parsed with it.
 
-    `create_draft`: returns the draft from the column's name, `parsed` (for dates: the column) and
-    the keyword arguments `options`.
+    `create_draft`: returns the draft from the column's name, `parsed` and the keyword arguments
+    `options`; a draft of dates needs the column in place of `parsed`.
     """
 
     parsed: ParsedColumn
@@ -178,24 +179,29 @@ def _draft_parsed_texts(name: str, column: pa.ChunkedArray, file: CsvForm) -> Dr
         meaning for meaning, count in zip(meanings, n_faults, strict=True) if count == min(n_faults)
     ]
     meaning = fitting[0]
-    date_format = meaning.date_format
-    if date_format is not None and date_format.endswith("%y"):
-        return Draft(IGNORED, "its years have two digits; write four, or declare the date's form")
-    is_date = meaning.create_draft is values.draft_dates
-    draft = meaning.create_draft(name, column if is_date else meaning.parsed, **meaning.options)
-    if date_format is not None:
-        other_formats = [
-            other.date_format for other in fitting if other.date_format not in (date_format, None)
-        ]
-        doubt = f'; {other_formats[0]} fits too, so check "form"' if other_formats else ""
-        draft = draft.add_notes(f"its dates are read as {date_format}{doubt}")
-    if is_date or meaning.create_draft in (values.draft_times, values.draft_durations):
+    if meaning.create_draft is values.draft_dates:
+        return _draft_dates(name, column, [meaning.date_format for meaning in fitting])
+    draft = meaning.create_draft(name, meaning.parsed, **meaning.options)
+    if meaning.create_draft in (values.draft_times, values.draft_durations):
         draft = values.note_rounded_times(column, draft)
     if meaning.create_draft is values.draft_yes_no and isinstance(draft.column, kinds.YesNoColumn):
         draft = draft._replace(has_codes=not cells.parse_numbers(pointed).faults.any())
     if meaning.create_draft is values.draft_numbers:
         draft = draft.add_notes(*_describe_doubtful_numbers(list_distinct_texts(pointed), file))
     return draft
+
+
+def _draft_dates(name: str, column: pa.ChunkedArray, formats: list[str | None]) -> Draft:
+    """Return the draft of dates in the first of the `formats`, with a note on others that fit."""
+    date_format = formats[0]
+    if date_format is not None and date_format.endswith("%y"):
+        return Draft(IGNORED, "its years have two digits; write four, or declare the date's form")
+    draft = values.draft_dates(name, column, date_format=date_format)
+    if date_format is not None:
+        other_formats = [other for other in formats if other not in (date_format, None)]
+        doubt = f'; {other_formats[0]} fits too, so check "form"' if other_formats else ""
+        draft = draft.add_notes(f"its dates are read as {date_format}{doubt}")
+    return values.note_rounded_times(column, draft)
 
 
 def _describe_doubtful_numbers(texts: list[str], file: CsvForm) -> list[str]:
@@ -225,16 +231,7 @@ def _draft_categories(
     has_many = len(distinct) > SMALL_SAMPLE
     if format_note and (has_many or any(map(_THOUSANDS.fullmatch, distinct))):
         return Draft(IGNORED, format_note)
-    notes = [format_note]
-    frequent_words = sorted(
-        text
-        for text, count in all_counts.items()
-        if text not in counts and count >= _FREQUENT_WORD_SHARE * len(column)
-    )
-    answers = [text for text in frequent_words if text not in ("", *(order or ()))]
-    if answers:
-        quoted = ", ".join(map(repr, answers))
-        notes.append(f'counted as missing: {quoted}; add answers among them to "values"')
+    notes = [format_note, _describe_frequent_words(all_counts, order, len(column))]
     declared = [text for text, _ in counts.most_common(_MAX_CATEGORIES)]
     n_others = counts.total() - sum(counts[text] for text in declared)
     refusal = _refuse_texts(counts, n_others)
@@ -265,6 +262,24 @@ def _draft_categories(
     options = values.get_missing_options(parsed)
     drafted = replace(declaration, **options, shares=shares if sum(shares) else ())
     return Draft(drafted, note).add_notes(*notes)
+
+
+def _describe_frequent_words(counts: Counter[str], order: list[str] | None, n_rows: int) -> str:
+    """Return a note, else "", if frequent words that count as missing may be answers.
+
+    `counts`: number of rows by text, of all `n_rows` rows.
+    """
+    answers = sorted(
+        text
+        for text, count in counts.items()
+        if cells.is_missing_text(text)
+        and count >= _FREQUENT_WORD_SHARE * n_rows
+        and text not in ("", *(order or ()))
+    )
+    if not answers:
+        return ""
+    quoted = ", ".join(map(repr, answers))
+    return f'counted as missing: {quoted}; add answers among them to "values"'
 
 
 def _refuse_texts(counts: Counter[str], n_others: int) -> Draft | None:
