@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ State = dict[str, AnyArray]
 
 _NO_MODEL_REASON = "features change from round to round"
 """The reason given in plans and guarantees why several rounds train no private model."""
+
+_NO_MODEL_KEY = "why_no_model"  # of the reason in a state, as in that of the classifier's budgets
 
 ABSTAINED = -1  # the class index of a query that was not answered
 
@@ -146,6 +148,13 @@ class Labeller(ABC):
         """Return all parameters that affect answers, in a fixed order, for :meth:`digest`."""
 
 
+class _ModelChoice(NamedTuple):
+    """Model share that the first fit chose, and the reason if "auto" chose no model, else ""."""
+
+    share: float
+    no_model_reason: str
+
+
 class IndKNNLabeller(Labeller):
     """A labeller by Ind-KNN: each subject has one budget for all rounds.
 
@@ -211,10 +220,11 @@ class IndKNNLabeller(Labeller):
         self._labels = labels
         self._subjects = subjects
         self._model_share = model_share
-        # The spent budgets of an earlier fit or of a restored state; None before the first fit.
-        self._spent: State | None = None
-        # The model share that the first fit chose, and its reason for no model, "" if none.
-        self._model_choice: tuple[float, str] | None = None
+        # A labeller is new, or restored from a state; begin_round() then makes it fitted. The first
+        # fit of a new one gives all subjects full budgets and decides on a private model; every
+        # other fit continues the budgets and the decision.
+        self._restored_state: State | None = None
+        self._model_choice: _ModelChoice | None = None  # None in a new labeller
         self._fitted = False
 
     @property
@@ -224,18 +234,16 @@ class IndKNNLabeller(Labeller):
     def begin_round(
         self, record_features: AnyArray, public_features: AnyArray, planned_round: Round
     ) -> Floats | None:
-        # The first call gives each subject a full budget; later calls, and calls after restore(),
-        # continue with the remaining budgets.
-        if self._fitted:
-            self._spent = get_budget_state(self._classifier)
-        if self._spent is None:
+        budgets = get_budget_state(self._classifier) if self._fitted else self._restored_state
+        if budgets is None:
             self._configure_classifier(planned_round)
             self._classifier.fit(record_features, self._labels, self._subjects, public_features)
             share = self._classifier.model_share_
             reason = ""
             if self._model_share == AUTO and not share:
-                reason = self._classifier._plan.no_model_reason or _NO_MODEL_REASON
-            self._model_choice = (share, reason)
+                budgets = get_budget_state(self._classifier)
+                reason = str(budgets.get(_NO_MODEL_KEY, _NO_MODEL_REASON))
+            self._model_choice = _ModelChoice(share, reason)
         else:
             resume_fit(
                 self._classifier,
@@ -243,7 +251,7 @@ class IndKNNLabeller(Labeller):
                 self._labels,
                 self._subjects,
                 public_features,
-                self._spent,
+                budgets,
                 n_queries=planned_round.queries,
                 share=planned_round.share,
             )
@@ -283,25 +291,25 @@ class IndKNNLabeller(Labeller):
     def state(self) -> State:
         """Return the budgets spent to date, and the reason why no model was trained. Private."""
         state = get_budget_state(self._classifier)
-        if self._model_choice is not None and self._model_choice[1]:
-            state["why_no_model"] = np.array(self._model_choice[1])
+        if self._model_choice is not None and self._model_choice.no_model_reason:
+            state[_NO_MODEL_KEY] = np.array(self._model_choice.no_model_reason)
         return state
 
     def restore(self, state: State) -> None:
         check_budget_state(state)
-        self._spent = state
+        self._restored_state = state
         model_share = float(state.get("model_share", 0))
-        self._model_choice = (model_share, str(state.get("why_no_model", "")))
+        self._model_choice = _ModelChoice(model_share, str(state.get(_NO_MODEL_KEY, "")))
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee of all rounds, which share one budget.
 
-        Before the first fit, it assumes a private model with the largest share that a fit may use.
+        A new labeller's assumes a private model with the largest share that a fit may use.
         """
         plan = IndKNNPlan.from_estimator(self._classifier)
         if self._model_choice is not None:
-            share, reason = self._model_choice
-            plan = plan.changed(model_share=share, no_model_reason=reason)
+            choice = self._model_choice
+            plan = plan.changed(model_share=choice.share, no_model_reason=choice.no_model_reason)
         elif plan.may_train():
             # The fit decides on that. The guarantee with a model also holds without one.
             plan = plan.changed(model_share=plan.model_share or MAX_TRAINING_SHARE)
