@@ -302,10 +302,10 @@ class ModelGate:
 class TrainingBudget:
     """Budget and loss of the training of a private model; public.
 
-    Gradients have three scales. `clip` is the norm C to which a subject's gradient is clipped,
-    `record_clip` = C / `subject_norm_ratio` the norm at which a single record of a typical subject
-    is. `step_noise` is the noise standard deviation sigma of a step's sum of gradients, in units of
-    C, and `noise_std` = sigma C / n that of the mean gradient, in units of the loss.
+    The scales of gradients: `clip` is the norm C to which a subject's gradient is clipped, and
+    `record_clip` = C / `subject_norm_ratio` the part of it for each record of a typical subject.
+    `step_noise` is the noise standard deviation sigma of a step's sum of gradients, in units of C,
+    and `noise_std` = sigma C / n that of the mean gradient, in its own units.
 
     - `n_records`: public size estimate by which sums of gradients are divided.
     - `budget`: privacy budget of every subject, in zCDP.
