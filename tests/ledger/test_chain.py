@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_tools import PLAN, Q, broken_off, completed_change, make
+from store_tools import PLAN, Q, broken_off, completed_change, left_of, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import database as ledger_database
 from vicinal.ledger.database import (
@@ -133,6 +133,14 @@ def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(folder, 
         with pytest.raises(StorageFailed, match=r"store\.witness"):
             store.predict(Q[3:6])
         assert not store.is_consistent
+
+
+def test_accepting_a_loss_spends_nothing_where_nothing_was_lost(folder):
+    with Store.open(folder / "store") as store:
+        units = left_of(store)
+    with Store.open(folder / "store", accept_loss=True) as store:
+        assert left_of(store) == units
+        assert any(units.values())
 
 
 def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(folder, monkeypatch):
