@@ -172,7 +172,7 @@ def test_unimodal_majorants():
 
 
 def test_the_likely_maximum_is_that_of_all_databases():
-    """Deltas at random, and falling ones, whose maximum is far from the mean."""
+    """Deltas at random, and deltas whose maximum is far from the mean: falling, and a single 1."""
     rng = np.random.default_rng(6)
     for n in rng.integers(1, 400, 50).tolist():
         world, k = TwoTypeWorld((n,), (float(rng.uniform()),)), np.arange(n + 1)
@@ -180,6 +180,7 @@ def test_the_likely_maximum_is_that_of_all_databases():
         for log_deltas in (
             -rng.exponential(rng.choice([1e-6, 300.0]), n + 1),
             -rng.uniform(0, 4) * k,
+            np.where(k == k[deviances < 8].max(), 0.0, -8.0),
         ):
             found = StoredLogDeltas(np.stack([log_deltas, log_deltas])).find_likely_maximum(world)
             assert found == np.argmax(log_deltas - deviances)
