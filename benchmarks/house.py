@@ -26,9 +26,9 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ALL = {
-    "lines of src": 67_000,  # HOUSE.md: 54,000 at the end of the house issue
-    "lines of tests": 49_500,  # HOUSE.md: 38,000 at the end of the house issue
-    "lines of experiments and benchmarks": 10_130,  # HOUSE.md: 9,500
+    "lines of src": 67_250,  # HOUSE.md: 54,000 at the end of the house issue
+    "lines of tests": 47_000,  # HOUSE.md: 38,000 at the end of the house issue
+    "lines of experiments and benchmarks": 9_760,  # HOUSE.md: 9,500
     "words of pages": 45_000,
     "words of decisions": 16_000,
     "decisions": 40,
