@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from vicinal.smoothed import (
     FixedSize,
@@ -260,6 +261,22 @@ def test_groups_of_voters():
     )
     assert compute_log_delta([0.1, 0.9]) == pytest.approx(pure, abs=1e-6)
     assert other_pure < compute_log_delta([0.4, 0.6]) < pure
+
+
+def test_a_single_database_with_a_delta_is_enclosed_in_all_mixtures_of_worlds():
+    """Each pure world is needed for the upper end: of databases above n // 2, or below."""
+    n = 20
+    worlds = [_expectation.TwoTypeWorld((n,), (probability,)) for probability in (0.3, 0.9)]
+    mixtures = [
+        np.convolve(binom.pmf(range(j + 1), j, 0.3), binom.pmf(range(n - j + 1), n - j, 0.9))
+        for j in range(n + 1)
+    ]
+    for k, probability in enumerate(np.max(mixtures, axis=0)):
+        logs = np.where(np.arange(n + 1) == k, 0.0, -np.inf)
+        stored = _expectation.StoredLogDeltas(np.stack([logs, logs]))
+        found = _expectation.bound_mixed_worlds(stored, worlds, lambda _: 0.0)
+        assert found.low <= math.log(probability) + 1e-9
+        assert math.log(probability) <= found.high + 1e-9
 
 
 @pytest.mark.parametrize("n", [12, 40])
