@@ -15,6 +15,7 @@ from audit_tools import Shift
 from command_line import invoked
 from vicinal import Store, audit
 from vicinal.accounting.budget import zcdp_budget as budget
+from vicinal.audit import schedule
 from vicinal.audit._attacks import NoisySGDAttack, compute_first_class_probabilities
 from vicinal.audit.catalogue import (
     list_plan_attacks,
@@ -384,6 +385,17 @@ def test_broken_versions_stop_when_they_are_caught():
         ("far", True, 100), ("near", False, 3200),
     ]  # fmt: skip
     assert found.runs == 3200
+    assert run_audit(Shift(1.0, 1.0, controls), 0.0, controls=False).controls == ()
+
+
+def test_every_control_has_an_equal_share_of_the_time(monkeypatch):
+    shares = []
+    monkeypatch.setattr(schedule._AttackRuns, "time_weight", 1.0)
+    monkeypatch.setattr(schedule, "_run_controls", lambda _, share, *__: shares.append(share) or ())
+    attacks = [Shift(1.0, 1.0, dict.fromkeys(names)) for names in ("a", "bcd")]
+    run_audits(attacks, 1000.0, max_runs=1)
+    assert shares[1] == pytest.approx(3 * shares[0])
+    assert 490 < sum(shares) < 500
 
 
 run = partial(invoked, "audit")

@@ -307,7 +307,12 @@ def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_late
         assert cluster.predict(Q[:1]).charged == 1
         with pytest.raises(InvalidInput, match="must be new"):
             cluster.open_audience("second", **PLAN)
-        assert describe_model(cluster) == trained_store[0]
+        left[0] = 0
+        with pytest.raises(ShardMissing):
+            cluster.refresh_model("second")
+        left[0] = 10**6
+        assert cluster.predict(Q[1:2]).charged == 1
+        assert describe_model(cluster) == trained_store[0], "a refresh is not begun without it"
     assert tools.budgets(path, "second") == trained_store[1]
 
 

@@ -43,6 +43,8 @@ def test_more_dimensions_have_more_neighbours():
     few, many = (fit_n_neighbors(reference(d), *PLAN) for d in (4, 40))
     assert few == compute_n_neighbors(*PLAN, 3000), "few dimensions count as some"
     assert 1.3 * few < many <= PLAN[0] // (2 * PLAN[3])
+    assert fit_n_neighbors(reference(4), *PLAN, 40.0) == compute_n_neighbors(*PLAN, 3000, 15, 40.0)
+    assert fit_n_neighbors(reference(4), 200, *PLAN[1:]) == 10, "half the mean number of a group"
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -445,6 +445,10 @@ def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
     with pytest.raises(ShardMissing), shard_tools.local(tmp_path / "cluster") as cluster:
         begin_period(cluster)
     shutil.move(tmp_path / "away", away)
+    with shard_tools.heard(tmp_path / "cluster", shard_tools.Dead(), 0.2) as cluster:
+        with pytest.raises(ShardMissing):
+            begin_period(cluster)
+        assert not cluster._changes.is_unfinished, "no period was decided"
     assert shard_tools.budgets(tmp_path / "cluster") == before
     with shard_tools.local(tmp_path / "cluster") as cluster:
         begin_period(cluster)

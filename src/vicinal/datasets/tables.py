@@ -104,7 +104,7 @@ def load_table(
         Features are float64 (n, d), a tuple of n texts, or with a `schema` a pyarrow Table; from
         an npz file they are as stored. Labels (n,) are int64 if every value is a whole number,
         bool if every value is true or false, else strings. A text counts as a whole number in
-        canonical form only: 7, not 07 or 7.0, and at most 18 digits. Subjects (n,) are int64 if
+        canonical form only: 7, not 07 or 7.0, and at most 18 characters. Subjects (n,) are int64 if
         every id is a whole number, else strings.
 
     Examples
