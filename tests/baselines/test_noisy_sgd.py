@@ -267,8 +267,10 @@ def test_every_noise_sample_has_its_share_of_delta(width, features, monkeypatch)
     rows = np.sign(rows) if features == "kernel" else rows
     public = None if features == "scaled rows" else np.concatenate([rows, -rows])
     estimator = NoisySGDClassifier(range(3), n_steps=5)
+    assert "at most 1,000 features" in str(estimator.guarantee())
     estimator.fit(rng.normal(size=(90, width)), rng.integers(0, 3, 90), public=public)
     assert estimator._count_noise_samples() == samples
+    assert "at most 1,000 features" not in str(estimator.guarantee())
     if features == "kernel" and width == 64:
         assert sum(samples.values()) == 1 + 5 * 3 * (estimator.coef_.shape[1] + 1)
         assert estimator.coef_.shape[1] > width

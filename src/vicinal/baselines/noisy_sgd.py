@@ -217,6 +217,10 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         "the public rows from which features are computed",
         "the trained weights",
     )
+    # Before `fit` the noise samples of this number of features are counted, then those in use.
+    _additional_assumptions: tuple[str, ...] = (
+        f"training uses at most {_DEFAULT_TRAINING_FEATURES:,} features, which `fit` will count",
+    )
 
     def fit(
         self,
@@ -262,6 +266,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDPlan], NoisySGDParameters):
         self._center, self._spread = _compute_public_moments(public, n_features)
         self._encoder = Cosine()
         self._features = None
+        self._additional_assumptions = ()
         if public is not None:
             standardized = (public - self._center) / self._spread
             self._encoder = Cosine.fit_to_public(standardized)
